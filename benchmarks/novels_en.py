@@ -60,7 +60,6 @@ def main(argv):
         "--heldout", common.CLASSICS / "dev.txt", "--output", FLAGS.run,
         "--options", FLAGS.options, "--n_steps", FLAGS.n_steps, "--eval_steps", FLAGS.eval_steps,
         "--seed", FLAGS.seed, "--precision", FLAGS.precision, "--checkpoint_minutes", 5,
-        "--heldout_sentences", 1000,
     )  # fmt: skip
     output.mkdir(parents=True, exist_ok=True)
     weights = output / "weights.hdf5"

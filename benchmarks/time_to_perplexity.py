@@ -37,7 +37,7 @@ RECIPES = (
     "adagrad:",
     "adam:optimizer=adam,learning_rate=0.004,warmup_steps=100,decay=linear,decay_start=0.33",
 )
-EVALUATION = re.compile(r"step (\d+): held-out perplexity .*\bmean ([\d.]+)")
+EVALUATION = re.compile(r"step (\d+) of .*: held-out perplexity ([\d.]+)")
 
 TEXTS = ("input", "vocab", "heldout")
 

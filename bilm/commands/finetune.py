@@ -71,5 +71,5 @@ def finetune(
         )  # fmt: skip
     for name, measured in (("BEFORE", result.before), ("AFTER", result.after)):
         if measured is not None and hosts.is_chief:
-            print(f"PERPLEXITY {name} = {measured.mean}")
+            print(f"PERPLEXITY {name} = {measured.mean:.2f}")
     return 0 if result.finished else INTERRUPTED

@@ -13,6 +13,7 @@ import os
 import signal
 import sys
 import threading
+import time
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager, suppress
 from copy import deepcopy
@@ -57,7 +58,7 @@ NO_TENSORFLOW = (
     "requires TensorFlow, which is not installed: pip install tensorflow. Without TensorFlow, bilm "
     "embeds and scores with exported models on PyTorch or JAX, but cannot train or read checkpoints"
 )
-QUIET = "bilm.quiet"  # key of the context's `meta`
+QUIET, START = "bilm.quiet", "bilm.start"  # keys of the context's `meta`
 # Parts of the paths of modules whose notes are hidden.
 FOREIGN = ("/tensorflow/python/", "/tf2onnx/", "/aiobotocore/", "/botocore/", "/fsspec/", "/s3fs/")
 HELP = {"help_option_names": ["-h", "--help"], "max_content_width": 100}
@@ -230,6 +231,7 @@ class Command(cloup.Command):
 
     def invoke(self, ctx: click.Context) -> Any:
         """Start the log and TensorFlow, then call the function. Raises: Failure, Exit."""
+        ctx.meta[START] = time.monotonic()
         start_log(ctx.meta[QUIET])
         try:
             process.keep_freed_memory()

@@ -248,9 +248,10 @@ def text_input(help: str, passes: str | None = None, **more: Any) -> Decorator:
 # --- training ---
 
 RUN = (  # arguments of `bilm.TrainingRun`
-    "train_prefix", "save_dir", "heldout_prefix", "eval_steps", "heldout_sentences", "n_steps",
-    "seed", "resume", "on_bad_utf8", "log_steps", "xla",
+    "train_prefix", "save_dir", "heldout_prefix", "eval_steps", "n_steps",
+    "seed", "resume", "on_bad_utf8", "log_steps", "xla", "ignore_memory",
 )  # fmt: skip
+DEVICES = "gpus", "n_gpus", "cpu_replicas", "tf32"  # arguments of `make_strategy`
 PASSES = "once per epoch"
 
 resume_option = option(
@@ -304,11 +305,8 @@ def run_options(
         group(
             "Advanced (evaluation and reports)",
             option("--eval_steps", Integer(1), "Steps between evaluations.", "one epoch"),
-            option("--heldout_sentences", Integer(1), "Number of held-out sentences, evenly "
-                   "spaced, that evaluations during training use; the last evaluation uses all.",
-                   "all"),
             option("--log_steps", Integer(1), "Number of steps between log lines.",
-                   "about 5 seconds"),
+                   "a fifth of the run, or 10 minutes"),
         ),
         group(
             "Advanced (optimizer)",
@@ -339,6 +337,8 @@ def run_options(
             flag("--tf32/--no_tf32", "Round the inputs of float32 matrix multiplications to TF32 "
                  "on GPUs of compute capability 8 or higher.", default=True),
             flag("--xla/--no_xla", "Compile windows and losses with XLA.", default=False),
+            flag("--ignore_memory", "Train even if the estimated memory is 1.5 times that of this "
+                 "machine."),
         ),
         group(
             "Advanced (several hosts: docs/clusters.md)",
@@ -385,9 +385,7 @@ def run_arguments(values: Mapping[str, Any], hosts: Hosts) -> dict[str, Any]:
     return {
         **{name: values[name] for name in RUN},
         "precision": values["precision"] or "float32",
-        "strategy": make_strategy(
-            values["gpus"], values["n_gpus"], values["cpu_replicas"], values["tf32"], hosts
-        ),
+        "strategy": make_strategy(**{name: values[name] for name in DEVICES}, hosts=hosts),
         "hosts": hosts,
         "saving": Saving(
             values["checkpoint_steps"], values["checkpoint_minutes"], values["keep_checkpoints"]

@@ -28,8 +28,8 @@ each sentence ("bilm surprisal" writes a row for each word):
                        scored as <UNK>, which can be more likely than a known word
   sentence             the words, instead of the number
 
-The last line of the log is AVERAGE PERPLEXITY = <number>, which equals that of "bilm test
---stateless" on the same text.
+The last line of the log is AVERAGE PERPLEXITY = <number> (single sentences), which equals that of
+"bilm test --stateless" on the same text.
 """
 
 
@@ -67,7 +67,7 @@ def score(files: scoring.Files, text: scoring.Text, output: str | None) -> None:
                     shown.add(1)
                 yield found
 
-    logging.info("AVERAGE PERPLEXITY = %s", perplexity_of_scores(written()).mean)
+    logging.info("AVERAGE PERPLEXITY = %s (single sentences)", perplexity_of_scores(written()))
 
 
 def _sentence(found: Score) -> Row:

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 from cloup.constraints import AnySet, If, accept_none, constraint, mutually_exclusive
 
@@ -15,18 +15,20 @@ if TYPE_CHECKING:
     from bilm.scoring.adaptation import Adaptation
 
 N_ROWS = 128
+READINGS = "running text", "single sentences"  # without and with --stateless
 NOTE = """
-The LSTM states are carried from sentence to sentence within a row, so the result depends on
---batch_size. --stateless starts each sentence from zero state. --start=checkpoint starts each row
-from its state in the checkpoint. The last line on standard output is AVERAGE PERPLEXITY =
-<number>; --json has the keys forward_perplexity, backward_perplexity, percent_of_unknown_words,
-predictions_per_direction and average_perplexity.
+"Running text" carries the LSTM states from sentence to sentence within a row, as "bilm train" does,
+so the result depends on --batch_size. "Single sentences" (--stateless) start from zero state, as in
+"bilm score". --start=checkpoint starts each row from its state in the checkpoint. PERPLEXITY
+WITHOUT UNKNOWN WORDS omits words that the vocabulary does not contain: <UNK> is easy to predict if
+many are unknown. WORD FREQUENCIES PERPLEXITY predicts each word by the frequencies in the rest of
+the text. --json prints all digits; the keys are the names in lower case, such as
+average_perplexity, and reading: "running text" or "single sentences".
 
 With --adapt or --cache the text is read a second time, in one row, by a model that adapts to what
-it has read; each word is scored before the model adapts to it, and each direction has weights and
-a cache of its own. The lines ADAPTED FORWARD, BACKWARD and AVERAGE PERPLEXITY (keys
-adapted_forward_perplexity ...) report the result. All other lines are of the model that does not
-adapt, also read in one row (--batch_size 1). The stored model does not change.
+it has read; each word is scored before the model adapts to it. The lines ADAPTED FORWARD, BACKWARD
+and AVERAGE PERPLEXITY report the result. All other lines are of the model that does not adapt, also
+read in one row (--batch_size 1). The stored model does not change.
 """
 
 
@@ -40,7 +42,7 @@ adapt, also read in one row (--batch_size 1). The stored model does not change.
 @opt.group(
     "Measurement",
     opt.option("--batch_size", opt.Integer(1), "Number of rows; each sentence is assigned to "
-               "the row that ends first.", "128; 1 with --adapt or --cache"),
+               "the row that ends first.", "that of training, or 128; 1 with --adapt or --cache"),
     opt.flag("--stateless", "Start each sentence from zero state."),
     opt.option("--start", opt.OneOf(["zero", "checkpoint"]), "State at the start of each row: "
                "zero, or the state in the run's checkpoint.", "zero"),
@@ -48,10 +50,11 @@ adapt, also read in one row (--batch_size 1). The stored model does not change.
 @scoring.adaptation_options
 @constraint(If(AnySet("adapt", "cache"), accept_none), ["stateless", "start", "batch_size"])
 @constraint(mutually_exclusive, ["stateless", "start"])
+@opt.option("--decimals", opt.Integer(0), "Decimals of the printed figures.", default=2)
 @opt.json_option
 def test(
     files: scoring.Files, input_: str, on_bad_utf8: str, batch_size: int | None, stateless: bool,
-    start: str | None, adaptation: Adaptation | None, json: bool
+    start: str | None, adaptation: Adaptation | None, decimals: int, json: bool
 ) -> None:  # fmt: skip
     """Measure the perplexity of held-out text.
 
@@ -63,20 +66,19 @@ def test(
       bilm test --model elmo --input dev.txt
       bilm test --model elmo --input dev.txt --adapt 0.0003 --cache 0.1
     """
+    from absl import logging
+
     from bilm.data.shards import resolve_shards
     from bilm.data.survey import check_tokenization
     from bilm.errors import BilmError
-    from bilm.scoring.perplexity import (
-        heldout_dataset,
-        perplexity,
-        unknown_percent,
-        word_counts,
-    )
+    from bilm.scoring import perplexity as measures
     from bilm.storage.stored_model import open_model
 
-    batch_size = batch_size or (N_ROWS if adaptation is None else 1)
     stored = open_model(files.model, files.weights, files.softmax)
     found, vocabulary = stored.build_language_model(), stored.vocabulary(files.vocab)
+    batch_size = batch_size or (
+        stored.options.other.get("batch_size", N_ROWS) if adaptation is None else 1
+    )
     text = resolve_shards(input_, on_bad_utf8)
     check_tokenization(text)
     state = None
@@ -87,9 +89,16 @@ def test(
                 f"--batch_size={batch_size}: the checkpoint has {n_rows} rows; use "
                 f"--batch_size={n_rows}"
             )
-    dataset = heldout_dataset(text, vocabulary, len(found.options.directions) == 2)
-    result = perplexity(found, dataset, batch_size, stateless=stateless, state=state)
-    figures: dict[str, float] = {}
+    dataset = measures.heldout_dataset(text, vocabulary, len(found.options.directions) == 2)
+    result = measures.perplexity(found, dataset, batch_size, stateless=stateless, state=state)
+    reading, counts = READINGS[stateless], measures.word_counts(text, vocabulary)
+    unigram = measures.unigram_perplexity(None, counts)
+    unknown = measures.unknown_percent(counts, vocabulary)
+    logging.info(
+        "perplexity %s (%s); %s; without them: %s", result, reading,
+        measures.compared(unigram, unknown), f"{result.known:,.2f}",
+    )  # fmt: skip
+    figures: dict[str, Any] = {"READING": reading}
     if adaptation is not None:
         from bilm.scoring.adaptation import adapted_perplexity
 
@@ -98,9 +107,15 @@ def test(
             figures[f"ADAPTED {name.upper()} PERPLEXITY"] = value
     figures |= {
         **{f"{name.upper()} PERPLEXITY": value for name, value in result.directions.items()},
-        "PERCENT OF UNKNOWN WORDS": unknown_percent(word_counts(text, vocabulary), vocabulary),
+        "WORD FREQUENCIES PERPLEXITY": unigram,
+        "PERCENT OF UNKNOWN WORDS": unknown,
+        "PERPLEXITY WITHOUT UNKNOWN WORDS": result.known,
         "PREDICTIONS PER DIRECTION": result.n_predictions,
         "AVERAGE PERPLEXITY": result.mean,
     }
     keyed = {name.lower().replace(" ", "_"): value for name, value in figures.items()}
-    show(keyed, "\n".join(f"{name} = {value}" for name, value in figures.items()), json)
+    lines = (
+        f"{name} = {value:.{decimals}f}" if isinstance(value, float) else f"{name} = {value}"
+        for name, value in figures.items()
+    )
+    show(keyed, "\n".join(lines), json)

@@ -11,13 +11,13 @@ import click
 from cloup.constraints import constraint, mutually_exclusive
 
 from bilm.commands import options as opt
-from bilm.commands.main import INTERRUPTED, command
+from bilm.commands.main import INTERRUPTED, START, command
 from bilm.errors import OptionsError
 from bilm.options import schema
 from bilm.options.run_options import AUTO, RunOptions, load_run_options, packaged_options
 
 if TYPE_CHECKING:
-    from bilm.training.auto import Choice, Request
+    from bilm.training.auto import Choice
     from bilm.training.run_folder import RunFolder
 
 
@@ -64,7 +64,6 @@ def train(
       bilm train --input 'corpus/*.gz' --vocab vocab.txt --output run --options original \\
           --heldout 'heldout/*.txt' --eval_steps 5000 --gpus 0,1
     """
-    from bilm.training.auto import Request
     from bilm.training.run import TrainingRun
     from bilm.training.run_folder import RunFolder
 
@@ -85,11 +84,12 @@ def train(
                                    "file or another name")  # fmt: skip
         arguments = opt.run_arguments(run, hosts)
         if is_auto:
-            n_replicas = arguments["strategy"].num_replicas_in_sync
-            request = Request(hours, run["n_steps"], run["precision"], n_replicas=n_replicas)
-            chosen, choice = choose(folder, vocabulary, run, changes, request, n_train_tokens)
+            run |= {"n_replicas": arguments["strategy"].num_replicas_in_sync, "hours": hours}
+            chosen, choice = choose(folder, vocabulary, run, changes, n_train_tokens)
             arguments |= {"n_steps": choice.n_steps, "precision": choice.precision}
             arguments["auto"] = choice._asdict()
+            if hours and stored is None:
+                arguments["deadline"] = click.get_current_context().meta[START] + 3600 * hours
         else:
             chosen = load_run_options(options or stored or AUTO)
             chosen = chosen.replace(**changes, n_train_tokens=n_train_tokens)
@@ -102,7 +102,6 @@ def choose(
     vocab_file: Path,
     run: Mapping[str, Any],
     changes: Mapping[str, Any],
-    request: Request,
     n_train_tokens: int | None,
 ) -> tuple[RunOptions, Choice]:
     """Return the options, length and precision of `--options auto`: for a new run, the best for the
@@ -111,9 +110,8 @@ def choose(
     Args:
         folder: folder of the run.
         vocab_file: the vocabulary.
-        run: values of `opt.run_options`.
+        run: values of `opt.run_options`, `hours`, and the number `n_replicas` of replicas.
         changes: values of options that the user has set.
-        request: requested time, length and precision, and the number of replicas.
         n_train_tokens: predictions per epoch and direction; None counts them.
     Raises: BilmError if an input cannot be used.
     """
@@ -128,21 +126,20 @@ def choose(
         stored = schema.read(RunOptions, record["options"], strict=False)
         if n_train_tokens is not None:
             stored = stored.replace(n_train_tokens=n_train_tokens)
-        return stored.replace(**changes), auto.resumed(record["auto"], stored, changes, request)
+        length = run["n_steps"], run["precision"]
+        return stored.replace(**changes), auto.resumed(record["auto"], stored, changes, *length)
     if folder.holds_run:
         raise OptionsError(f"{folder}: contains a run whose options were not chosen by auto; omit "
                            "--options to resume it, or use another folder")  # fmt: skip
-    start = time.monotonic()
     folder.check_resume(run["resume"])
     pattern = run["train_prefix"]
     shards = resolve_shards(pattern, run["on_bad_utf8"])
-    if n_train_tokens is None:
-        logging.info("auto: counting the text")
-        n_train_tokens = count_tokens(shards).n_predictions
+    logging.info("auto: counting the text, then timing training steps on this machine")
+    n_train_tokens = n_train_tokens or count_tokens(shards).n_predictions
     options = auto.options_for(n_train_tokens).replace(**changes)
-    logging.info("auto: timing training steps on this machine")
+    settings = run["on_bad_utf8"], run["precision"], run["xla"]
     try:
-        times = timing.measure(options, pattern, vocab_file, run["on_bad_utf8"])
+        times = timing.measure(options, pattern, vocab_file, *settings, opt.given(run, opt.DEVICES))
     except ProbeFailure as error:
         raise OptionsError(f"auto: the speed of training cannot be measured here: {error}; "
                            "choose a size with --options") from None  # fmt: skip
@@ -150,12 +147,11 @@ def choose(
     if run["heldout_prefix"]:
         heldout = resolve_shards(run["heldout_prefix"], run["on_bad_utf8"])
         n_heldout = count_tokens(heldout).n_predictions
-        if run["heldout_sentences"]:
-            n_heldout = min(n_heldout, auto.SENTENCE_PREDICTIONS * run["heldout_sentences"])
-    request = request._replace(spent=time.monotonic() - start)
-    choice = auto.choose(options, times, request, n_heldout, run["eval_steps"])
+    spent = time.monotonic() - click.get_current_context().meta[START]
+    limits = {name: run[name] for name in ("hours", "n_steps", "n_replicas", "eval_steps")}
+    choice = auto.choose(options, times, n_heldout=n_heldout, spent=spent, **limits)
     if "warmup_steps" not in changes:
         options = auto.with_warmup(options, choice.n_steps or 0)
-    for line in auto.describe(options, choice, times, request.n_replicas):
+    for line in auto.describe(options, choice, times, run["n_replicas"]):
         logging.info("auto: %s", line)
     return options, choice

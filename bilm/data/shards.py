@@ -5,7 +5,6 @@ from __future__ import annotations
 import math
 import os
 from collections.abc import Callable, Iterable, Iterator
-from itertools import islice
 from typing import NamedTuple
 
 from bilm.data.readers import form_of
@@ -21,7 +20,6 @@ class Shards:
         paths: the files or URLs, plain or compressed, one sentence per line.
         on_bad_utf8: "error", or "replace" to decode invalid UTF-8 as U+FFFD.
         name: name of the text, for messages; None for the name of the first file.
-        stride: `texts` and `sentences` return every `stride`-th sentence, starting with the first.
     """
 
     def __init__(
@@ -29,12 +27,10 @@ class Shards:
         paths: Iterable[str | os.PathLike],
         on_bad_utf8: str = "error",
         name: str | None = None,
-        stride: int = 1,
     ):
         self.paths = tuple(os.fspath(path) for path in paths)
         self.on_bad_utf8, self.errors = on_bad_utf8, ON_BAD_UTF8[on_bad_utf8]
         self.name = name or next(iter(self.paths), "no file")
-        self.stride = stride
 
     def __iter__(self) -> Iterator[str]:
         return iter(self.paths)
@@ -50,8 +46,7 @@ class Shards:
 
         Raises: DataError as `bilm.data.text.read_lines` does.
         """
-        texts = (text for path in self for *_, text in placed_lines(path, self.errors) if text)
-        return islice(texts, 0, None, self.stride)
+        return (text for path in self for *_, text in placed_lines(path, self.errors) if text)
 
     def sentences(self) -> Iterator[list[str]]:
         """Return the words of each line that is not blank, file after file.

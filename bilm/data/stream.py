@@ -150,14 +150,6 @@ def describe_shards(shards: Iterable[str]) -> list[str]:
     ]
 
 
-def describe_part(shards: Shards, described: Sequence[str] | None = None) -> list[str]:
-    """Return the description of the files, `described` or by `describe_shards`, and of the part of
-    them that is read."""
-    # Do not change this text: fine-tuning runs store it, and a resumed run is compared with it.
-    part = [f"every {shards.stride} sentences the first"] if shards.stride > 1 else []
-    return list(describe_shards(shards) if described is None else described) + part
-
-
 def check_shards(shards: Iterable[str], expected: Sequence[str]) -> None:
     """Compare the text with the description stored in the run.
 

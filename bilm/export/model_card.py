@@ -163,7 +163,9 @@ def _training(
     measured = run.read_measured()
     if measured is not None and measured[0] == saved.step:
         found = measured[1]
-        facts["held-out perplexity"] = f"{found}, over {found.n_predictions:,} predictions"
+        facts["held-out perplexity"] = (
+            f"{found} (running text), over {found.n_predictions:,} predictions"
+        )
     elif math.isfinite(saved.best):
         facts["best held-out perplexity up to this step"] = f"{saved.best:,.2f}"
     if record := run.record().get("finetuning"):

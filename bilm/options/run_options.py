@@ -67,8 +67,7 @@ class RunOptions(Checked):
         weight_decay: decoupled weight decay: a step multiplies matrices and tables by 1 - rate
             weight_decay, with the step's learning rate. Biases do not decay, and rows of tables
             decay only in steps that use them.
-        share_negatives: whether all replicas and both directions use the same negative samples,
-            which reduces the data that workers exchange.
+        share_negatives: whether all replicas and both directions use the same negative samples.
     """
 
     ALLOWED = (EXPORT_ID, *REMOVED)  # EXPORT_ID is in the options of an export

@@ -22,7 +22,7 @@ from bilm.errors import DataError, OutOfMemoryError
 from bilm.language_model import BiLM
 from bilm.layers.functional import compiled
 from bilm.options.schema import unexpected
-from bilm.support.progress import progress
+from bilm.support.progress import Progress, progress
 
 N_STEPS = 20  # minimum number of steps in a window
 PREDICTIONS_A_WINDOW = 640  # predictions in a window, unless N_STEPS requires more
@@ -35,11 +35,13 @@ class Perplexity(NamedTuple):
         directions: perplexity by direction.
         mean: e to the mean of the mean losses of all directions.
         n_predictions: number of predictions per direction.
+        known: `mean` without the predictions of unknown words; None if it was not computed.
     """
 
     directions: dict[str, float]
     mean: float
     n_predictions: int
+    known: float | None = None
 
     @classmethod
     def of(cls, sums: dict[str, float], n_predictions: int) -> Perplexity:
@@ -52,15 +54,14 @@ class Perplexity(NamedTuple):
     def from_record(cls, record: object) -> Perplexity:
         """Restore it from the result of `_asdict` as JSON. Raises: OptionsError."""
         match record:
-            case {"directions": dict(directions), "mean": mean, "n_predictions": int(n)} if (
-                directions and n > 0 and all(map(_is_perplexity, [mean, *directions.values()]))
-            ):
-                return cls(directions, mean, n)
+            case {"directions": dict(each), "mean": mean, "n_predictions": int(n), **more}:
+                if each and n > 0 and all(map(_is_perplexity, [mean, *each.values()])):
+                    known: Any = more.get("known")
+                    return cls(each, mean, n, known)
         raise unexpected("perplexity", record, "directions, mean and n_predictions")
 
     def __str__(self) -> str:
-        parts = [f"{name} {value:,.2f}" for name, value in self.directions.items()]
-        return f"{', '.join(parts)}, mean {self.mean:,.2f}"
+        return f"{self.mean:,.2f}"
 
 
 def _is_perplexity(value: object) -> bool:
@@ -82,16 +83,24 @@ def word_counts(shards: Shards, vocab: Vocabulary, max_tokens: int | None = None
     return by_id(words, vocab)
 
 
-def unigram_perplexity(train: np.ndarray, heldout: np.ndarray) -> float:
+def unigram_perplexity(train: np.ndarray | None, heldout: np.ndarray) -> float:
     """Return the perplexity of a text by the frequencies of words in a training text, with 1 added
-    to each count; both are results of `word_counts`."""
-    logs = np.log((train + 1) / (train + 1).sum())
+    to each count; both are results of `word_counts`. None: by those in the rest of the text."""
+    if train is None:
+        logs = np.log(np.maximum(heldout, 1) / (heldout.sum() - 1 + len(heldout)))
+    else:
+        logs = np.log((train + 1) / (train + 1).sum())
     return _exp(float(-(heldout @ logs) / heldout.sum()))
 
 
 def unknown_percent(counts: np.ndarray, vocab: Vocabulary) -> float:
     """Return the share of the words that the vocabulary lacks, in percent."""
     return 100 * float(counts[vocab.unk] / (counts.sum() - counts[vocab.eos]))
+
+
+def compared(unigram: float, unknown: float) -> str:
+    """Return the results of the two functions above in words, for the log."""
+    return f"word frequencies alone: {unigram:,.2f}; {unknown:.1f} % of the words unknown"
 
 
 # --- perplexity ---
@@ -131,39 +140,55 @@ def heldout_windows(
 
 
 class Evaluator:
-    """Computes the perplexity of a `BiLM` with its softmax; compiled once for all texts."""
+    """Computes the perplexity of a `BiLM` with its softmax; compiled once for all texts.
 
-    def __init__(self, model: BiLM):
-        self.model = model
+    Args:
+        model: the model.
+        unk: id of unknown words; -1 if the vocabulary has none.
+    """
+
+    def __init__(self, model: BiLM, unk: int):
+        self.model, self.unk = model, unk
         self._run = compiled(self._window, gradients=False)
 
-    def __call__(self, windows: Windows, state: Any = None, total: int | None = None) -> Perplexity:
+    def __call__(
+        self, windows: Windows, state: Any = None, shown: Progress | None = None
+    ) -> Perplexity:
         """Return the perplexity of the text of `heldout_windows`.
 
         Args:
             windows: windows of rows that continue from one window to the next, except where
                 `first` is True.
             state: initial state of the rows; None for zero state.
-            total: number of predictions per direction, used to estimate the remaining time.
+            shown: counts the predictions per direction.
         """
         sums, n_predictions = dict.fromkeys(self.model.directions, 0.0), 0
-        with progress("evaluating", "predictions per direction", total) as shown:
-            for window in windows:
-                mask: Any = window["mask"]
-                if state is None or window.get("first"):
-                    state = self.model.zero_state(len(mask))
-                losses, state = self._run(model_batch(window, self.model.options), mask, state)
-                for name, loss in losses.items():
-                    sums[name] += float(loss)
-                n_predictions += (n_new := int(mask.sum()))
+        known, n_known = 0.0, 0  # in all directions
+        for window in windows:
+            mask: Any = window["mask"]
+            if state is None or window.get("first"):
+                state = self.model.zero_state(len(mask))
+            batch = model_batch(window, self.model.options)
+            losses, state = self._run(batch, mask, state)
+            for name, (loss, of_known) in losses.items():
+                sums[name] += float(loss)
+                known += float(of_known)
+                n_known += int((mask & (batch["targets"][name] != self.unk)).sum())
+            n_predictions += (n_new := int(mask.sum()))
+            if shown is not None:
                 shown.add(n_new)
-        return Perplexity.of(sums, n_predictions)
+        of_known = _exp(known / n_known) if n_known else math.nan
+        return Perplexity.of(sums, n_predictions)._replace(known=of_known)
 
     def _window(self, batch, mask, state):
-        """Return the summed loss of each direction, float32 (), and the next state."""
+        """Return for each direction the summed loss and that of known words, float32 (), and the
+        next state."""
         outputs, state = self.model.windows(self.model.encode(batch), state, mask=mask)
-        losses = self.model.losses(outputs, batch["targets"])
-        sums = {name: ops.sum(ops.where(mask, loss, 0.0)) for name, loss in losses.items()}
+        sums, targets = {}, batch["targets"]
+        for name, loss in self.model.losses(outputs, targets).items():
+            loss = ops.where(mask, loss, 0.0)
+            known = ops.where(targets[name] == self.unk, 0.0, loss)
+            sums[name] = ops.sum(loss), ops.sum(known)
         return sums, state
 
 
@@ -174,7 +199,6 @@ def perplexity(
     stateless: bool = False,
     drop_remainder: bool = False,
     state: Any = None,
-    total: int | None = None,
 ) -> Perplexity:
     """Return the perplexity of a language model on held-out text.
 
@@ -186,12 +210,13 @@ def perplexity(
         stateless: start each sentence from zero state; the result then depends on the sentences
             only.
         drop_remainder: stop at the step at which a row finds no more text, as the reference does.
-        state, total: see `Evaluator`.
+        state: see `Evaluator`.
     Raises: DataError if there are no predictions; OutOfMemoryError.
     """
     with explaining_memory(dataset.filepattern, "batch_size"):
         windows = heldout_windows(dataset, batch_size, stateless, drop_remainder)
-        return Evaluator(model)(windows, state, total)
+        with progress("evaluating", "predictions per direction") as shown:
+            return Evaluator(model, dataset.vocab.unk)(windows, state, shown)
 
 
 def _exp(loss: float) -> float:

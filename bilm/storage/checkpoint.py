@@ -46,7 +46,7 @@ TENSORS = ("step", "seed", "n_steps", "batch", "best", "shards", "vocabulary")
 
 UNREADABLE = (tf.errors.OpError, RuntimeError, IndexError, ValueError)  # what TensorFlow raises
 CHECKPOINT_FILE = re.escape(PREFIX) + r"-(\d+)\.(index|data-\d+-of-\d+|json)"
-UNFINISHED = re.escape(PREFIX) + r"-\d+_temp"  # the folder that TensorFlow writes to first
+UNFINISHED = re.escape(PREFIX) + r"-\d+_temp"  # the folder that a save writes to first
 
 
 def every(name: str) -> bool:
@@ -443,12 +443,15 @@ class CheckpointFolder:
         Raises: WeightsError if it cannot be written; earlier checkpoints are not touched then.
         """
         path = self.path(record.step)
+        new = Path(f"{path}_temp")
         try:
             # TensorFlow would create the folder, without the other files of a run.
             os.stat(self.folder)
-            content.variables.write(path)
-            with replacing(f"{path}.json") as temporary:
+            content.variables.write(os.fspath(new / os.path.basename(path)))
+            with replacing(new / f"{os.path.basename(path)}.json") as temporary:
                 temporary.write_text(json.dumps(asdict(record), indent=1), encoding="utf-8")
+            for part in sorted(new.iterdir()):  # the JSON file is the last
+                os.replace(part, self.folder / part.name)
             # Checkpoints of later steps are removed: they were damaged, so training resumed from an
             # earlier one.
             paths = checkpoint_paths(self.folder)
@@ -460,12 +463,12 @@ class CheckpointFolder:
             with replacing(self.folder / LIST) as temporary:
                 temporary.write_text(str(state), encoding="utf-8")
         except (tf.errors.OpError, OSError) as error:
-            shutil.rmtree(f"{path}_temp", ignore_errors=True)
-            _remove(path)
             last = next(iter(checkpoint_paths(self.folder)), "none")
             raise WeightsError(
                 f"{path}: cannot be saved: {reason(error)}; the last checkpoint: {last}"
             ) from error
+        finally:
+            shutil.rmtree(new, ignore_errors=True)
         for old in paths:
             if old not in kept:
                 _remove(old)

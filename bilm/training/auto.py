@@ -16,7 +16,6 @@ from bilm.options.run_options import RunOptions, load_run_options
 
 START_SECONDS = 40.0  # until the first step is done
 STEPS_SHARE = 0.93  # of the time; the rest is for checkpoints and for steps that take longer
-SENTENCE_PREDICTIONS = 25  # of an English sentence, with its end
 
 
 class Recipe(NamedTuple):
@@ -59,27 +58,6 @@ class Choice(NamedTuple):
     hours: float
 
 
-class Request(NamedTuple):
-    """Requests of the user, and what else limits a run.
-
-    Fields:
-        hours: time budget of the command; None for the longest useful run.
-        n_steps: length of the run; None to choose it.
-        precision: dtype of the inputs of matrix products; None for the fastest.
-        spent: seconds that the command has taken before the run.
-        n_replicas: number of replicas that share a step.
-    """
-
-    hours: float | None = None
-    n_steps: int | None = None
-    precision: str | None = None
-    spent: float = 0.0
-    n_replicas: int = 1
-
-
-NO_REQUEST = Request()
-
-
 def recipe_for(n_predictions: int) -> Recipe:
     """Return the recipe for a text with a number of predictions per epoch and direction."""
     return next(recipe for recipe in RECIPES if n_predictions <= recipe.n_predictions)
@@ -100,7 +78,11 @@ def with_warmup(options: RunOptions, n_steps: int) -> RunOptions:
 def choose(
     options: RunOptions,
     step_seconds: Mapping[str, float],
-    request: Request = NO_REQUEST,
+    *,
+    hours: float | None = None,
+    n_steps: int | None = None,
+    spent: float = 0.0,
+    n_replicas: int = 1,
     n_heldout: int = 0,
     eval_steps: int | None = None,
 ) -> Choice:
@@ -108,29 +90,31 @@ def choose(
 
     Args:
         options: options of the run, with `n_train_tokens`; `n_epochs` is the longest useful run.
-        step_seconds: measured times of a training step by precision, with float32.
-        request: what the user has requested.
+        step_seconds: measured times of a training step by precision; the fastest is chosen.
+        hours: time budget of the command; None for the longest useful run.
+        n_steps: length of the run; None to choose it.
+        spent: seconds that the command has taken before the run.
+        n_replicas: number of replicas that share a step.
         n_heldout: predictions per direction of an evaluation; 0 without held-out text.
         eval_steps: steps between evaluations; None for an epoch.
     Raises: OptionsError if the time does not suffice for a step.
     """
-    precision = request.precision or min(step_seconds, key=lambda name: step_seconds[name])
-    # bfloat16 is not measured on a processor without instructions for it.
-    step = step_seconds.get(precision, step_seconds["float32"])
-    a_step = _predictions(options, request.n_replicas)
+    precision = min(step_seconds, key=lambda name: step_seconds[name])
+    step = step_seconds[precision]
+    a_step = _predictions(options, n_replicas)
     epoch_steps = max(1, int((options.n_train_tokens or 0) // a_step))
-    n_steps = request.n_steps or options.n_epochs * epoch_steps
+    is_given, n_steps = bool(n_steps), n_steps or options.n_epochs * epoch_steps
     # An evaluation has no backward pass, but the full softmax: about as long per prediction.
     an_evaluation = n_heldout * step / a_step
     # The last evaluation need not be at the end of an interval.
-    start = request.spent + START_SECONDS + an_evaluation
+    start = spent + START_SECONDS + an_evaluation
     seconds = step + an_evaluation / (eval_steps or epoch_steps)
-    if request.hours is not None and request.n_steps is None:
-        possible = int(STEPS_SHARE * (3600 * request.hours - start) / seconds)
+    if hours is not None and not is_given:
+        possible = int(STEPS_SHARE * (3600 * hours - start) / seconds)
         if possible < 1:
             least = (start + 100 * seconds / STEPS_SHARE) / 3600
             raise OptionsError(
-                f"hours: found {request.hours:g}, expected more: everything but the steps takes "
+                f"hours: found {hours:g}, expected more: everything but the steps takes "
                 f"about {start:.0f} s and a step {seconds:.2f} s here; {least:.2g} hours suffice "
                 "for 100 steps"
             )
@@ -140,23 +124,26 @@ def choose(
 
 
 def resumed(
-    record: Mapping[str, Any], stored: RunOptions, changes: Mapping[str, Any], request: Request
+    record: Mapping[str, Any],
+    stored: RunOptions,
+    changes: Mapping[str, Any],
+    n_steps: int | None = None,
+    precision: str | None = None,
 ) -> Choice:
     """Return the length and precision of a run that is resumed.
 
-    The run keeps its length unless `request.n_steps` or another `n_epochs` is given.
+    The run keeps its length unless `n_steps` or another `n_epochs` is given.
 
     Args:
         record: the stored `Choice`, as a mapping.
         stored: options of the run.
         changes: values of options that the user has set.
-        request: what the user has requested; its time budget has no effect.
+        n_steps, precision: as requested by the user.
     """
     choice = Choice(**{name: record[name] for name in Choice._fields})
-    n_steps = request.n_steps
     if n_steps is None and changes.get("n_epochs", stored.n_epochs) == stored.n_epochs:
         n_steps = choice.n_steps
-    return choice._replace(n_steps=n_steps, precision=request.precision or choice.precision)
+    return choice._replace(n_steps=n_steps, precision=precision or choice.precision)
 
 
 def describe(

@@ -56,28 +56,15 @@ class Devices:
             return self.strategy.gather(value, axis=0)
         return tf.concat(self.local(value), axis=0)
 
-    def summed_slices(self, slices: Any, common: Any = None) -> tf.IndexedSlices:
+    def summed_slices(self, slices: Any) -> tf.IndexedSlices:
         """Return the sum of all replicas' `tf.IndexedSlices`, in a graph; each row occurs once.
 
         Each replica first sums its own slices, so that workers exchange each row only once per
-        replica.
-
-        Args:
-            slices: distributed `tf.IndexedSlices`.
-            common: distinct indices (N,), the same on all replicas: the values of these rows are
-                reduced, all others gathered. None if no such rows are known.
+        replica. Indices and values are gathered separately, because `tf.distribute.Strategy.gather`
+        does not support IndexedSlices.
         """
-        run = self.strategy.run
-        if self.n_replicas == 1 or common is None:
-            # Indices and values are gathered separately, because `tf.distribute.Strategy.gather`
-            # does not support IndexedSlices.
-            parts = run(lambda own: _sum_rows(own.indices, own.values), args=(slices,))
-            rows, values = map(self.gathered, parts)
-        else:
-            *parts, ids, sums = run(_split_rows, args=(slices, common))
-            rows, values = map(self.gathered, parts)
-            sums = self.strategy.reduce(tf.distribute.ReduceOp.SUM, sums, axis=None)
-            rows, values = tf.concat([self.local(ids)[0], rows], 0), tf.concat([sums, values], 0)
+        parts = self.strategy.run(lambda own: _sum_rows(own.indices, own.values), args=(slices,))
+        rows, values = map(self.gathered, parts)
         if self.n_replicas > 1:
             rows, values = _sum_rows(rows, values)
         return tf.IndexedSlices(values, rows)
@@ -87,21 +74,6 @@ def _sum_rows(indices: tf.Tensor, values: tf.Tensor) -> tuple[tf.Tensor, tf.Tens
     """Return the distinct indices and the sum of each one's values."""
     rows, places = tf.unique(indices)
     return rows, tf.math.unsorted_segment_sum(values, places, tf.size(rows))
-
-
-def _split_rows(slices: tf.IndexedSlices, common: tf.Tensor) -> tuple[tf.Tensor, ...]:
-    """Sum duplicate rows; return the indices and values of the other rows, and then of the common
-    rows."""
-    common = tf.cast(common, slices.indices.dtype)
-    absent = tf.zeros([tf.size(common), *slices.values.shape[1:]], slices.values.dtype)
-    rows, values = _sum_rows(
-        tf.concat([common, slices.indices], 0), tf.concat([absent, slices.values], 0)
-    )
-    n = tf.size(common)
-    # One row of zeros is kept with the others, because TensorFlow's collective gather terminates
-    # the process if there are no rows at all.
-    others = tf.concat([absent[:1], values[n:]], 0)
-    return rows[n - 1 :], others, common, values[:n]
 
 
 def make_strategy(

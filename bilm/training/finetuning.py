@@ -14,7 +14,7 @@ import numpy as np
 from absl import logging
 
 from bilm.data.shards import resolve_shards
-from bilm.data.stream import describe_part
+from bilm.data.stream import describe_shards
 from bilm.data.vocabulary import Vocabulary
 from bilm.errors import BilmError, DataError, WeightsError
 from bilm.language_model import BiLM
@@ -100,7 +100,7 @@ def finetune(
     heldout = text = None
     if heldout_prefix:
         heldout = resolve_shards(heldout_prefix, on_bad_utf8)
-        text = describe_part(heldout)
+        text = describe_shards(heldout)
     record = _stored_record(folder, start, text)
     options = start.run_options(changes or {})
     own, chosen = choose_vocabulary(start, vocab_file, new_vocab_file)
@@ -117,8 +117,9 @@ def finetune(
         measured = None
         if heldout:
             dataset = heldout_dataset(heldout, run.vocab, options.bidirectional)
-            found = Evaluator(model)(heldout_windows(dataset, options.batch_size))
-            logging.info("before: held-out perplexity from zero state: %s", found)
+            evaluate = Evaluator(model, run.vocab.unk)
+            found = evaluate(heldout_windows(dataset, options.batch_size))
+            logging.info("before the first step: held-out perplexity %s (running text)", found)
             measured = found._asdict()
         return {"source": start.id, "before": measured, "text": text}
 

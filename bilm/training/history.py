@@ -10,7 +10,7 @@ from absl import logging
 from bilm.support.files import replacing
 
 # Losses are mean cross-entropies in nats since the row before: the sampled loss unless the run uses
-# the full softmax. `heldout_text` is "part" or "whole". `restart` counts continuations of the run.
+# the full softmax. `heldout_text`: "whole", in 0.1.0 also "part". `restart` counts continuations.
 COLUMNS = (
     "step", "epoch", "loss_forward", "loss_backward", "learning_rate", "tokens_per_s",
     "heldout_forward", "heldout_backward", "heldout_perplexity", "heldout_text", "restart",
@@ -53,13 +53,11 @@ def read_history(path: str | Path) -> list[dict[str, str]]:
     """Return the rows of a `history.csv`, by column; none if it is missing or damaged."""
     try:
         with open(path, encoding="utf-8", newline="") as file:
-            reader = csv.DictReader(file, strict=True)
-            columns, rows = tuple(reader.fieldnames or ()), list(reader)
-        is_whole = all(set(row) == {*COLUMNS} and None not in row.values() for row in rows)
-        if columns != COLUMNS or not is_whole:
-            raise ValueError(f"expected the columns {', '.join(COLUMNS)}")
+            rows = list(csv.DictReader(file, strict=True))
         for row in rows:
             int(row["step"]), int(row["restart"] or 0)
+            if set(row) != {*COLUMNS} or None in row.values():
+                raise ValueError(f"expected the columns {', '.join(COLUMNS)}")
     except FileNotFoundError:
         return []
     except (OSError, ValueError, TypeError, KeyError, csv.Error) as error:

@@ -8,6 +8,7 @@ from pathlib import Path
 import numpy as np
 from absl import logging
 
+from bilm.errors import OutOfMemoryError
 from bilm.layers.sampled_softmax import VOCABULARY_CHUNK
 from bilm.options.model_options import dense_sizes
 from bilm.training.step import Trainer
@@ -46,15 +47,22 @@ def machine_memory() -> int:
     return n_bytes if limit == "max" else min(n_bytes, int(limit))
 
 
-def log_estimate(trainer: Trainer, n_words: int) -> None:
-    """Log the estimate; warn if this machine clearly lacks the memory for a run on its CPU."""
+def check_memory(trainer: Trainer, n_words: int, ignore: bool) -> None:
+    """Log the estimate, and compare it with this machine's memory if the run is on its CPU.
+
+    Raises: OutOfMemoryError if it is 1.5 times as large, since it is rough, unless `ignore`.
+    """
     names, parts = trainer.devices.names, estimate_memory(trainer, n_words)
     needed = sum(parts.values()) * len(names) + PROGRAM
     each = ", ".join(f"{name} {n / 1e9:.2f}" for name, n in parts.items())
-    logging.info("memory: about %.1f GB (%s per replica, program 0.8)", needed / 1e9, each)
+    replica = f" for each of {len(names)} replicas" if len(names) > 1 else ""
+    about = f"memory: about {needed / 1e9:.1f} GB ({each}{replica}, program 0.8)"
+    logging.info("%s", about)
     is_on_cpu = all(name.startswith("CPU") for name in names)
-    if is_on_cpu and needed > 1.5 * (available := machine_memory()):  # the estimate is rough
-        logging.warning(
-            "memory: this machine has %.1f GB only, so the run may be killed; reduce batch_size, "
-            "unroll_steps, n_negative_samples_batch or the vocabulary", available / 1e9,
-        )  # fmt: skip
+    if is_on_cpu and not ignore and needed > 1.5 * (available := machine_memory()):
+        is_large = parts["activations"] > sum(parts.values()) / 2
+        smaller = "batch_size or unroll_steps" if is_large else "the vocabulary or lstm.dim"
+        raise OutOfMemoryError(
+            f"{about}, but this machine has {available / 1e9:.1f} GB; reduce {smaller}, or train "
+            "anyway: --ignore_memory"
+        )

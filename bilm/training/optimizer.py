@@ -65,7 +65,6 @@ class Optimizer:
     @classmethod
     def slots_of(cls, name: str) -> Sequence[str]:
         """Return the names of the slots of a variable, by its stored name."""
-        del name
         return tuple(cls.SLOTS)
 
     def step_size(self, step: int) -> Any:
@@ -77,7 +76,6 @@ class Optimizer:
         self,
         gradients: Sequence,
         step_size: tf.Tensor,
-        common: Sequence | None = None,
         decay: tf.Tensor | None = None,
     ) -> tf.Tensor:
         """Update the variables; call it outside `strategy.run`.
@@ -85,8 +83,6 @@ class Optimizer:
         Args:
             gradients: one per variable, each a value per replica, dense or `tf.IndexedSlices`.
             step_size: float32, what the method `step_size` returns.
-            common: for each variable the rows that all replicas are known to use, or None: see
-                `Devices.summed_slices`. None if no variable has any.
             decay: float32 (), the part of each matrix and of each used row of a table that is
                 subtracted before the update (decoupled weight decay, Loshchilov and Hutter 2019,
                 arXiv:1711.05101); biases do not decay. None for no decay.
@@ -94,9 +90,7 @@ class Optimizer:
         Raises: InvalidArgumentError, from the graph, if that norm is not finite; nothing has been
             updated then, since every update needs the norm.
         """
-        common = common or [None] * len(self.variables)
-        each = zip(gradients, self.variables.values(), common, strict=True)
-        means = [self._mean(*of_one) for of_one in each]
+        means = list(map(self._mean, gradients, self.variables.values()))
         norm = tf.linalg.global_norm([self.devices.local(mean)[0] for mean in means])
         norm = tf.debugging.check_numerics(norm, NORM)
         scale = self.max_norm / tf.maximum(norm, self.max_norm)
@@ -110,10 +104,10 @@ class Optimizer:
             )
         return norm
 
-    def _mean(self, gradient, variable, common):
+    def _mean(self, gradient, variable):
         """Average over replicas; repeated rows are summed."""
         if isinstance(self.devices.local(gradient)[0], tf.IndexedSlices):
-            total = self.devices.summed_slices(gradient, common)
+            total = self.devices.summed_slices(gradient)
             return tf.IndexedSlices(total.values / self.devices.n_replicas, total.indices)
         reduce_to = self.devices.strategy.extended.reduce_to
         return reduce_to(tf.distribute.ReduceOp.MEAN, gradient, variable)

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import math
 import os
 from collections.abc import Mapping, Sequence
 from pathlib import Path
@@ -12,12 +11,13 @@ from absl import logging
 
 from bilm.data.dataset import Reader
 from bilm.data.shards import Shards
-from bilm.data.stream import describe_part, describe_shards
+from bilm.data.stream import describe_shards
 from bilm.data.survey import SAMPLE_TOKENS, survey
 from bilm.data.vocabulary import Vocabulary, vocabulary_of
 from bilm.errors import DataError, WeightsError
 from bilm.options.run_options import RunOptions
 from bilm.scoring.perplexity import (
+    compared,
     heldout_dataset,
     unigram_perplexity,
     unknown_percent,
@@ -29,17 +29,18 @@ from bilm.training.settings import RunSettings
 
 
 class Heldout(NamedTuple):
-    """Readers of the held-out text, and of the part that is measured before the run's end.
+    """The reader of the held-out text.
 
     Fields:
-        described: name and size of each file before it was first read, see `describe_part`.
+        described: name and size of each file before it was first read, see `describe_shards`.
+        n_predictions: number of predictions per direction.
         compared: the perplexity of the frequencies of words alone, and the share of unknown words,
             with which to compare the perplexity of the model.
     """
 
-    whole: Reader
-    part: Reader
+    reader: Reader
     described: list[str]
+    n_predictions: int
     compared: str
 
 
@@ -69,39 +70,22 @@ def check_words(vocab: Vocabulary) -> None:
         )
 
 
-def read_heldout(
-    shards: Shards,
-    train: Shards,
-    vocab: Vocabulary,
-    options: RunOptions,
-    max_sentences: int | None = None,
-) -> Heldout:
-    """Return the readers of the held-out text.
+def read_heldout(shards: Shards, train: Shards, vocab: Vocabulary, options: RunOptions) -> Heldout:
+    """Return the reader of the held-out text.
 
     Args:
         shards, train: held-out text and training text.
         vocab, options: vocabulary and options of the run.
-        max_sentences: maximum number of sentences in the part, which contains every k-th sentence;
-            None for all.
     Raises: DataError if the text contains no sentence.
     """
     described = describe_shards(shards)
     counts = word_counts(shards, vocab)
-    n_sentences = int(counts[vocab.eos])
-    if not n_sentences:
+    if not counts[vocab.eos]:
         raise DataError(f"{shards.name}: no sentence; every line is blank")
     sample = word_counts(train, vocab, -(-SAMPLE_TOKENS // len(train)))
-    compared = (
-        f"word frequencies alone: {unigram_perplexity(sample, counts):,.1f}; "
-        f"{unknown_percent(counts, vocab):.2g} % of the words unknown"
-    )
-    whole = heldout_dataset(shards, vocab, options.bidirectional)
-    if max_sentences is None or max_sentences >= n_sentences:
-        return Heldout(whole, whole, describe_part(shards, described), compared)
-    stride = math.ceil(n_sentences / max_sentences)
-    part = Shards(shards, shards.on_bad_utf8, shards.name, stride)
-    few = heldout_dataset(part, vocab, options.bidirectional)
-    return Heldout(whole, few, describe_part(part, described), compared)
+    beside = compared(unigram_perplexity(sample, counts), unknown_percent(counts, vocab))
+    reader = heldout_dataset(shards, vocab, options.bidirectional)
+    return Heldout(reader, described, int(counts.sum()), beside)
 
 
 def check_training_text(shards: Shards, heldout: Shards | None, vocab_file: str | Path) -> None:
@@ -109,13 +93,13 @@ def check_training_text(shards: Shards, heldout: Shards | None, vocab_file: str 
 
     Raises: DataError, naming the file.
     """
-    files = {file_id(path) for path in shards}
-    if file_id(vocab_file) in files:
+    files = {os.path.realpath(path) for path in shards}
+    if os.path.realpath(vocab_file) in files:
         raise DataError(
             f"{shards.name}: also matches the vocabulary, {vocab_file}; use a pattern that matches "
             "only text"
         )
-    both = [path for path in heldout or () if file_id(path) in files]
+    both = [path for path in heldout or () if os.path.realpath(path) in files]
     if both:
         logging.warning(
             "%s: also occurs in the training text, so held-out perplexity will be too low",
@@ -123,20 +107,8 @@ def check_training_text(shards: Shards, heldout: Shards | None, vocab_file: str 
         )
 
 
-def file_id(path: str | Path) -> tuple[int, int] | str:
-    """Return what is the same for all names of a file, including links; its path if it is
-    missing."""
-    try:
-        status = os.stat(path)
-    except OSError:
-        return os.path.realpath(path)
-    return status.st_dev, status.st_ino
-
-
 def check_unchanged(shards: Shards, described: Sequence[str], step: int) -> None:
     """Compare the sizes of a text's files with those at the start of training.
-
-    `described` may contain more than the files, see `describe_part`.
 
     Raises: DataError, naming the first file that differs.
     """
@@ -233,6 +205,3 @@ class Plan:
         self.epoch_steps = max(1, int(n_tokens // self.predictions_a_step))
         self.n_steps = settings.n_steps or options.n_epochs * self.epoch_steps
         self.eval_steps = settings.eval_steps or self.epoch_steps
-
-    def __str__(self) -> str:
-        return f"{self.n_steps:,} steps, {self.epoch_steps:,} an epoch"

@@ -2,10 +2,13 @@
 
 from __future__ import annotations
 
+import math
+import sys
 import time
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from datetime import timedelta
+from functools import partial
 from pathlib import Path
 from typing import Any, NamedTuple
 
@@ -19,7 +22,8 @@ from bilm.training.history import History
 from bilm.training.plan import Plan
 from bilm.training.step import StepResult
 
-LOG_SECONDS = 5.0
+RECORD_SECONDS = 5.0  # between rows of the history, and new figures of the progress bar
+LINES, LINE_SECONDS = 5, 600.0  # lines of a run besides evaluations; most seconds between two
 
 
 class TrainResult(NamedTuple):
@@ -30,15 +34,38 @@ class TrainResult(NamedTuple):
     heldout: Perplexity | None
 
 
+@contextmanager
+def progress_bar(n_steps: int) -> Iterator[Callable[..., None] | None]:
+    """Yield a function that updates a bar on the terminal, above which the log continues; None if
+    standard error is not a terminal, or if the log is quiet."""
+    if not sys.stderr.isatty() or logging.get_verbosity() < logging.INFO:
+        yield None
+        return
+    from rich.console import Console
+    from rich.progress import BarColumn, Progress, TextColumn
+
+    handler = logging.get_absl_handler().python_handler
+    columns = BarColumn(bar_width=None), TextColumn("{task.description}")
+    with Progress(*columns, console=Console(stderr=True), expand=True) as bar:
+        before = handler.setStream(sys.stderr)  # rich's, which prints above the bar
+        try:
+            yield partial(bar.update, bar.add_task("compiling the first step", total=n_steps))
+        finally:
+            handler.setStream(before)
+
+
 class RunReport:
-    """Reports the progress of a run every few seconds, and the result of each evaluation.
+    """Reports the progress of a run, as a bar or as lines, and the result of each evaluation.
 
     Args:
         plan: steps in an epoch and in the run, predictions per step.
         options: options of the run.
         log_dir: folder for TensorBoard files; None to write none.
-        log_steps: steps between reports; None for one every few seconds.
+        log_steps: steps between reports; None for few lines, and rows every few seconds.
         history: writer of `history.csv`; None to write none.
+        is_measured: whether an evaluation, which is a line itself, follows the last step.
+    Attributes: `bar`, from `progress_bar`; `evaluated`, `last_evaluation`, seconds of all
+        evaluations and of the last one.
     """
 
     def __init__(
@@ -48,20 +75,26 @@ class RunReport:
         log_dir: str | Path | None,
         log_steps: int | None = None,
         history: History | None = None,
+        is_measured: bool = False,
     ):
-        self.plan, self.log_steps = plan, log_steps
+        self.plan, self.log_steps, self.is_measured = plan, log_steps, is_measured
         self.history = history or History(None)
         # The sampled loss is much lower than the full one, so it is never reported as a perplexity.
         self.loss_name = "sampled loss" if options.sample_softmax else "full-softmax loss"
         self.directions = options.model.directions
         create = tf.summary.create_file_writer
         self.writer = create(str(log_dir)) if log_dir else tf.summary.create_noop_writer()
+        self.bar: Callable[..., None] | None = None
+        self._step_seconds = math.inf
+        self.evaluated, self.last_evaluation = 0.0, 0.0
         self._last: StepResult | None = None
         self._n_added = 0  # steps since the last report
         self._total: Any = 0.0  # sum of the losses of these steps, on the device
         self._n_timed = 0  # steps since `_since`
         self._since = time.monotonic()
         self._is_compiled = False
+        self._line = 0, 0.0  # step and time of the last line
+        self._perplexity = ""  # the last held-out one
 
     def add(self, step: int, result: StepResult) -> None:
         """Add the result of step `step`, counted from 0; report if a report is due.
@@ -74,42 +107,45 @@ class RunReport:
         self._n_added += 1
         self._n_timed += 1
         done, seconds = step + 1, time.monotonic() - self._since
-        due = done % self.log_steps == 0 if self.log_steps else seconds >= LOG_SECONDS
-        # The first step includes compiling the graph, so its speed is not reported.
-        if not self._is_compiled:
-            logging.info("%s, %s (not held out)", self._place(done), self._losses())
-            self._is_compiled = True
-            if not (due or done == self.plan.n_steps):
-                self._n_timed, self._since = 0, time.monotonic()
-                return
-        elif due or done == self.plan.n_steps:
-            speed = self._tokens_per_s()
-            left = (self.plan.n_steps - done) * self.plan.predictions_a_step / speed
-            logging.info(
-                "%s, %s tokens/s, %s left, learning rate %.3g, %s (not held out)",
-                self._place(done), f"{speed:,.0f}", timedelta(seconds=int(left)),
-                result.learning_rate, self._losses(),
-            )  # fmt: skip
-        else:
-            return
-        self._record(done, result)
+        due = done % self.log_steps == 0 if self.log_steps else seconds >= RECORD_SECONDS
+        due |= done == self.plan.n_steps
+        if due or not self._is_compiled:
+            self._report(done, result)
+        elif self.bar is not None:
+            self.bar(completed=done)
+        if due:
+            self._record(done, result)
+        elif not self._is_compiled:  # its time includes compiling the graph
+            self._n_timed, self._since = 0, time.monotonic()
+        self._is_compiled = True
 
-    def heldout(self, step: int, perplexity: Perplexity, compared: str, whole: bool = True) -> None:
-        """Report an evaluation of the whole held-out text, or of a part, after `step` steps;
-        `compared`: see `Heldout`."""
-        # If training never resets rows, perplexity from zero state may be much higher than from
-        # carried state.
-        logging.info(
-            "step %s: held-out perplexity from zero state%s: %s (%s)",
-            f"{step:,}", "" if whole else ", part of the text", perplexity, compared,
+    def _report(self, done: int, result: StepResult) -> None:
+        """Update the bar, or log a line if one is due."""
+        speed = f"{self._perplexity}, {self._speed():,.0f} tokens/s" if self._is_compiled else ""
+        figures = f"{self._place(done)}: {self.loss_name} {self._means().mean():.3f}{speed}"
+        if self.bar is not None:
+            self.bar(completed=done, total=self.plan.n_steps, description=figures)
+            return
+        (step, second), is_end = self._line, done == self.plan.n_steps
+        is_late = done >= step + self.plan.n_steps / LINES
+        is_late |= time.monotonic() >= second + LINE_SECONDS
+        if self.log_steps or not self._is_compiled or (not self.is_measured if is_end else is_late):
+            self._log(done, f"{figures}, learning rate {result.learning_rate:.3g}")
+
+    def heldout(self, step: int, perplexity: Perplexity, compared: str, is_best: bool) -> None:
+        """Report an evaluation after `step` steps: see `Heldout`; `is_best`: whether the perplexity
+        is lower than all before."""
+        self._perplexity = f", perplexity {perplexity}"
+        self._log(
+            step, f"{self._place(step)}: held-out perplexity {perplexity} (running text"
+            f"{', the best so far' if is_best else ''}); {compared}",
         )  # fmt: skip
-        tag = "heldout" if whole else "heldout_part"
-        scalars = {f"{tag}/perplexity_{d}": p for d, p in perplexity.directions.items()}
-        self._write(step, scalars | {f"{tag}/perplexity": perplexity.mean})
+        scalars = {f"heldout/perplexity_{d}": p for d, p in perplexity.directions.items()}
+        self._write(step, scalars | {"heldout/perplexity": perplexity.mean})
         directions = {f"heldout_{d}": p for d, p in perplexity.directions.items()}
         self.history.add(
             step, epoch=self._epoch(step), **directions,
-            heldout_perplexity=perplexity.mean, heldout_text="whole" if whole else "part",
+            heldout_perplexity=perplexity.mean, heldout_text="whole",
         )  # fmt: skip
 
     def flush(self, step: int) -> None:
@@ -128,11 +164,13 @@ class RunReport:
         """Exclude the time of the block from the speed."""
         start = time.monotonic()
         yield
-        self._since += time.monotonic() - start
+        self.last_evaluation = time.monotonic() - start
+        self.evaluated += self.last_evaluation
+        self._since += self.last_evaluation
 
     def _record(self, done: int, result: StepResult) -> None:
         """Write the scalars and the row of the steps since the last report."""
-        speed = self._tokens_per_s()
+        speed = self._speed()
         scalars = {
             "train/global_norm": float(result.global_norm),
             "train/learning_rate": result.learning_rate,
@@ -151,19 +189,25 @@ class RunReport:
     def _means(self) -> np.ndarray:
         return self._total.numpy() / self._n_added
 
-    def _losses(self) -> str:
-        means = zip(self.directions, self._means(), strict=True)
-        return f"{self.loss_name} " + ", ".join(f"{d} {m:.3f}" for d, m in means)
-
-    def _tokens_per_s(self) -> float:
-        seconds = max(time.monotonic() - self._since, 1e-9)
-        return self._n_timed * self.plan.predictions_a_step / seconds
+    def _speed(self) -> float:
+        """Return tokens per second since the last report."""
+        if self._n_timed:
+            self._step_seconds = max(time.monotonic() - self._since, 1e-9) / self._n_timed
+        return self.plan.predictions_a_step / self._step_seconds
 
     def _epoch(self, done: int) -> int:
         return (done - 1) // self.plan.epoch_steps + 1
 
     def _place(self, done: int) -> str:
-        return f"epoch {self._epoch(done)}, step {done:,} of {self.plan.n_steps:,}"
+        place = f"epoch {self._epoch(done)}, step {done:,} of {self.plan.n_steps:,}"
+        seconds = (self.plan.n_steps - done) * self._step_seconds
+        return (
+            f"{place}, {timedelta(seconds=int(seconds))} left" if 0 < seconds < math.inf else place
+        )
+
+    def _log(self, done: int, line: str) -> None:
+        self._line = done, time.monotonic()
+        logging.info("%s", line)
 
     def _write(self, step: int, scalars: dict[str, float]) -> None:
         # `tf.summary.scalar` requires the package tensorboard and stores tensors, which

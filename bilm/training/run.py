@@ -26,13 +26,13 @@ from bilm.storage.checkpoint import Checkpoint, RunRecord, check_name
 from bilm.storage.finding.download import local_copy
 from bilm.support.files import expanded
 from bilm.support.urls import is_url
-from bilm.training.callbacks import Evaluate, Progress, Save, Setup, Watch
+from bilm.training.callbacks import Budget, Evaluate, Progress, Save, Setup
 from bilm.training.checkpoints import RunCheckpoints
 from bilm.training.devices import Devices
 from bilm.training.history import History
 from bilm.training.hosts import agreement
 from bilm.training.hosts.exchange import Hosts
-from bilm.training.memory import log_estimate
+from bilm.training.memory import check_memory
 from bilm.training.plan import (
     Heldout,
     Plan,
@@ -43,7 +43,7 @@ from bilm.training.plan import (
     read_vocabulary,
     replica_options,
 )
-from bilm.training.report import RunReport, TrainResult
+from bilm.training.report import RunReport, TrainResult, progress_bar
 from bilm.training.run_folder import Measurement, RunFolder
 from bilm.training.settings import RunSettings, Saving
 from bilm.training.signals import stop_on_signal
@@ -119,19 +119,17 @@ class TrainingRun:
             self._check_folder()  # another process may have trained here since
             setup = self._set_up(shards, heldout)
             if setup.is_done:
-                logging.info(
-                    "%s: finished at step %d of %d", self.folder, setup.step, setup.plan.n_steps
-                )
-                result = TrainResult(setup.step, True, setup.perplexity)
-                self._log_end(result)
-                return result
-            text = TrainingText(setup.options, self.vocab, shards, self.settings.seed)
-            # Before this, a signal ends the process at once: there is nothing to save yet.
-            with stop_on_signal() as stop, closing(text):
-                # From here, a signal to any worker stops and saves the run.
-                self.hosts.gather("start", None)
-                self._log_start(setup)
-                result = self._take_steps(setup, text, stop)
+                step, n_steps = setup.step, setup.plan.n_steps
+                logging.info("%s: finished at step %d of %d", self.folder, step, n_steps)
+                result = TrainResult(step, True, setup.perplexity)
+            else:
+                text = TrainingText(setup.options, self.vocab, shards, self.settings.seed)
+                # Before this, a signal ends the process at once: there is nothing to save yet.
+                with stop_on_signal() as stop, closing(text):
+                    # From here, a signal to any worker stops and saves the run.
+                    self.hosts.gather("start", None)
+                    self._log_start(setup)
+                    result = self._take_steps(setup, text, stop)
             self._log_end(result)
             return result
 
@@ -139,36 +137,40 @@ class TrainingRun:
         """Take the steps of the run until its end or a signal."""
         plan, trainer, checkpoint = setup.plan, setup.trainer, setup.checkpoint
         progress = Progress(setup.step, checkpoint.position if checkpoint else None, None)
-        report = self._report(setup)
-        watch = Watch(self.folder, text.shards, setup.checkpoints.record.shards, plan)
+        writes, is_measured = self.folder.writes, setup.heldout is not None
+        history = History(self.folder.history_file if writes else None, setup.step)
+        of_log = self.log_dir if writes else None, self.settings.log_steps, history, is_measured
+        report = RunReport(plan, setup.options, *of_log)
         evaluate = Evaluate(setup, report)
-        save = Save(setup, self.settings.saving, report, watch, evaluate)
+        save = Save(setup, self.settings.saving, report, text.shards, evaluate)
+        budget = Budget(setup, report, save, self.settings.deadline)
         batches = text.batches(self.devices, checkpoint)
         if self.devices.several_hosts:
             trainer.expect(batches.element_spec)
         if setup.step and setup.perplexity is None:
             evaluate(progress)  # the run was killed before this evaluation ended
         save.last = time.monotonic()
-        while progress.step < plan.n_steps:
-            source, stops, late = agreement.next_turn(
-                self.devices, text, batches, stop.is_set(), save.is_late
-            )
-            if stops:
-                break
-            try:
-                with text.explaining(progress.step):
-                    result = trainer.step(source, progress.step)
-            except DataError:
-                save.before_error(progress)
-                raise
-            progress.position = text.positions.popleft()
-            report.add(progress.step, result)
-            progress.step += 1
-            watch(progress)
-            save(progress, late)
-            evaluate(progress)
+        with progress_bar(plan.n_steps) as report.bar:
+            while progress.step < plan.n_steps:
+                source, stops, late = agreement.next_turn(
+                    self.devices, text, batches, stop.is_set(), save.is_late
+                )
+                if stops:
+                    break
+                try:
+                    with text.explaining(progress.step):
+                        result = trainer.step(source, progress.step)
+                except DataError:
+                    save.before_error(progress)
+                    raise
+                progress.position = text.positions.popleft()
+                report.add(progress.step, result)
+                progress.step += 1
+                budget(progress)
+                save(progress, late)
+                evaluate(progress)
         if progress.step < plan.n_steps:
-            save.now(progress, "stopped at step %d, saved %s")
+            logging.info("stopped at step %d, saved %s", progress.step, save.now(progress))
         return TrainResult(progress.step, progress.step == plan.n_steps, progress.perplexity)
 
     def _check_folder(self) -> None:
@@ -186,9 +188,7 @@ class TrainingRun:
             files = resolve_shards(self.heldout_prefix, on_bad_utf8)
         self.hosts.check_alike("inputs", lambda: self._compared(shards, files))
         if files is not None:
-            heldout = read_heldout(
-                files, shards, self.vocab, self.options, self.settings.heldout_sentences
-            )
+            heldout = read_heldout(files, shards, self.vocab, self.options)
         if self.hosts.is_chief:
             check_training_text(shards, files, self.vocab_file)
         return shards, heldout
@@ -221,7 +221,6 @@ class TrainingRun:
         )
         options = replica_options(requested, self.vocab.size, self.devices.n_replicas, checkpoint)
         plan = Plan(options, self.devices.n_replicas, self.settings)
-        logging.info("%s", plan)
         # Here, because the program may have drawn random numbers since the run was created.
         keras.utils.set_random_seed(self.settings.seed)
         trainer = Trainer(
@@ -293,22 +292,18 @@ class TrainingRun:
             finetuning=self.finetuning,
         )
 
-    def _report(self, setup: Setup) -> RunReport:
-        writes, step = self.folder.writes, setup.step
-        history = History(self.folder.history_file if writes else None, step)
-        log_dir = self.log_dir if writes else None
-        return RunReport(setup.plan, setup.options, log_dir, self.settings.log_steps, history)
-
     def _log_start(self, setup: Setup) -> None:
-        options, rate = setup.options, setup.trainer.schedule
+        options, plan = setup.options, setup.plan
         logging.info(
-            "%s step %d of %d on %s: %d replicas x %d rows x %d tokens, vocabulary %d",
-            "continuing at" if setup.step else "starting at", setup.step, setup.plan.n_steps,
+            "%s step %d of %d on %s: %d replicas x %d rows x %d tokens, %d an epoch, %d words",
+            "continuing at" if setup.step else "starting at", setup.step, plan.n_steps,
             self.devices, self.devices.n_replicas, options.batch_size, options.unroll_steps,
-            self.vocab.size,
+            plan.epoch_steps, self.vocab.size,
         )  # fmt: skip
-        logging.info("%s", rate)
-        log_estimate(setup.trainer, self.vocab.size)
+        often = self.settings.saving.steps, self.settings.saving.minutes
+        logging.info("saved every %d steps or %g minutes to %s", *often, self.folder)
+        logging.info("%s", setup.trainer.schedule)
+        check_memory(setup.trainer, self.vocab.size, self.settings.ignore_memory)
         logging.info("the first step compiles the graph, which may take half a minute")
 
     def _log_end(self, result: TrainResult) -> None:

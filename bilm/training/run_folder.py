@@ -45,28 +45,22 @@ class Measurement(NamedTuple):
 
     Fields:
         step: number of steps after which the text was measured.
-        perplexity: perplexity of the whole held-out text; before the end of the run, of the part
-            that is measured during training (see `heldout_sentences` of `TrainingRun`).
-        part_mean: mean perplexity of the part; its minimum selects the best checkpoint.
-        text: files and part that were measured; None in older files.
+        perplexity: perplexity of the held-out text.
+        text: files that were measured; None in older records.
     """
 
     step: int
     perplexity: Perplexity
-    part_mean: float
     text: list[str] | None
 
     @classmethod
     def from_record(cls, record: Mapping[str, Any]) -> Measurement:
         """Restore it from the result of `to_record` as JSON. Raises: OptionsError."""
-        perplexity = Perplexity.from_record(record)
-        part = record.get("part_mean", perplexity.mean)
-        return cls(record.get("step", -1), perplexity, part, record.get("text"))
+        return cls(record.get("step", -1), Perplexity.from_record(record), record.get("text"))
 
     def to_record(self) -> dict[str, Any]:
         """Return the content of `heldout.json`."""
-        more = {"part_mean": self.part_mean, "text": self.text}
-        return {"step": self.step, **self.perplexity._asdict(), **more}
+        return {"step": self.step, **self.perplexity._asdict(), "text": self.text}
 
 
 class RunFolder:
@@ -267,7 +261,7 @@ class RunFolder:
         return None
 
     def check_heldout(self, measured: Measurement, text: list[str]) -> bool:
-        """Return whether an evaluation measured this text (see `describe_part`); warn if it
+        """Return whether an evaluation measured this text (see `describe_shards`); warn if it
         did not."""
         if measured.text in (None, text):
             return True
@@ -294,7 +288,7 @@ class RunFolder:
                 "best on held-out text: perplexity %s at step %s (%s); the last: %s at step %s "
                 "(%s)",
                 f"{best.best:,.2f}", f"{best.step:,}", self.best,
-                f"{measured.part_mean:,.2f}", f"{step:,}", self,
+                measured.perplexity, f"{step:,}", self,
             )  # fmt: skip
-        flags = f"--model={source}", f"--output={self.export / 'weights.hdf5'}"
+        flags = f"--model={source}", f"--output={self.export}", "--include_softmax"
         logging.info("to export: %s", shlex.join(["bilm", "export", *flags]))

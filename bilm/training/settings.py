@@ -41,8 +41,6 @@ class RunSettings(Checked):
     Args:
         n_steps: total steps of the run; None derives them from `n_epochs`.
         eval_steps: steps between evaluations; None for one per epoch.
-        heldout_sentences: maximum number of held-out sentences, evenly spaced, in evaluations
-            before the last one; None for all. The last evaluation uses all sentences.
         seed: determines the initial weights, the order of the text, dropout and negatives.
         resume: "auto" resumes a run if the folder contains one, "never" refuses a folder that
             contains a run, "must" refuses a folder that contains none.
@@ -53,7 +51,10 @@ class RunSettings(Checked):
         precision: dtype of matrix-multiplication inputs, see `BiLM`; a run may be resumed with the
             other dtype.
         xla: whether XLA compiles windows and losses. Numbers agree up to rounding.
+        ignore_memory: whether to train even if the estimated memory is 1.5 times the machine's.
         on_bad_utf8: "error", or "replace" to read bytes that are not UTF-8 as U+FFFD.
+        deadline: `time.monotonic()` at which the run should end: its length is then shortened, or
+            increased up to `n_epochs`; None for no time budget.
         auto: length and precision that `--options auto` chose, a `bilm.training.auto.Choice` as a
             mapping, which checkpoints store.
     Raises: OptionsError for a value that is not allowed.
@@ -61,7 +62,6 @@ class RunSettings(Checked):
 
     n_steps: int | None = key(integer(1, MAX_STEPS), None)
     eval_steps: int | None = key(NUMBER, None)
-    heldout_sentences: int | None = key(NUMBER, None)
     seed: int = key(integer(0, MAX_SEED), 0)
     resume: str = key(choice("auto", "never", "must"), "auto")
     saving: Saving = key(Saving, Saving())
@@ -69,12 +69,14 @@ class RunSettings(Checked):
     log_dir: str | Path | None = key(PATH, None)
     precision: str = key(choice("float32", "bfloat16"), "float32")
     xla: bool = key(BOOLEAN, False)
+    ignore_memory: bool = key(BOOLEAN, False)
     on_bad_utf8: str = key(choice("error", "replace"), "error")
+    deadline: float | None = key(Rule(lambda value: value > 0, "a time"), None)
     auto: Mapping[str, Any] | None = key(
         Rule(lambda value: isinstance(value, Mapping), "a mapping"), None
     )
 
     def shared(self) -> dict[str, Any]:
         """Return the settings that must be the same on all workers, as JSON values."""
-        own = ("log_steps", "log_dir", "xla", "auto")
+        own = ("log_steps", "log_dir", "xla", "ignore_memory", "deadline", "auto")
         return {name: value for name, value in self.to_dict().items() if name not in own}

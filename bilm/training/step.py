@@ -169,18 +169,8 @@ class Trainer:
         gradients, losses, state = run(self._gradients, args=(batch, state, step))
         losses = self.devices.gathered(losses)
         with tf.control_dependencies([tf.debugging.check_numerics(losses, LOSS)]):
-            norm = self.optimizer.apply(gradients, step_size, self._common_rows(batch), decay)
+            norm = self.optimizer.apply(gradients, step_size, decay)
         return losses, norm, state
-
-    def _common_rows(self, batch):
-        """Return, for each variable, the rows that all replicas use (the rows of the shared
-        negatives), or None."""
-        if not (self.options.share_negatives and self.options.sample_softmax):
-            return None
-        direction, softmax = self.model.directions[0], self.model.softmax
-        words = self.devices.strategy.run(lambda own: own["negatives"][direction].ids, (batch,))
-        scored = {id(softmax.kernel), id(softmax.bias)}
-        return [words if id(v) in scored else None for v in stored_variables(self.model).values()]
 
     def _gradients(self, batch, state, step):
         """Return a replica's gradients, losses (1, directions) and next state."""

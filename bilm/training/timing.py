@@ -11,17 +11,19 @@ import re
 import statistics
 import sys
 import time
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
 from pathlib import Path
-from typing import NamedTuple
+from typing import Any, NamedTuple
 
-from bilm.data import BidirectionalLMDataset, UnicodeCharsVocabulary
+import tensorflow as tf
+
+from bilm.data import BidirectionalLMDataset
 from bilm.data.shards import Shards, resolve_shards
 from bilm.options.run_options import RunOptions
 from bilm.support.probes import answer, ask
 from bilm.support.process import keep_freed_memory, share_cores
-from bilm.training.devices import Devices
-from bilm.training.plan import replica_options
+from bilm.training.devices import Devices, make_strategy
+from bilm.training.plan import read_vocabulary, replica_options
 from bilm.training.sampling import LogUniformSampler
 from bilm.training.step import Trainer
 from bilm.training.training_text import as_dataset, batch_signature, replica_batches
@@ -32,7 +34,13 @@ CPU_INFO = Path("/proc/cpuinfo")
 
 
 def measure(
-    options: RunOptions, text: str, vocab_file: Path, on_bad_utf8: str = "error"
+    options: RunOptions,
+    text: str,
+    vocab_file: Path,
+    on_bad_utf8: str = "error",
+    precision: str | None = None,
+    xla: bool = False,
+    devices: Mapping[str, Any] | None = None,
 ) -> dict[str, float]:
     """Return the seconds of a step of a run on a text, by precision.
 
@@ -41,10 +49,13 @@ def measure(
         text: pattern of the training text.
         vocab_file: the vocabulary.
         on_bad_utf8: see `resolve_shards`.
+        precision: the only one to measure; None for all that the devices have instructions for.
+        xla: see `RunSettings`.
+        devices: arguments of `make_strategy`, except the hosts; None for its defaults.
     Raises: ProbeFailure if they cannot be measured.
     """
-    arguments = json.dumps(options.to_dict()), text, str(vocab_file), on_bad_utf8
-    return ask("bilm.training.timing", *arguments, timeout=TIMEOUT)
+    arguments = [options.to_dict(), text, str(vocab_file), on_bad_utf8, precision, xla, devices]
+    return ask("bilm.training.timing", json.dumps(arguments), timeout=TIMEOUT)
 
 
 class TimedRun(NamedTuple):
@@ -67,7 +78,12 @@ class TimedRun(NamedTuple):
 
 
 def training_run(
-    options: RunOptions, text: str | Shards, vocab_file: str | Path, precision: str = "float32"
+    options: RunOptions,
+    text: str | Shards,
+    vocab_file: str | Path,
+    precision: str = "float32",
+    xla: bool = False,
+    strategy: tf.distribute.Strategy | None = None,
 ) -> TimedRun:
     """Prepare training on shuffled text, for timing its steps.
 
@@ -75,49 +91,54 @@ def training_run(
         options: options of the run.
         text: the training text: its files, or a pattern.
         vocab_file: the vocabulary.
-        precision: precision of the inputs of matrix products.
+        precision, xla: see `RunSettings`.
+        strategy: see `Devices`.
     """
-    assert options.char_cnn is not None
-    max_length = options.char_cnn.max_characters_per_token
-    vocab = UnicodeCharsVocabulary(str(vocab_file), max_length, validate_file=True)
-    devices = Devices()
+    vocab, _ = read_vocabulary(vocab_file, options)
+    devices = Devices(strategy)
     options = options.replace(decay="none")  # a decay requires the length of the run
     options = replica_options(options, vocab.size, devices.n_replicas)
-    trainer = Trainer(options, vocab.size, devices, precision=precision)
+    trainer = Trainer(options, vocab.size, devices, precision=precision, xla=xla)
     n_rows, n_steps = options.batch_size, options.unroll_steps
     n_negatives = options.n_negative_samples_batch if options.sample_softmax else 0
     sampler = LogUniformSampler(vocab.size, n_negatives, seed=0) if n_negatives else None
 
     def batches() -> Iterator[dict]:
         dataset = BidirectionalLMDataset(text, vocab, shuffle_on_load=True)
-        windows = dataset.iter_batches(n_rows, n_steps)
-        return replica_batches(windows, options.model, range(1), sampler)
+        windows = dataset.iter_batches(n_rows * devices.n_replicas, n_steps)
+        return replica_batches(windows, options.model, devices.own, sampler)
 
     signature = batch_signature(options.model, n_rows, n_steps, n_negatives)
     iterator = iter(as_dataset(batches, signature, devices.strategy))
     return TimedRun(trainer, iterator, batches())
 
 
-def _precisions() -> tuple[str, ...]:
-    """Return float32, and bfloat16 if the processor has instructions for it: it is very slow
-    without them."""
-    flags = CPU_INFO.read_text() if CPU_INFO.exists() else ""
-    has_bfloat16 = re.search(r"\b(avx512_bf16|amx_bf16)\b", flags)
+def precisions(devices: Devices) -> tuple[str, ...]:
+    """Return float32, and bfloat16 if the devices have instructions for it: it is very slow without
+    them."""
+    if devices.names[0].startswith("GPU"):
+        details = map(
+            tf.config.experimental.get_device_details, tf.config.get_visible_devices("GPU")
+        )
+        has_bfloat16 = all(each.get("compute_capability", (0,))[0] >= 8 for each in details)
+    else:
+        flags = CPU_INFO.read_text() if CPU_INFO.exists() else ""
+        has_bfloat16 = bool(re.search(r"\b(avx512_bf16|amx_bf16)\b", flags))
     return ("float32", "bfloat16") if has_bfloat16 else ("float32",)
 
 
-def main(options_json: str, pattern: str, vocab_file: str, on_bad_utf8: str) -> None:
-    """Answer with the seconds of a step, by precision."""
+def main(arguments: str) -> None:
+    """Answer with the seconds of a step, by precision; `arguments`: those of `measure`, as JSON."""
     keep_freed_memory()  # like the commands
     share_cores()
-    options = RunOptions.from_dict(json.loads(options_json))
-    text = resolve_shards(pattern, on_bad_utf8)
-    found = {}
-    for precision in _precisions():
-        run = training_run(options, text, vocab_file, precision)
-        found[precision] = statistics.median(run.step_seconds(STEP_SECONDS)[1:])
+    values, pattern, vocab_file, on_bad_utf8, precision, xla, devices = json.loads(arguments)
+    options, text = RunOptions.from_dict(values), resolve_shards(pattern, on_bad_utf8)
+    strategy, found = make_strategy(**devices or {}), {}
+    for name in [precision] if precision else precisions(Devices(strategy)):
+        run = training_run(options, text, vocab_file, name, xla, strategy)
+        found[name] = statistics.median(run.step_seconds(STEP_SECONDS)[1:])
     answer(found)
 
 
 if __name__ == "__main__":
-    main(*sys.argv[1:])
+    main(sys.argv[1])

@@ -5,11 +5,13 @@ import shutil
 import signal
 import subprocess
 
+import numpy as np
 import pytest
 from command_runs import assert_fails, environment, run, words_of
 from tiny_runs import HELDOUT, OPTIONS, TEXT, VOCABULARY, tiny_run, weights_of
 
 from bilm.export.hdf5 import dump_weights
+from bilm.scoring.scorer import load_scorer
 
 FAST = {"char_cnn": None, "bidirectional": False}
 NOT_WHOLE = "not a whole checkpoint ("
@@ -132,7 +134,7 @@ def test_damaged_run_is_named(what, expected, run_here, train_arguments, broken_
             "nowhere: found neither a file or folder of this path nor a model of this name",
         ),
         (
-            {"start": "checkpoint"},
+            {"start": "checkpoint", "batch_size": 128},
             "--batch_size=128: the checkpoint has 2 rows; use --batch_size=2",
         ),
     ],
@@ -166,7 +168,7 @@ def test_perplexity_by_start_and_export_of_a_run(run_here, tmp_path):
     values = {"input": HELDOUT, "vocab": VOCABULARY, "model": folder, "batch_size": 2}
     means = []
     for start in ([], ["--stateless"], ["--start=checkpoint"]):
-        done = run_here("bilm test", *words(values), *start)
+        done = run_here("bilm test", *words(values), "--decimals=9", *start)
         *_, n_predictions, last = done.stdout.splitlines()
         assert done.returncode == 0
         assert n_predictions == "PREDICTIONS PER DIRECTION = 248"  # 218 words in 30 sentences
@@ -177,6 +179,33 @@ def test_perplexity_by_start_and_export_of_a_run(run_here, tmp_path):
     done = run_here("dump_weights.py", "--save_dir", folder, "--outfile", out)
     written = out, out.parent / "options.json", out.parent / "README.md"
     assert (done.returncode, done.stdout) == (0, "".join(f"wrote {path}\n" for path in written))
+
+
+def test_test_command_states_unknown_words_and_the_perplexity_without_them(run_here, tmp_path):
+    """Against the losses of single sentences; frequencies: each word by the rest of the text."""
+    folder, text = tiny_run("words"), tmp_path / "text"
+    known = VOCABULARY.read_text(encoding="utf-8").split()[3]
+    text.write_text(f"{known} zzz\nzzz yyy {known} xxx\n", encoding="utf-8")
+    command = ["bilm test", "--model", folder, "--input", text, "--stateless"]
+    found = json.loads(run_here(*command, "--json").stdout)
+    scores = list(load_scorer(folder).score(map(str.split, text.read_text().splitlines())))
+    losses = [
+        -np.concatenate([logs[kept] for logs, kept in pairs]).mean()
+        for pairs in (
+            [(s.forward, s.is_known) for s in scores],
+            [(s.backward, np.append(True, s.is_known[:-1])) for s in scores],
+        )
+    ]
+    assert found["perplexity_without_unknown_words"] == pytest.approx(np.exp(np.mean(losses)))
+    counts = np.array([2, 4, 2])  # of the word, of <UNK>, of ends
+    logs = np.log(counts / (8 - 1 + 49))
+    assert found["word_frequencies_perplexity"] == pytest.approx(np.exp(-(counts @ logs) / 8))
+    assert found["percent_of_unknown_words"] == pytest.approx(100 * 4 / 6)
+    done = run_here(*command)
+    assert "READING = single sentences" in done.stdout
+    assert f"AVERAGE PERPLEXITY = {found['average_perplexity']:.2f}\n" in done.stdout
+    said = f"; 66.7 % of the words unknown; without them: {np.exp(np.mean(losses)):.2f}\n"
+    assert done.stderr.endswith(said)
 
 
 def test_finetune_names_the_model_in_a_warning_about_the_order_of_its_words(run_here, tmp_path):
@@ -213,7 +242,7 @@ def test_training_on_cpu_replicas(run_here, train_arguments, tmp_path):
     assert done.returncode == 0, done.stderr
     assert "starting at step 0 of 2 on CPU:0, CPU:1: 2 replicas x 3 rows" in done.stderr
     assert "step 2 of 2" in done.stderr
-    assert f"saved {tmp_path / 'run' / 'model.ckpt-2'}" in done.stderr
+    assert f"saved every 1000 steps or 15 minutes to {tmp_path / 'run'}\n" in done.stderr
     assert "Sharding" not in done.stderr
     done = run_here("bilm train", *arguments)
     assert done.returncode == 0

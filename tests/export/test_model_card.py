@@ -47,7 +47,7 @@ def test_model_card_contains_the_facts_of_the_run(run, export):
     assert found["steps"] == "2 of 2" and found["vocabulary"] == "49"
     assert found["n_train_tokens"] == "358"
     assert found["optimizer"] == "adagrad" and found["reads"] == "words"
-    measured = r"forward [\d.]+, mean [\d.]+, over 248 predictions"
+    measured = r"[\d.]+ \(running text\), over 248 predictions"
     assert re.fullmatch(measured, found["held-out perplexity"])
     for path in written:
         content = path.read_bytes()

@@ -20,6 +20,7 @@ from bilm.data.shards import resolve_shards
 from bilm.errors import OptionsError
 from bilm.options.run_options import load_run_options
 from bilm.training import auto, timing
+from bilm.training.devices import Devices
 from bilm.training.hosts.exchange import Hosts
 from bilm.training.run_folder import RunFolder
 
@@ -43,7 +44,7 @@ def test_without_a_budget_a_run_has_the_epochs_of_its_recipe():
 
 @pytest.mark.parametrize("hours", [0.05, 0.2, 0.5])
 def test_a_run_uses_its_time_budget(hours):
-    choice = auto.choose(auto.options_for(10**8), STEP, auto.Request(hours))
+    choice = auto.choose(auto.options_for(10**8), STEP, hours=hours)
     assert choice.hours == pytest.approx(hours, rel=0.02)
     assert choice.n_steps * 0.25 < 3600 * hours
 
@@ -60,45 +61,54 @@ def test_expected_time_includes_the_evaluations(eval_steps):
     added = 3600 * (with_them.hours - alone.hours)
     assert added == pytest.approx(n_evaluations * 90_000 * 0.08 / (16 * 20), rel=0.2)
     budget = with_them.hours / 2
-    chosen = auto.choose(options, times, auto.Request(budget), 90_000, eval_steps)
+    chosen = auto.choose(options, times, hours=budget, n_heldout=90_000, eval_steps=eval_steps)
     assert chosen.hours == pytest.approx(budget, rel=0.02)
     assert chosen.n_steps < alone.n_steps / 2
 
 
 def test_a_budget_below_a_step_is_refused():
     with pytest.raises(OptionsError, match=r"hours: found 0\.01, expected more: .* 100 steps"):
-        auto.choose(auto.options_for(10**8), STEP, auto.Request(0.01))
+        auto.choose(auto.options_for(10**8), STEP, hours=0.01)
 
 
-def test_requested_precision_is_chosen():
+def test_requested_precision_is_chosen_on_resume():
     options = auto.options_for(20_000)
-    choice = auto.choose(options, STEP, auto.Request(precision="float32"))
+    choice = auto.choose(options, {"float32": 0.5})
     assert choice.precision == "float32"
-    assert choice.hours > auto.choose(options, STEP).hours
-    only = {"float32": 0.5}  # as measured on a processor without bfloat16
-    assert auto.choose(options, only, auto.Request(precision="bfloat16")).precision == ("bfloat16")
-    resumed = auto.resumed(choice._asdict(), options, {}, auto.Request(precision="bfloat16"))
+    resumed = auto.resumed(choice._asdict(), options, {}, precision="bfloat16")
     assert resumed == choice._replace(precision="bfloat16")
+
+
+@pytest.mark.parametrize(("device", "capability"), [("CPU:0", 7), ("GPU:0", 7), ("GPU:0", 8)])
+def test_bfloat16_is_offered_by_the_devices_that_train(tmp_path, monkeypatch, device, capability):
+    """A processor that has it does not make a GPU without it fast."""
+    (tmp_path / "cpuinfo").write_text("flags : avx512f amx_bf16\n")
+    monkeypatch.setattr(timing, "CPU_INFO", tmp_path / "cpuinfo")
+    monkeypatch.setattr(timing.tf.config, "get_visible_devices", lambda kind: ["a", "b"])
+    details = {"compute_capability": (capability, 0)}
+    monkeypatch.setattr(timing.tf.config.experimental, "get_device_details", lambda gpu: details)
+    devices = Devices(on_cpu())
+    devices.names = [device]
+    assert ("bfloat16" in timing.precisions(devices)) == (device == "CPU:0" or capability == 8)
 
 
 def test_replicas_share_the_steps_of_an_epoch():
     options = auto.options_for(1_000_000)
-    one, two = (auto.choose(options, STEP, auto.Request(n_replicas=n)) for n in (1, 2))
+    one, two = (auto.choose(options, STEP, n_replicas=n) for n in (1, 2))
     assert one.n_steps == pytest.approx(2 * two.n_steps, abs=options.n_epochs)
 
 
 def test_resumed_run_keeps_its_length_unless_another_is_requested():
     stored = auto.options_for(20_000)
-    choice = auto.choose(stored, STEP, auto.Request(0.05))
+    choice = auto.choose(stored, STEP, hours=0.05)
     record = choice._asdict()
 
     def n_steps(changes, **request):
-        return auto.resumed(record, stored, changes, auto.Request(**request)).n_steps
+        return auto.resumed(record, stored, changes, **request).n_steps
 
-    assert n_steps({}) == n_steps({"n_epochs": 12}) == n_steps({}, hours=0.05) == choice.n_steps
+    assert n_steps({}) == n_steps({"n_epochs": 12}) == choice.n_steps
     assert n_steps({}, n_steps=7) == 7
     assert n_steps({"n_epochs": 20}) is None  # derived from n_epochs
-    assert n_steps({}, hours=9.0) == choice.n_steps
 
 
 def test_short_runs_have_a_short_warmup():
@@ -152,17 +162,19 @@ def test_auto_run_resumes_with_its_own_length(tmp_path, run_here, monkeypatch):
     folder, measured = tmp_path / "run", []
 
     def measure(*arguments):
-        measured.append(arguments)
+        measured.append(arguments[3:])
         return {"float32": 0.001}
 
     monkeypatch.setattr(timing, "measure", measure)
-    command = [*arguments(folder), "--heldout", HELDOUT]
+    command = [*arguments(folder), "--heldout", HELDOUT, "--n_gpus=0", "--xla", "--no_xla"]
     for length in (["--n_steps", "2"], ["--n_steps", "3"], []):
-        assert run_here("bilm train", *command, *length).returncode == 0
+        done = run_here("bilm train", *command, *length)
+        assert done.returncode == 0 and len(done.stderr.splitlines()) <= 16, done.stderr
         n_steps = int(length[1]) if length else 3
         assert RunFolder(folder).latest_checkpoint().step == n_steps
         assert RunFolder(folder).record()["auto"]["n_steps"] == n_steps
-    assert len(measured) == 1
+    devices = {"n_gpus": 0, "cpu_replicas": 1, "tf32": True}
+    assert measured == [("error", None, False, devices)]
     assert load_run_options(folder / "options.json").lstm.dim == 512  # compact
 
 
@@ -174,6 +186,11 @@ def test_training_steps_are_timed_on_the_text(tmp_path):
     )
     found = timing.measure(tiny_options(), str(text), VOCABULARY, "replace")
     assert found.keys() <= {"float32", "bfloat16"} and found["float32"] > 0
+    devices = {"n_gpus": 0, "cpu_replicas": 2}
+    found = timing.measure(
+        tiny_options(), str(text), VOCABULARY, "replace", "bfloat16", True, devices
+    )
+    assert found.keys() == {"bfloat16"} and found["bfloat16"] > 0
 
 
 def test_training_is_timed_with_the_full_softmax_if_the_vocabulary_has_fewer_words_than_negatives():

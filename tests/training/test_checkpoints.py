@@ -1,5 +1,7 @@
 """Checkpoints of a run: pruning, damaged ones, readers, and the list of checkpoints."""
 
+from dataclasses import replace
+
 import keras
 import numpy as np
 import pytest
@@ -82,20 +84,21 @@ def test_leftovers_of_an_interrupted_save_are_removed(a_run, log):
     assert not list(a_run.glob("*_temp"))
 
 
-def test_full_disk_keeps_the_last_checkpoint(a_run, monkeypatch):
+@pytest.mark.parametrize("step", [4, 3], ids=["new step", "same step"])
+def test_full_disk_keeps_the_last_checkpoint(a_run, monkeypatch, step):
     before = {path.name: path.read_bytes() for path in a_run.glob("model.ckpt*")}
     write = CheckpointFolder.write
 
-    def write_on_small_disk(self, checkpoint, step):
+    def write_on_small_disk(self, checkpoint, record):
         with small_disk(2_000):
-            return write(self, checkpoint, step)
+            return write(self, checkpoint, replace(record, step=step))
 
     with monkeypatch.context() as patch:
         patch.setattr(CheckpointFolder, "write", write_on_small_disk)
         with pytest.raises(WeightsError) as raised:
             run(a_run, 5)
     message = str(raised.value)
-    assert f"{a_run}/model.ckpt-4: cannot be saved: " in message and "\n" not in message
+    assert f"{a_run}/model.ckpt-{step}: cannot be saved: " in message and "\n" not in message
     assert message.endswith(f"the last checkpoint: {a_run}/model.ckpt-3")
     assert {path.name: path.read_bytes() for path in a_run.glob("model.ckpt*")} == before
     assert run(a_run, 5).step == 5

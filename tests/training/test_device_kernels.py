@@ -59,7 +59,7 @@ def test_gpu_kernels_of_the_training_step(changes, precision):
 
 def test_gpu_kernels_of_the_evaluation():
     trainer, vocab = trainer_of({})
-    evaluator = Evaluator(trainer.model)
+    evaluator = Evaluator(trainer.model, vocab.unk)
     dataset = heldout_dataset(HELDOUT, vocab, trainer.options.bidirectional)
     window = next(dataset.iter_evaluation(2, 5))
     batch = model_batch(window, trainer.model.options)

@@ -127,8 +127,8 @@ def test_report_shows_the_mean_loss_since_the_report_before(tmp_path, log):
     for step in range(9):
         report.add(step, StepResult(tf.constant([[step + 1.0]]), tf.constant(1.0), 0.2))
     for mean in (1.0, 2.5, 6.5, 9.0):  # of steps 1, 1 to 4, 5 to 8, 9
-        assert f"forward {mean:.3f} (not held out)" in log.text
-    assert log.text.count("not held out") == 4
+        assert f"sampled loss {mean:.3f}, " in log.text
+    assert log.text.count("sampled loss") == 4
 
 
 MEMORY = """

@@ -1,7 +1,5 @@
 """Held-out text: the best checkpoint, interrupted evaluations, other texts, parts of a text."""
 
-import json
-import re
 import shlex
 import shutil
 
@@ -11,20 +9,19 @@ import pytest
 
 if keras.backend.backend() != "tensorflow":
     pytest.skip("training is TensorFlow's", allow_module_level=True)
-from tiny_runs import HELDOUT, TEXT, VOCABULARY, damage, load_run, run, tiny_options, weights_of
+from tiny_runs import HELDOUT, VOCABULARY, damage, load_run, run, tiny_options, weights_of
 
 from bilm.data.shards import resolve_shards
 from bilm.data.vocabulary import Vocabulary
 from bilm.errors import DataError
 from bilm.export.hdf5 import dump_weights
 from bilm.scoring.perplexity import Perplexity
+from bilm.scoring.scorer import load_scorer
 from bilm.storage.checkpoint import CheckpointFolder, latest_checkpoint
 from bilm.training import callbacks
 from bilm.training.history import read_history
 from bilm.training.plan import read_heldout
 from bilm.training.run_folder import RunFolder
-
-PART = 5  # sentences
 
 
 def measured_as(monkeypatch, *values):
@@ -72,9 +69,10 @@ def test_end_of_run_logs_best_checkpoint_and_export_command(tmp_path, monkeypatc
     assert "perplexity 5.00 at step 2" in log.text and "the last: 7.00 at step 3" in log.text
     program, name, *flags = shlex.split(log.messages[-1].removeprefix("to export: "))
     assert (program, name) == ("bilm", "export")
-    arguments = dict(flag.removeprefix("--").split("=", 1) for flag in flags)
-    assert arguments["model"] == f"{folder}/best"
-    assert all(path.exists() for path in dump_weights(arguments["model"], arguments["output"]))
+    model, output, with_softmax = flags
+    assert (model, with_softmax) == (f"--model={folder}/best", "--include_softmax")
+    dump_weights(folder / "best", output.removeprefix("--output="), include_softmax=True)
+    assert load_scorer(folder / "export").words[0] == "<S>"
     log.clear()
     run(folder, 3, heldout=HELDOUT)  # told again
     assert "perplexity 5.00 at step 2" in log.text
@@ -183,20 +181,19 @@ def test_heldout_text_that_changes_during_training_is_refused(tmp_path, monkeypa
     heldout = tmp_path / "heldout.txt"
     heldout.write_text("the cat sat\n" * 4)
 
-    def edit_after(name, function):
+    def edit_after(function):
         def call(*given):
             found = function(*given)
             heldout.write_text("the cat sat\n" * 9)
             return found
 
-        return name, call
+        return call
 
-    name, function = {
-        "while it is measured": ("Evaluator.__call__", callbacks.Evaluator.__call__),
-        "between evaluations": ("RunFolder.write_measured", RunFolder.write_measured),
+    owner, method = {
+        "while it is measured": (callbacks.Evaluator, "__call__"),
+        "between evaluations": (RunFolder, "write_measured"),
     }[moment]
-    owner, method = name.split(".")
-    monkeypatch.setattr(getattr(callbacks, owner), *edit_after(method, function))
+    monkeypatch.setattr(owner, method, edit_after(getattr(owner, method)))
     match = r"heldout\.txt: has changed during training: found .*108 bytes, but .*48 bytes when"
     with pytest.raises(DataError, match=match):
         run(tmp_path / "run", 6, heldout=str(heldout), eval_steps=2)
@@ -204,46 +201,6 @@ def test_heldout_text_that_changes_during_training_is_refused(tmp_path, monkeypa
     measured = [row["step"] for row in read_history(folder.history_file) if row["heldout_text"]]
     assert measured == (["2"] if moment == "between evaluations" else [])
     assert latest_checkpoint(folder.path).step == (4 if measured else 2)
-
-
-# --- a part of the text ---
-
-
-def n_predictions(reader):
-    return sum(int(window["mask"].sum()) for window in reader.iter_evaluation(2, 8))
-
-
-def readers(max_sentences):
-    options = tiny_options(bidirectional=False)
-    return read_heldout(
-        resolve_shards(HELDOUT),
-        resolve_shards(TEXT),
-        Vocabulary(VOCABULARY),
-        options,
-        max_sentences,
-    )
-
-
-@pytest.mark.parametrize("max_sentences", [1, PART, 7])
-def test_heldout_part_is_spread_over_the_text(max_sentences):
-    sentences = list(resolve_shards(HELDOUT).sentences())
-    whole, part, *_ = readers(max_sentences)
-    stride = -(-len(sentences) // max_sentences)
-    chosen = sentences[::stride]
-    assert 0 < len(chosen) <= max_sentences
-    assert n_predictions(part) == sum(len(words) + 1 for words in chosen)
-    assert n_predictions(whole) == sum(len(words) + 1 for words in sentences)
-
-
-def test_heldout_part_is_measured_until_the_end(tmp_path, log):
-    result = run(tmp_path, heldout=HELDOUT, eval_steps=2, heldout_sentences=PART)
-    whole, part = map(n_predictions, readers(PART)[:2])
-    assert result.heldout.n_predictions == whole > part
-    step, measured = RunFolder(tmp_path).read_measured()[:2]
-    assert (step, measured) == (4, result.heldout)
-    said = [m for m in log.messages if "held-out perplexity from zero state" in m]
-    assert ["part of the text" in m for m in said] == [True, True, False]
-    assert all("(word frequencies alone: " in m for m in said)
 
 
 def test_word_frequencies_of_the_training_text_are_the_baseline(tmp_path):
@@ -254,22 +211,14 @@ def test_word_frequencies_of_the_training_text_are_the_baseline(tmp_path):
     found = read_heldout(heldout, train, Vocabulary(tmp_path / "vocab"), tiny_options())
     # Counts, with 1 added: <S> 1, </S> 3, <UNK> 2, a 3, b 2.
     expected = (3 / 11 * 2 / 11 * 3 / 11) ** (-1 / 3)
-    assert found.compared == f"word frequencies alone: {expected:.1f}; 50 % of the words unknown"
+    assert found.compared == f"word frequencies alone: {expected:.2f}; 50.0 % of the words unknown"
 
 
-def test_heldout_part_selects_the_best_checkpoint(tmp_path, log):
-    run(tmp_path, n_steps=2, heldout=HELDOUT, eval_steps=2, heldout_sentences=PART)
-    (said,) = [m for m in log.messages if m.startswith("best on held-out text")]
-    assert len({a or b for a, b in re.findall(r"perplexity ([\d.]+)|last: ([\d.]+)", said)}) == 1
-    folder = RunFolder(tmp_path)
-    best, whole = folder.find_best().best, folder.read_measured().perplexity
-    assert best != whole.mean
-    # What is kept in `best` came from the part: the next evaluation of the same part finds it.
-    again = tmp_path.parent / "whole"
-    run(again, n_steps=2, heldout=HELDOUT, eval_steps=2)
-    of_both = [json.loads((f / "heldout.json").read_text()) for f in (tmp_path, again)]
-    assert [record.pop("part_mean") for record in of_both] == [best, whole.mean]
-    part, text = [record.pop("text") for record in of_both]
-    assert part[:-1] == text and re.fullmatch(r"every \d+ sentences the first", part[-1])
-    assert of_both[0] == of_both[1]
-    assert RunFolder(again).find_best().best == whole.mean
+def test_log_states_one_perplexity_beside_word_frequencies_and_unknown_words(tmp_path, log):
+    result = run(tmp_path, heldout=HELDOUT, eval_steps=2)
+    *_, last = said = [m for m in log.messages if "held-out perplexity " in m]
+    assert len(said) == 2
+    start = f"epoch 1, step 4 of 4: held-out perplexity {result.heldout.mean:.2f} (running text"
+    assert last.startswith(start) and "; word frequencies alone: " in last
+    assert last.endswith(" % of the words unknown")
+    assert RunFolder(tmp_path).read_measured().perplexity == result.heldout

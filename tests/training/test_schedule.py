@@ -143,7 +143,7 @@ def test_resume_logs_changed_rate_options(a_run, log):
 
 def test_learning_rate_is_logged_and_in_tensorboard(tmp_path, log):
     run(tmp_path, 4, changes=WORDS | {"warmup_steps": 4, "learning_rate": 1.0}, log_steps=1)
-    assert [f"learning rate {k}," in log.text for k in (0.5, 0.75, 1)] == [True] * 3
+    assert [f"learning rate {k}\n" in log.text for k in (0.5, 0.75, 1)] == [True] * 3
     found = {}
     for path in tmp_path.glob("logs/events.*"):
         for record in tf.data.TFRecordDataset([str(path)]).as_numpy_iterator():

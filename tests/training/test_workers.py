@@ -139,8 +139,8 @@ def test_resume_after_sigkill_of_a_worker(tmp_path, dead):
 MOMENTS = {  # what the chief logs, and flags
     "compiling": ("first step compiles", {}),
     "training": ("step 2 of", {"log_steps": 1}),
-    "saving": ("step 2: saved", {"checkpoint_steps": 1}),
-    "evaluating": ("step 2: saved", {"eval_steps": 1}),
+    "saving": ("step 2 of", {"checkpoint_steps": 1, "log_steps": 1}),
+    "evaluating": ("step 2 of", {"eval_steps": 1, "log_steps": 1}),
 }
 
 

@@ -1,0 +1,64 @@
+"""What a run shows: one bar on a terminal, few lines elsewhere."""
+
+import io
+import sys
+from types import SimpleNamespace
+
+import keras
+import pytest
+
+if keras.backend.backend() != "tensorflow":
+    pytest.skip("training is TensorFlow's", allow_module_level=True)
+import tensorflow as tf
+from absl import logging
+from tiny_runs import HELDOUT, WORDS, run, tiny_options
+
+from bilm.scoring.perplexity import Perplexity
+from bilm.training import report
+from bilm.training.plan import Plan
+from bilm.training.settings import RunSettings
+from bilm.training.step import StepResult
+
+
+class Terminal(io.StringIO):
+    def isatty(self):
+        return True
+
+
+@pytest.mark.parametrize("quiet", [False, True])
+def test_terminal_shows_one_bar_and_the_evaluations_above_it(tmp_path, monkeypatch, quiet):
+    terminal, verbosity = Terminal(), logging.get_verbosity()
+    for name, value in {"TERM": "xterm", "COLUMNS": "200"}.items():
+        monkeypatch.setenv(name, value)
+    monkeypatch.setattr(sys, "stderr", terminal)
+    logging.use_absl_handler()
+    logging.set_verbosity(logging.WARNING if quiet else logging.INFO)
+    try:
+        run(tmp_path, 4, heldout=HELDOUT, eval_steps=2, log_steps=1)
+    finally:
+        logging.set_verbosity(verbosity)
+    shown = terminal.getvalue()
+    if quiet:
+        assert shown == ""
+        return
+    *_, bar = shown.split("epoch 1, step 4 of 4: sampled loss ")
+    assert ", perplexity " in bar and " tokens/s" in bar
+    assert shown.count("held-out perplexity ") == 2  # none is overwritten by the bar
+    assert "learning rate " not in shown  # of the lines that the bar replaces
+
+
+@pytest.mark.parametrize(("epochs", "n_lines"), [(0, 6), (3, 9), (12, 13)])
+def test_log_without_a_terminal_has_few_lines(tmp_path, monkeypatch, log, epochs, n_lines):
+    """A minute of 1,200 steps: the first step, evaluations, and lines where none is near."""
+    clock = [0.0]
+    monkeypatch.setattr(report, "time", SimpleNamespace(monotonic=lambda: clock[0]))
+    options = tiny_options(**WORDS, n_train_tokens=10_000)
+    plan = Plan(options, 1, RunSettings(n_steps=1200))
+    found = report.RunReport(plan, options, None, is_measured=epochs > 0)
+    for step in range(1200):
+        clock[0] += 0.05
+        found.add(step, StepResult(tf.constant([[1.0]]), tf.constant(1.0), 0.2))
+        if epochs and (step + 1) % (1200 // epochs) == 0:
+            found.heldout(step + 1, Perplexity({"forward": 9.0}, 9.0, 10), "compared", True)
+    assert len(log.messages) <= n_lines, log.messages
+    assert sum("0:00:" in line for line in log.messages) >= n_lines - 3  # the time left
