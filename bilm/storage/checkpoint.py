@@ -47,6 +47,8 @@ TENSORS = ("step", "seed", "n_steps", "batch", "best", "shards", "vocabulary")
 UNREADABLE = (tf.errors.OpError, RuntimeError, IndexError, ValueError)  # what TensorFlow raises
 CHECKPOINT_FILE = re.escape(PREFIX) + r"-(\d+)\.(index|data-\d+-of-\d+|json)"
 UNFINISHED = re.escape(PREFIX) + r"-\d+_temp"  # the folder that a save writes to first
+# Hides "Sharding callback duration", which TensorFlow logs at each save.
+logging.get_absl_logger().addFilter(lambda record: "functional_saver" not in record.pathname)
 
 
 def every(name: str) -> bool:
