@@ -337,8 +337,7 @@ def run_options(
             flag("--tf32/--no_tf32", "Round the inputs of float32 matrix multiplications to TF32 "
                  "on GPUs of compute capability 8 or higher.", default=True),
             flag("--xla/--no_xla", "Compile windows and losses with XLA.", default=False),
-            flag("--ignore_memory", "Train even if the estimated memory is 1.5 times that of this "
-                 "machine."),
+            flag("--ignore_memory", "Train even if the memory estimate is far too large."),
         ),
         group(
             "Advanced (several hosts: docs/clusters.md)",

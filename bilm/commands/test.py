@@ -14,21 +14,16 @@ from bilm.commands.output import show
 if TYPE_CHECKING:
     from bilm.scoring.adaptation import Adaptation
 
-N_ROWS = 128
-READINGS = "running text", "single sentences"  # without and with --stateless
 NOTE = """
-"Running text" carries the LSTM states from sentence to sentence within a row, as "bilm train" does,
-so the result depends on --batch_size. "Single sentences" (--stateless) start from zero state, as in
-"bilm score". --start=checkpoint starts each row from its state in the checkpoint. PERPLEXITY
-WITHOUT UNKNOWN WORDS omits words that the vocabulary does not contain: <UNK> is easy to predict if
-many are unknown. WORD FREQUENCIES PERPLEXITY predicts each word by the frequencies in the rest of
-the text. --json prints all digits; the keys are the names in lower case, such as
-average_perplexity, and reading: "running text" or "single sentences".
+READING is "running text", which carries the LSTM states from sentence to sentence in a row, so the
+result depends on --batch_size, or "single sentences" (--stateless), which start from zero state, as
+in "bilm score". PERPLEXITY WITHOUT UNKNOWN WORDS omits words outside the vocabulary: <UNK> is easy
+to predict if many are unknown. WORD FREQUENCIES PERPLEXITY predicts each word by the frequencies in
+the rest of the text. --json has the names in lower case as keys, such as average_perplexity.
 
-With --adapt or --cache the text is read a second time, in one row, by a model that adapts to what
-it has read; each word is scored before the model adapts to it. The lines ADAPTED FORWARD, BACKWARD
-and AVERAGE PERPLEXITY report the result. All other lines are of the model that does not adapt, also
-read in one row (--batch_size 1). The stored model does not change.
+With --adapt or --cache a model that adapts to what it has read also reads the text, in one row, and
+scores each word before it adapts to the word (ADAPTED ... PERPLEXITY). All other lines are of the
+model that does not adapt, also in one row (--batch_size 1). The stored model does not change.
 """
 
 
@@ -56,14 +51,11 @@ def test(
     files: scoring.Files, input_: str, on_bad_utf8: str, batch_size: int | None, stateless: bool,
     start: str | None, adaptation: Adaptation | None, decimals: int, json: bool
 ) -> None:  # fmt: skip
-    """Measure the perplexity of held-out text.
-
-    Probabilities are computed with the full softmax.
+    """Measure the perplexity of held-out text, with the full softmax.
 
     Examples:
       bilm test --model run --input 'heldout/*.txt'
       bilm test --model run --input dev.txt --vocab vocab.txt --stateless
-      bilm test --model elmo --input dev.txt
       bilm test --model elmo --input dev.txt --adapt 0.0003 --cache 0.1
     """
     from absl import logging
@@ -76,9 +68,8 @@ def test(
 
     stored = open_model(files.model, files.weights, files.softmax)
     found, vocabulary = stored.build_language_model(), stored.vocabulary(files.vocab)
-    batch_size = batch_size or (
-        stored.options.other.get("batch_size", N_ROWS) if adaptation is None else 1
-    )
+    n_trained = stored.options.other.get("batch_size", 128)
+    batch_size = batch_size or (n_trained if adaptation is None else 1)
     text = resolve_shards(input_, on_bad_utf8)
     check_tokenization(text)
     state = None
@@ -91,13 +82,12 @@ def test(
             )
     dataset = measures.heldout_dataset(text, vocabulary, len(found.options.directions) == 2)
     result = measures.perplexity(found, dataset, batch_size, stateless=stateless, state=state)
-    reading, counts = READINGS[stateless], measures.word_counts(text, vocabulary)
+    reading = "single sentences" if stateless else "running text"
+    counts = measures.word_counts(text, vocabulary)
     unigram = measures.unigram_perplexity(None, counts)
     unknown = measures.unknown_percent(counts, vocabulary)
-    logging.info(
-        "perplexity %s (%s); %s; without them: %s", result, reading,
-        measures.compared(unigram, unknown), f"{result.known:,.2f}",
-    )  # fmt: skip
+    about = measures.compared(unigram, unknown)
+    logging.info("perplexity %s (%s); %s; without them: %.2f", result, reading, about, result.known)
     figures: dict[str, Any] = {"READING": reading}
     if adaptation is not None:
         from bilm.scoring.adaptation import adapted_perplexity

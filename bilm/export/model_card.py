@@ -162,10 +162,8 @@ def _training(
     }
     measured = run.read_measured()
     if measured is not None and measured[0] == saved.step:
-        found = measured[1]
-        facts["held-out perplexity"] = (
-            f"{found} (running text), over {found.n_predictions:,} predictions"
-        )
+        found, n = measured.perplexity, measured.perplexity.n_predictions
+        facts["held-out perplexity"] = f"{found} (running text), over {n:,} predictions"
     elif math.isfinite(saved.best):
         facts["best held-out perplexity up to this step"] = f"{saved.best:,.2f}"
     if record := run.record().get("finetuning"):

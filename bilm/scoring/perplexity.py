@@ -140,12 +140,8 @@ def heldout_windows(
 
 
 class Evaluator:
-    """Computes the perplexity of a `BiLM` with its softmax; compiled once for all texts.
-
-    Args:
-        model: the model.
-        unk: id of unknown words; -1 if the vocabulary has none.
-    """
+    """Computes the perplexity of a `BiLM` with its softmax; compiled once for all texts. `unk` is
+    the id of unknown words; -1 for none."""
 
     def __init__(self, model: BiLM, unk: int):
         self.model, self.unk = model, unk
@@ -170,9 +166,9 @@ class Evaluator:
                 state = self.model.zero_state(len(mask))
             batch = model_batch(window, self.model.options)
             losses, state = self._run(batch, mask, state)
-            for name, (loss, of_known) in losses.items():
+            for name, (loss, loss_of_known) in losses.items():
                 sums[name] += float(loss)
-                known += float(of_known)
+                known += float(loss_of_known)
                 n_known += int((mask & (batch["targets"][name] != self.unk)).sum())
             n_predictions += (n_new := int(mask.sum()))
             if shown is not None:
