@@ -203,9 +203,9 @@ class Budget:
         expected = self.pace * n_predictions / plan.predictions_a_step
         evaluation = self.report.last_evaluation or expected
         each = self.pace + evaluation / plan.eval_steps
-        left = (self.deadline - now - evaluation) / each
-        n_steps = min(self.longest, step + max(1, int(left)))
-        if -0.03 < (plan.n_steps - n_steps) * each / self.seconds < 0.01:
+        left = max(0.0, self.deadline - now - evaluation)
+        n_steps = min(self.longest, step + max(1, int(left / each)))
+        if abs(plan.n_steps - n_steps) * each <= 0.01 * self.seconds + 0.1 * left:
             return
         logging.info("%d steps instead of %d, to end on time", n_steps, plan.n_steps)
         plan.n_steps = self.setup.trainer.schedule.n_steps = n_steps
