@@ -28,8 +28,7 @@ each sentence ("bilm surprisal" writes a row for each word):
                        scored as <UNK>, which can be more likely than a known word
   sentence             the words, instead of the number
 
-The last line of the log is AVERAGE PERPLEXITY = <number> (single sentences), which equals that of
-"bilm test --stateless" on the same text.
+The last line of the log is AVERAGE PERPLEXITY = <number>, as of "bilm test --stateless".
 """
 
 

@@ -15,11 +15,12 @@ if TYPE_CHECKING:
     from bilm.scoring.adaptation import Adaptation
 
 NOTE = """
-READING is "running text", which carries the LSTM states from sentence to sentence in a row, so the
-result depends on --batch_size, or "single sentences" (--stateless), which start from zero state, as
-in "bilm score". PERPLEXITY WITHOUT UNKNOWN WORDS omits words outside the vocabulary: <UNK> is easy
-to predict if many are unknown. WORD FREQUENCIES PERPLEXITY predicts each word by the frequencies in
-the rest of the text. --json has the names in lower case as keys, such as average_perplexity.
+All figures are of the full softmax. READING is "running text", which carries the LSTM states from
+sentence to sentence in a row, so the result depends on --batch_size, or "single sentences"
+(--stateless), which start from zero state, as in "bilm score". PERPLEXITY WITHOUT UNKNOWN WORDS
+omits words outside the vocabulary: <UNK> is easy to predict if many are unknown. WORD FREQUENCIES
+PERPLEXITY predicts each word by the frequencies in the rest of the text. --json has the names in
+lower case as keys, such as average_perplexity.
 
 With --adapt or --cache a model that adapts to what it has read also reads the text, in one row, and
 scores each word before it adapts to the word (ADAPTED ... PERPLEXITY). All other lines are of the
@@ -51,7 +52,7 @@ def test(
     files: scoring.Files, input_: str, on_bad_utf8: str, batch_size: int | None, stateless: bool,
     start: str | None, adaptation: Adaptation | None, decimals: int, json: bool
 ) -> None:  # fmt: skip
-    """Measure the perplexity of held-out text, with the full softmax.
+    """Measure the perplexity of held-out text.
 
     Examples:
       bilm test --model run --input 'heldout/*.txt'
