@@ -42,11 +42,11 @@ model that does not adapt, also in one row (--batch_size 1). The stored model do
     opt.flag("--stateless", "Start each sentence from zero state."),
     opt.option("--start", opt.OneOf(["zero", "checkpoint"]), "State at the start of each row: "
                "zero, or the state in the run's checkpoint.", "zero"),
+    opt.option("--decimals", opt.Integer(0), "Decimals of the printed figures.", default=2),
 )  # fmt: skip
 @scoring.adaptation_options
 @constraint(If(AnySet("adapt", "cache"), accept_none), ["stateless", "start", "batch_size"])
 @constraint(mutually_exclusive, ["stateless", "start"])
-@opt.option("--decimals", opt.Integer(0), "Decimals of the printed figures.", default=2)
 @opt.json_option
 def test(
     files: scoring.Files, input_: str, on_bad_utf8: str, batch_size: int | None, stateless: bool,

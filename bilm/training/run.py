@@ -300,9 +300,9 @@ class TrainingRun:
             self.devices, self.devices.n_replicas, options.batch_size, options.unroll_steps,
             plan.epoch_steps, self.vocab.size,
         )  # fmt: skip
-        often = self.settings.saving.steps, self.settings.saving.minutes
-        logging.info("saved every %d steps or %g minutes to %s", *often, self.folder)
-        logging.info("%s", setup.trainer.schedule)
+        often = self.settings.saving.steps, self.settings.saving.minutes, self.folder
+        saved = "%s; saved every %d steps or %g minutes to %s"
+        logging.info(saved, setup.trainer.schedule, *often)
         check_memory(setup.trainer, self.vocab.size, self.settings.ignore_memory)
         logging.info("the first step compiles the graph, which may take half a minute")
 

@@ -2,7 +2,6 @@
 
 from pathlib import Path
 
-import numpy as np
 import pytest
 from command_runs import assert_fails
 from tiny_runs import (
@@ -132,11 +131,6 @@ def test_hours_require_auto(tmp_path, run_here):
     assert_fails(done, "--hours requires --options auto", status=2)
 
 
-def test_hours_and_n_steps_exclude_each_other(tmp_path, run_here):
-    command = ["bilm train", *arguments(tmp_path), "--hours", "1", "--n_steps", "2"]
-    assert_fails(run_here(*command), "--hours --n_steps", status=2)
-
-
 def test_resumed_run_with_other_epochs_stores_its_length_for_any_number_of_replicas(tmp_path):
     run = [str(VOCABULARY), TEXT, tmp_path]
     record = auto.choose(auto.options_for(20_000), STEP)._asdict()
@@ -191,10 +185,3 @@ def test_training_steps_are_timed_on_the_text(tmp_path):
         tiny_options(), str(text), VOCABULARY, "replace", "bfloat16", True, devices
     )
     assert found.keys() == {"bfloat16"} and found["bfloat16"] > 0
-
-
-def test_training_is_timed_with_the_full_softmax_if_the_vocabulary_has_fewer_words_than_negatives():
-    options = tiny_options().replace(n_negative_samples_batch=10_000, sample_softmax=True)
-    timed = timing.training_run(options, TEXT, VOCABULARY)
-    assert not timed.trainer.options.sample_softmax
-    assert np.isfinite(timed.trainer.step(timed.iterator, 0).global_norm.numpy())

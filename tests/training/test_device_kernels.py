@@ -85,26 +85,6 @@ def graph_of(function, *shapes):
     return tf.function(function, specs, autograph=False).get_concrete_function().graph
 
 
-def test_gpu_kernels_that_are_missing_are_found():
-    """The helper of this module finds what it looks for, also inside of functions."""
-
-    def inner(words, ids):
-        return tf.strings.length(words), tf.equal(ids, 3)
-
-    def outer(words, ids):
-        return tf.cond(tf.size(ids) > 0, lambda: inner(words, ids), lambda: inner(words, ids + 1))
-
-    graph = graph_of(outer, ([None], tf.string), ([None], tf.int32))
-    assert {found.op for found in without_kernel(graph, HOST)} == {"StringLength"}
-    assert "Equal" in {found.op for found in large_on_host(graph, HOST)}
-
-    def placed(words):
-        with tf.device(HOST):
-            return tf.strings.length(words)
-
-    assert without_kernel(graph_of(placed, ([None], tf.string)), HOST) == []
-
-
 def test_gpu_kernels_that_read_a_seed_from_the_device_are_found():
     def folded(seed):
         seed = tf.random.experimental.stateless_fold_in(seed, 1)

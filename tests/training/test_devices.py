@@ -101,26 +101,6 @@ def test_devices_are_named_and_counted():
     assert Devices(make_strategy(n_gpus=0)).n_replicas == 1
 
 
-def test_losses_are_fetched_only_for_a_report(tmp_path, log):
-    """A tensor of a graph has no value: where it is fetched, an error is raised."""
-    options = tiny_options(**WORDS, n_train_tokens=50)
-    report = RunReport(Plan(options, 1, RunSettings(n_steps=9)), options, tmp_path, log_steps=4)
-
-    def add(step):
-        losses = tf.fill([1, 1], tf.constant(step + 1.0))
-        report.add(step, StepResult(losses, tf.constant(1.0), 0.2))
-
-    @tf.function(autograph=False)
-    def add_in_a_graph(first, stop):
-        for step in range(first, stop):
-            add(step)
-
-    add(0)  # is reported
-    add_in_a_graph(1, 3)
-    with pytest.raises(AttributeError, match="numpy"):
-        add_in_a_graph(3, 4)
-
-
 def test_report_shows_the_mean_loss_since_the_report_before(tmp_path, log):
     options = tiny_options(**WORDS, n_train_tokens=50)
     report = RunReport(Plan(options, 1, RunSettings(n_steps=9)), options, tmp_path, log_steps=4)

@@ -212,13 +212,3 @@ def test_word_frequencies_of_the_training_text_are_the_baseline(tmp_path):
     # Counts, with 1 added: <S> 1, </S> 3, <UNK> 2, a 3, b 2.
     expected = (3 / 11 * 2 / 11 * 3 / 11) ** (-1 / 3)
     assert found.compared == f"word frequencies alone: {expected:.2f}; 50.0 % of the words unknown"
-
-
-def test_log_states_one_perplexity_beside_word_frequencies_and_unknown_words(tmp_path, log):
-    result = run(tmp_path, heldout=HELDOUT, eval_steps=2)
-    *_, last = said = [m for m in log.messages if "held-out perplexity " in m]
-    assert len(said) == 2
-    start = f"epoch 1, step 4 of 4: held-out perplexity {result.heldout.mean:.2f} (running text"
-    assert last.startswith(start) and "; word frequencies alone: " in last
-    assert last.endswith(" % of the words unknown")
-    assert RunFolder(tmp_path).read_measured().perplexity == result.heldout

@@ -9,12 +9,11 @@ import pytest
 if keras.backend.backend() != "tensorflow":
     pytest.skip("training is TensorFlow's", allow_module_level=True)
 import tensorflow as tf
-from tiny_runs import TEXT, VOCABULARY, WORDS, on_cpu, run, tiny_options, train
+from tiny_runs import TEXT, WORDS, run, tiny_options
 
 from bilm.errors import NotFiniteError, OptionsError
 from bilm.storage.checkpoint import CheckpointContent
 from bilm.training.finetuning import Source, finetune
-from bilm.training.optimizer import OPTIMIZERS
 from bilm.training.run import Saving
 from bilm.training.run_folder import RunFolder
 from bilm.training.schedule import Schedule
@@ -193,13 +192,3 @@ def test_finetune_inherits_the_optimizer_with_new_slots(tmp_path):
     slots = every_number(tmp_path / "tuned", 1)
     norm = sum(float((v**2).sum()) for k, v in slots.items() if k.startswith("adam_mean")) ** 0.5
     assert 0 < norm <= 1 + 1e-5
-
-
-@pytest.mark.parametrize("name", OPTIMIZERS)
-def test_each_optimizer_reduces_the_loss(tmp_path, name):
-    options = tiny_options(**WORDS, optimizer=name, dropout=0.0)
-    changes = {} if name == "adagrad" else {"learning_rate": 0.01}
-    result = train(
-        options.replace(**changes), VOCABULARY, TEXT, tmp_path, TEXT, strategy=on_cpu(), n_steps=100
-    )
-    assert result.heldout.mean < 45  # of 49 words
