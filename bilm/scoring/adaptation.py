@@ -199,7 +199,6 @@ def adapted_perplexity(
     model: BiLM,
     dataset: LMDataset | BidirectionalLMDataset,
     adaptation: Adaptation,
-    total: int | None = None,
 ) -> Perplexity:
     """Return the perplexity of a text that is read once, in one row, by a model that adapts to it.
 
@@ -211,14 +210,13 @@ def adapted_perplexity(
         model: a `BiLM` with its softmax.
         dataset: reads the text with `test=True`, in the directions of the model.
         adaptation: how to adapt.
-        total: number of predictions per direction, used to estimate the remaining time.
     Raises: DataError if there are no predictions; NotFiniteError if the model diverges; BilmError,
         ValueError as `AdaptiveReader` does; OutOfMemoryError.
     """
     sums, n_predictions = dict.fromkeys(model.directions, 0.0), 0
     with (
         explaining_memory(dataset.filepattern, "the model: adaptation copies it per direction"),
-        progress("evaluating with adaptation", "predictions per direction", total) as shown,
+        progress("evaluating with adaptation", "predictions per direction") as shown,
     ):
         reader, state = AdaptiveReader(model, adaptation), model.zero_state(1)
         for window in _without_padding(dataset.iter_evaluation(1, adaptation.n_steps)):

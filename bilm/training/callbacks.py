@@ -112,11 +112,8 @@ class Evaluate:
 class Save:
     """Saves a checkpoint when one is due: see `Saving`, before an evaluation and at the end.
 
-    It first checks that the folder was not moved and that the text has not changed, which it also
-    does at the end of each epoch.
-
-    Args:
-        shards: the files of the text.
+    It first checks that the folder was not moved and that the text, `shards`, has not changed,
+    which it also does at the end of each epoch.
     """
 
     def __init__(
@@ -199,9 +196,8 @@ class Budget:
         pace = (trained - before) / (step - since)
         self.last, self.pace = (step, trained), (self.pace or pace) / 2 + pace / 2
         # Before the first evaluation: a prediction takes about as long as in training.
-        n_predictions = self.setup.heldout.n_predictions if self.setup.heldout else 0
-        expected = self.pace * n_predictions / plan.predictions_a_step
-        evaluation = self.report.last_evaluation or expected
+        n = self.setup.heldout.n_predictions if self.setup.heldout else 0
+        evaluation = self.report.last_evaluation or self.pace * n / plan.predictions_a_step
         each = self.pace + evaluation / plan.eval_steps
         left = max(0.0, self.deadline - now - evaluation)
         n_steps = min(self.longest, step + max(1, int(left / each)))
@@ -209,7 +205,7 @@ class Budget:
             return
         logging.info("%d steps instead of %d, to end on time", n_steps, plan.n_steps)
         plan.n_steps = self.setup.trainer.schedule.n_steps = n_steps
-        checkpoints = self.setup.checkpoints
-        auto = {**(checkpoints.record.auto or {}), "n_steps": n_steps}
-        checkpoints.record = replace(checkpoints.record, n_steps=n_steps, auto=auto)
+        saved = self.setup.checkpoints
+        auto = {**(saved.record.auto or {}), "n_steps": n_steps}
+        saved.record = replace(saved.record, n_steps=n_steps, auto=auto)
         self.save.now(progress)

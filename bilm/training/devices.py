@@ -85,9 +85,9 @@ def make_strategy(
 ) -> tf.distribute.Strategy:
     """Choose the devices: GPUs by number, the first `n_gpus`, all of them, or the CPU.
 
-    The other GPUs are hidden from this process, so that TensorFlow does not allocate their memory.
-    It allocates the memory of the chosen ones as it needs it, so
-    that several processes can share a GPU. This has no effect after TensorFlow has started.
+    The other GPUs are hidden from this process, so that TensorFlow does not allocate their
+    memory. It allocates the memory of the chosen ones as it needs it, so that several processes
+    can share a GPU. This has no effect after TensorFlow has started.
 
     Args:
         gpus: numbers of the GPUs to use.

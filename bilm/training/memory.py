@@ -58,8 +58,7 @@ def check_memory(trainer: Trainer, n_words: int, ignore: bool) -> None:
     replica = f" for each of {len(names)} replicas" if len(names) > 1 else ""
     about = f"memory: about {needed / 1e9:.1f} GB ({each}{replica}, program 0.8)"
     logging.info("%s", about)
-    is_on_cpu = all(name.startswith("CPU") for name in names)
-    if is_on_cpu and not ignore and needed > 1.5 * (available := machine_memory()):
+    if names[0].startswith("CPU") and not ignore and needed > 1.5 * (available := machine_memory()):
         is_large = parts["activations"] > sum(parts.values()) / 2
         smaller = "batch_size or unroll_steps" if is_large else "the vocabulary or lstm.dim"
         raise OutOfMemoryError(

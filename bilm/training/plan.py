@@ -71,11 +71,8 @@ def check_words(vocab: Vocabulary) -> None:
 
 
 def read_heldout(shards: Shards, train: Shards, vocab: Vocabulary, options: RunOptions) -> Heldout:
-    """Return the reader of the held-out text.
+    """Return the reader of a held-out text; `train` is the training text.
 
-    Args:
-        shards, train: held-out text and training text.
-        vocab, options: vocabulary and options of the run.
     Raises: DataError if the text contains no sentence.
     """
     described = describe_shards(shards)

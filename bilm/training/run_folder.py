@@ -284,11 +284,8 @@ class RunFolder:
         measured, best, source = self.read_measured(), self.find_best(), self.path
         if measured and measured.step == step and best:
             source = self.path if best.step == step else self.best
-            logging.info(
-                "best on held-out text: perplexity %s at step %s (%s); the last: %s at step %s "
-                "(%s)",
-                f"{best.best:,.2f}", f"{best.step:,}", self.best,
-                measured.perplexity, f"{step:,}", self,
-            )  # fmt: skip
+            found = f"perplexity {best.best:,.2f} at step {best.step:,} ({self.best})"
+            last = f"{measured.perplexity} at step {step:,} ({self})"
+            logging.info("best on held-out text: %s; the last: %s", found, last)
         flags = f"--model={source}", f"--output={self.export}", "--include_softmax"
         logging.info("to export: %s", shlex.join(["bilm", "export", *flags]))

@@ -53,8 +53,7 @@ class RunSettings(Checked):
         xla: whether XLA compiles windows and losses. Numbers agree up to rounding.
         ignore_memory: whether to train even if the estimated memory is 1.5 times the machine's.
         on_bad_utf8: "error", or "replace" to read bytes that are not UTF-8 as U+FFFD.
-        deadline: `time.monotonic()` at which the run should end: its length is then shortened, or
-            increased up to `n_epochs`; None for no time budget.
+        deadline: `time.monotonic()` at which the run should end; see `bilm.training.callbacks`.
         auto: length and precision that `--options auto` chose, a `bilm.training.auto.Choice` as a
             mapping, which checkpoints store.
     Raises: OptionsError for a value that is not allowed.
