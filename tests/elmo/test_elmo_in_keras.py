@@ -10,8 +10,6 @@ import pytest
 import tensorflow as tf
 from elmo_models import TOKENS, Subclassed, functional, make
 
-from bilm import Elmo
-
 DATA = tf.data.Dataset.from_tensors((TOKENS, tf.constant([1.0, 0.0])))
 
 
@@ -19,16 +17,6 @@ DATA = tf.data.Dataset.from_tensors((TOKENS, tf.constant([1.0, 0.0])))
 def expected():
     """The output of the layer itself, which golden tests check."""
     return make()(TOKENS).numpy()
-
-
-class MadeInBuild(keras.layers.Layer):
-    """A layer whose shape Keras finds in a scratch graph, in which it builds the layer."""
-
-    def build(self, shape):
-        self.elmo = make()
-
-    def call(self, tokens):
-        return self.elmo(tokens)
 
 
 def sequential(layer):
@@ -82,10 +70,6 @@ def in_replicas(use):
         return use(Subclassed())
 
 
-def cloned(model):
-    return keras.models.clone_model(model)(TOKENS)
-
-
 def through_json():
     return keras.models.model_from_json(functional(make()).to_json())(TOKENS)
 
@@ -95,13 +79,10 @@ WAYS = {
     "sequential": lambda: sequential(make())(TOKENS),
     "subclassed, fit": lambda: fit(Subclassed()),
     "subclassed, evaluate": lambda: evaluate(Subclassed(), make()(TOKENS).numpy()),
-    "made in a layer's build, on a symbol": lambda: functional(MadeInBuild())(TOKENS),
     "first called in a function": lambda: in_a_function(make()),
     "made in a function": made_in_a_function,
     "first called in tf.data": lambda: in_a_pipeline(make()),
     "in replicas, predict": lambda: in_replicas(predict),
-    "clone": lambda: cloned(functional(make())),
-    "from a config": lambda: Elmo.from_config(make().get_config())(TOKENS),
     "through JSON": through_json,
     "pickle": lambda: pickle.loads(pickle.dumps(make()))(TOKENS),
     "stateful": lambda: functional(make(stateful=True))(TOKENS),

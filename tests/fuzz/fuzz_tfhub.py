@@ -1,5 +1,6 @@
 """Damaged TensorFlow Hub modules."""
 
+import functools
 import random
 import shutil
 import tarfile
@@ -63,16 +64,4 @@ def prepare() -> None:
     try_model(original(), True)
 
 
-def graph(path: Path, rng: random.Random) -> None:
-    try_file("graph", path, rng)
-
-
-def index(path: Path, rng: random.Random) -> None:
-    try_file("index", path, rng)
-
-
-def data(path: Path, rng: random.Random) -> None:
-    try_file("data", path, rng)
-
-
-KINDS = {"graph": graph, "index": index, "data": data}
+KINDS = {kind: functools.partial(try_file, kind) for kind in FILES}

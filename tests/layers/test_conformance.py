@@ -272,15 +272,6 @@ def test_layer_skips_masked_steps(name, training, reverse):
     assert_equal(last, wanted, atol=1e-6)
 
 
-def test_scalar_mix_is_restored_from_its_config():
-    layer = built(CASES["ScalarMix"])
-    again = keras.saving.deserialize_keras_object(keras.saving.serialize_keras_object(layer))
-    again.set_weights(layer.get_weights())
-    (layers,) = CASES["ScalarMix"].inputs()
-    assert_equal(again(layers), layer(layers))
-    assert_equal(again.losses, layer.losses)
-
-
 # --- properties of single layers ---
 
 

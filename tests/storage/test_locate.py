@@ -3,7 +3,7 @@
 import shutil
 
 import pytest
-from stored_files import OPTIONS, WEIGHTS, load_bilm, resolve, same
+from stored_files import OPTIONS, WEIGHTS, load_bilm, resolve
 
 from bilm import BidirectionalLanguageModel, Elmo, ElmoEmbedder
 from bilm.errors import OptionsError, WeightsError
@@ -63,11 +63,13 @@ SMALL = "elmo_2x1024_128_2048cnn_1xhighway"
         ((f"{SMALL}_options.json", f"{SMALL}_weights.hdf5"), ["options.json", "corpus.hdf5"]),
         (("elmo_options.json", "elmo.hdf5"), ["options.json", "elmo_softmax.hdf5"]),
         (("options.json", "elmo.hdf5"), ["train_options.json"]),
+        (("options.json", "elmo.hdf5"), ["a/options.json", "a/weights.hdf5", "b/elmo.hdf5"]),
         (("my-options.json", "elmo.hdf5"), []),
         (("hi/elmo/hi-d512-options.json", "hi/elmo/hi-d512-elmo.hdf5"), ["hi/elmo/vocab.txt"]),
         (("a/options.json", "a/weights.hdf5"), ["a/corpus.hdf5", "b/elmo.hdf5"]),
         (None, [f"{SMALL}_options.json", "one_weights.hdf5", "two_weights.hdf5"]),
         (None, ["one_options.json", "two_options.json", "elmo.hdf5"]),
+        (None, ["one_a/options.json", "one_a/x.hdf5", "two_b/options.json", "two_b/x.hdf5"]),
     ],
 )
 def test_the_same_files_are_chosen_in_folders_and_archives(tmp_path, packed, expected, others):
@@ -83,22 +85,6 @@ def test_the_same_files_are_chosen_in_folders_and_archives(tmp_path, packed, exp
             resolve(model)
     else:
         assert [path.read_bytes() for path in resolve(model)] == [b"0", b"1"]
-
-
-def test_top_of_a_folder_precedes_folders_below(tmp_path, monkeypatch):
-    """Two folders below are ambiguous."""
-    folder = tmp_path / "small"
-    for inside in (folder / "a", folder / "b"):
-        inside.mkdir(parents=True)
-        shutil.copy(OPTIONS, inside)
-        shutil.copy(WEIGHTS, inside)
-    with pytest.raises(WeightsError, match=r"a/options\.json, b/options\.json"):
-        resolve(folder)
-    for path in (OPTIONS, WEIGHTS):
-        shutil.copy(path, folder)
-    monkeypatch.chdir(tmp_path)
-    assert same(resolve("small"), (OPTIONS, WEIGHTS))  # a path precedes a name
-    assert resolve("small")[0].parent.name == "small"
 
 
 @pytest.mark.parametrize("weights", ["elmo_weights.hdf5", "elmo.hdf5", "other.hdf5"])

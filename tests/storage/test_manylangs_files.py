@@ -87,9 +87,6 @@ def test_manylangs_published_configurations_are_packaged(model):
         ("encoder", {"cell_clip": -1}, r"encoder.cell_clip: found -1, expected a positive number"),
         ("token_embedder", {"char_dim": 0, "word_dim": 0}, "words, characters: both are missing"),
         ("token_embedder", {"char_dim": 9}, r"char_embed has shape \(12, 3\).*\(12, 9\)"),
-        ("token_embedder", {"filters": None}, "filters: missing"),
-        ("token_embedder", {"max_characters_per_token": 2}, "max_characters_per_token: found 2"),
-        ("token_embedder", {"activation": "elu"}, "activation: found"),
     ],
 )
 def test_invalid_manylangs_configuration_is_refused(model, part, values, message):
@@ -167,15 +164,8 @@ HOSTILE = {
     "a pickle": (pickle.dumps({"a": [1]}, 2), "not a whole state dict"),
     "another version": (legacy({"a": ARRAY}, version=1002), "an unknown version of PyTorch"),
     "big endian": (legacy({"a": ARRAY}, little=False), "not from a little-endian machine"),
-    "no tensor": (legacy({"a": 3}), "'a' is of type int, expected a tensor"),
-    "no dict": (legacy([ARRAY]), "contains no tensors by name"),
-    "numbers as names": (legacy({3: ARRAY}), "found a key of type int, expected a string"),
     "strides outside": (
         legacy({"a": Reduced(ARRAY, 0, (2, 3), (4, 1))}),
-        "extends beyond its storage of 6 numbers",
-    ),
-    "offset outside": (
-        legacy({"a": Reduced(ARRAY, 1, (2, 3), (3, 1))}),
         "extends beyond its storage of 6 numbers",
     ),
     "negative stride": (
@@ -188,11 +178,6 @@ HOSTILE = {
     ),
     "a view": (legacy({"a": ARRAY}, view=("1", 0, 2)), "a storage that is a view"),
     "a count too large": (legacy({"a": ARRAY}, count=1 << 50), "truncated or damaged"),
-    "a count below 0": (legacy({"a": ARRAY}, count=-1), "found a storage that is"),
-    "a tar archive": (
-        b"\0" * 257 + b"ustar" + b"\0" * 250,
-        "not a whole state dict of PyTorch 1.0",
-    ),
     "nothing": (b"", "not a whole state dict"),
 }
 

@@ -1,9 +1,5 @@
 """The text of a run as batches: nothing lost or cut that counts, and read no longer than needed."""
 
-import subprocess
-import sys
-from pathlib import Path
-
 import keras
 import numpy as np
 import pytest
@@ -13,7 +9,6 @@ from hypothesis import strategies as st
 if keras.backend.backend() != "tensorflow":
     pytest.skip("training is TensorFlow's", allow_module_level=True)
 import tensorflow as tf
-from command_runs import environment
 from tiny_runs import TEXT, VOCABULARY, WORDS, on_cpu, tiny_options
 
 from bilm.data.shards import resolve_shards
@@ -136,32 +131,3 @@ def test_close_ends_a_pipeline_whose_text_failed(text, tmp_path):
     assert text.failures
     with pytest.raises(ENDS):
         next(iterator)
-
-
-FAILS_IN_THE_FIRST_STEP = f"""
-import sys, time
-sys.path.insert(0, {str(Path(__file__).parents[1] / "helpers")!r})
-from tiny_runs import WORDS, run
-from bilm.data.dataset import LMDataset
-from bilm.training.report import RunReport
-
-def read_slowly(*arguments, read=LMDataset.iter_placed_batches, **more):
-    for window in read(*arguments, **more):
-        time.sleep(float(sys.argv[2]))  # the thread that reads is in Python, or about to be
-        yield window
-
-def fail(*_):
-    raise RuntimeError("fails after the first step")
-
-LMDataset.iter_placed_batches, RunReport.add = read_slowly, fail
-run(sys.argv[1], 9, changes=WORDS)
-"""
-
-
-@pytest.mark.slow
-@pytest.mark.parametrize("seconds", [0.02, 0.5])
-def test_program_ends_after_an_error_without_waiting_for_the_text(seconds, tmp_path):
-    """Its traceback holds the pipeline until the interpreter is gone."""
-    program = [sys.executable, "-c", FAILS_IN_THE_FIRST_STEP, tmp_path / "run", str(seconds)]
-    found = subprocess.run(program, capture_output=True, env=environment(), timeout=120)
-    assert found.returncode == 1 and b"fails after the first step" in found.stderr
