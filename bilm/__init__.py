@@ -1,11 +1,13 @@
 """bilm: the bidirectional language model behind ELMo on TensorFlow 2 and Keras 3."""
 
+from bilm import keras_import
 from bilm.support.imports import lazily
 from bilm.support.process import choose_backend
 
 __version__ = "0.2.0"
 
 choose_backend()  # before Keras is imported
+keras_import.watch()
 
 __getattr__, __dir__, __all__ = lazily(
     __name__,

@@ -1,7 +1,6 @@
 """ELMo as a Keras layer, with the names of bilm-tf's `bilm.elmo`.
 
-Importing this package registers the layers, so that Keras loads models that contain them. Imports
-`storage` and everything below it; `weight_layers` is in `bilm.compat`.
+Imports `storage` and everything below it; `weight_layers` is in `bilm.compat`.
 """
 
 from bilm.elmo.layer import Elmo as Elmo

@@ -198,12 +198,14 @@ class Elmo(keras.layers.Layer):
 
     def __call__(self, inputs: Any, *args: Any, **kwargs: Any) -> Any:
         """Call the layer: see the class. Raises: DataError also for lists of strings."""
-        if keras.tree.flatten(inputs) and isinstance(keras.tree.flatten(inputs)[0], str):
+        if any(isinstance(each, str) for each in keras.tree.flatten(inputs)[:1]):
             raise DataError(  # the error of Keras does not name the reason
                 f"the inputs are a {type(inputs).__name__} of strings, expected a string tensor: "
                 "tf.constant(tokens) (B, T) with '' as padding, or tf.constant(sentences) (B,); "
                 "or, on any backend, ids: batcher().batch_sentences(tokens)"
             )
+        if isinstance(inputs, keras.KerasTensor):
+            _check_type(inputs)
         return super().__call__(inputs, *args, **kwargs)
 
     def call(self, inputs: Any, training: bool | None = None) -> Any:
@@ -218,6 +220,8 @@ class Elmo(keras.layers.Layer):
     def layers_of(self, inputs: Any, training: bool | None = None) -> Any:
         """Return layers float (B, layers + 1, T, 2 P), mask (B, T) and token vectors (B, T, P)."""
         ids = self._ids_of(inputs)
+        if self._stored is None:
+            self._require_weights()
         start = None if self._states is None else self._states.start(ops.shape(ids)[0])
         result = self.bilm(ids, start, training=bool(training) and self.trainable_bilm)
         if self._states is not None:
@@ -237,6 +241,18 @@ class Elmo(keras.layers.Layer):
             layers = ops.stop_gradient(layers)
         return layers, mask, vectors
 
+    def _require_weights(self) -> None:
+        """Raise WeightsError if a layer that was created from a config has no weights yet; on
+        TensorFlow in a graph, `tf.errors.InvalidArgumentError` when it runs. Not checked on JAX."""
+        bias = min(self.bilm.weights, key=lambda weight: len(weight.shape)).value
+        error = WeightsError(f"{self.name}: load the weights of the biLM before the first call")
+        if keras.backend.backend() == "tensorflow":
+            from bilm.layers.tensorflow.spelling import require
+
+            require(ops.all(ops.isfinite(bias)), error)
+        elif keras.backend.backend() == "torch" and not ops.all(ops.isfinite(bias)):
+            raise error
+
     def _ids_of(self, inputs: Any) -> Any:
         """Return the ids of inputs, which are strings or integers.
 
@@ -252,12 +268,7 @@ class Elmo(keras.layers.Layer):
             from bilm.layers.tensorflow.spelling import spelled, tokens_of
 
             return spelled(tokens_of(inputs), alphabet)
-        if "int" not in dtype:
-            raise DataError(
-                f"the inputs are {dtype}, expected strings or integer ids; set the type with "
-                "keras.Input(shape, dtype=...), also as the first layer of keras.Sequential, or "
-                "`input_dtype` of the class of your model"
-            )
+        _check_type(inputs)
         check_ids_shape(inputs.shape, self.options)
         if keras.backend.backend() == "tensorflow":
             import tensorflow as tf
@@ -267,8 +278,7 @@ class Elmo(keras.layers.Layer):
         return ops.cast(inputs, "int64" if dtype in ("int64", "uint32", "uint64") else "int32")
 
     def compute_mask(self, inputs: Any, previous: Any = None) -> Any:
-        """Return the mask of the tokens, boolean (B, T), or a list with one mask per
-        representation."""
+        """Return the mask of the tokens, boolean (B, T), or a list of one per representation."""
         if keras.backend.standardize_dtype(inputs.dtype) == "string":
             mask = WordMask()(inputs)
             mask = with_marks(mask) if self.keep_sentence_boundaries else mask
@@ -319,8 +329,6 @@ class Elmo(keras.layers.Layer):
         created the original layer and its files are unchanged, the new layer has the same weights.
         Otherwise, load weights before you call it.
 
-        Weight files in the config are ignored.
-
         Raises: OptionsError if the options are a path or a URL, or are invalid.
         """
         config = dict(config)
@@ -349,8 +357,7 @@ class Elmo(keras.layers.Layer):
         elif self.combine == "average":
             vectors = ops.mean(layers, axis=1)
         else:
-            parts = [layers[:, j] for j in range(layers.shape[1])]
-            vectors = ops.concatenate(parts, axis=-1)
+            vectors = ops.concatenate([layers[:, j] for j in range(layers.shape[1])], axis=-1)
         return vectors * ops.cast(mask, layers.dtype)[..., None]
 
 
@@ -367,6 +374,17 @@ class WordMask(keras.Operation):
     def compute_output_spec(self, strings: Any) -> keras.KerasTensor:
         """Return the shape and type of the mask."""
         return keras.KerasTensor((*strings.shape, None)[:2], "bool")
+
+
+def _check_type(inputs: Any) -> None:
+    """Check that inputs are strings or integers. Raises: DataError."""
+    dtype = keras.backend.standardize_dtype(inputs.dtype)
+    if dtype != "string" and "int" not in dtype:
+        raise DataError(
+            f"the inputs are {dtype}, expected strings or integer ids; set the type with "
+            "keras.Input(shape, dtype=...), also as the first layer of keras.Sequential, or "
+            "`input_dtype` of the class of your model"
+        )
 
 
 def _outside_of_functions() -> AbstractContextManager[None]:

@@ -110,8 +110,13 @@ def test_elmo_refuses_ids_out_of_range(kind, id_):
 
 
 def test_elmo_refuses_inputs_of_another_type():
-    with pytest.raises(DataError, match="float32, expected strings or integer ids; set the type"):
-        functional(Elmo(*FILES), (None, 50), "float32")(np.ones((1, 3, 50)))
+    message = "float32, expected strings or integer ids; set the type"
+    with pytest.raises(DataError, match=message):
+        functional(Elmo(*FILES), (None, 50), "float32")
+    with pytest.raises(DataError, match=message):
+        Elmo(*FILES)(np.ones((1, 3, 50), "float32"))
+    with pytest.raises(DataError, match=message):  # without keras.Input, Keras assumes float32
+        keras.Sequential([Elmo(*FILES)])(tf.constant([["the", "cat"]]))
 
 
 @pytest.mark.parametrize("norm", [False, True])

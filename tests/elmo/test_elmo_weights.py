@@ -73,13 +73,16 @@ def test_elmo_refuses_a_file_changed_before_build(files):
         layer(TOKENS)
 
 
-def test_elmo_without_weights_is_nan_until_they_are_loaded(files):
+def test_elmo_without_weights_is_an_error_until_they_are_loaded(files):
     """Its file is gone: as in a process that never had it."""
     original = Elmo(*files)
     original.build()
     files[1].unlink()
     layer = Elmo.from_config(original.get_config())
-    assert np.isnan(layer(TOKENS)).any()
+    with pytest.raises(WeightsError, match="load the weights of the biLM before the first call"):
+        layer(TOKENS)
+    with pytest.raises(tf.errors.InvalidArgumentError, match="load the weights of the biLM"):
+        tf.function(layer)(TOKENS)
     layer.set_weights(original.get_weights())
     np.testing.assert_allclose(layer(TOKENS), original(TOKENS), atol=1e-6)
 

@@ -151,9 +151,8 @@ def test_elmo_fit_trains_the_mix_only():
 
 
 LOAD = """
-import sys, keras, numpy as np, tensorflow as tf
+import sys, bilm, keras, numpy as np, tensorflow as tf
 tokens = tf.constant(np.load(sys.argv[2]).tolist())
-import bilm.elmo
 loaded = keras.saving.load_model(sys.argv[1] + "/model.keras")
 exported = tf.saved_model.load(sys.argv[1] + "/exported")
 np.savez(sys.argv[3], loaded=loaded(tokens), exported=exported.serve(tokens))

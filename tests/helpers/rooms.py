@@ -24,7 +24,7 @@ ORDER = [  # from the bottom to the top; an entry is a module or a package direc
     ["compat", "model", "simple_elmo", "allennlp"],
     ["doctor"],
     ["commands"],
-    ["__init__", "__main__"],
+    ["__init__", "__main__", "keras_import"],
 ]
 STEP = {name: k for k, names in enumerate(ORDER) for name in names}
 

@@ -19,7 +19,7 @@ from bilm.data.vocabulary import (
     ByteAlphabet,
     shifted,
 )
-from bilm.errors import DataError
+from bilm.errors import BilmError, DataError
 
 # Unicode white space, as in `str.split`; tf.strings.split splits at ASCII white space only.
 WHITE_SPACE = (
@@ -52,11 +52,17 @@ def tokens_of(strings: tf.Tensor) -> tf.Tensor:
     if len(strings.shape) == 1:
         return split(strings)
     is_text = tf.strings.regex_full_match(strings, r"(?s)\s*\S+\s+\S+\s+\S.*")
-    if not tf.executing_eagerly():
-        tf.debugging.Assert(tf.logical_not(tf.reduce_any(is_text)), [TEXT_AS_WORD])
-    elif tf.reduce_any(is_text):
-        raise DataError(TEXT_AS_WORD)
+    require(tf.logical_not(tf.reduce_any(is_text)), DataError(TEXT_AS_WORD))
     return strings
+
+
+def require(holds: Any, error: BilmError) -> None:
+    """Raise the error unless a boolean tensor is true; in a graph, raise
+    `tf.errors.InvalidArgumentError` when the graph runs."""
+    if not tf.executing_eagerly():
+        tf.debugging.Assert(holds, [str(error)])
+    elif not holds:
+        raise error
 
 
 def spelled(tokens: tf.Tensor, alphabet: Alphabet) -> tf.Tensor:
