@@ -10,20 +10,20 @@ from bilm.commands.output import printable
 
 NOTE = """
 hdf5: HDF5 weights and options.json in the format of bilm-tf and AllenNLP. Both files are read back
-and compared before they are renamed into place. MODEL is a run of bilm or of the TensorFlow 1
-reference: its folder, an archive of it (ZIP, tar, tar.gz) or the URL of one. The command also
-writes a model card, README.md beside weights.hdf5 or <stem>_README.md; an edited card is not
-overwritten.
+and compared before they are renamed into place. MODEL is a run or any other stored biLM except of
+ELMoForManyLangs. The command also writes a model card, README.md beside weights.hdf5 or
+<stem>_README.md; an edited card is not overwritten.
 
 saved_model: a folder for TensorFlow Serving and other programs that load a SavedModel. MODEL is any
-stored biLM that reads characters. The signature serving_default reads sentences, with tokens
-separated by white space, and returns the layers and one vector per sentence: the average of the
-layers, averaged over the tokens. The signatures `tokens` and `default` have the inputs and outputs
-of the old TensorFlow Hub module. To export a layer with a trained weighting, call
-bilm.export_saved_model.
+stored biLM that reads characters, except of ELMoForManyLangs. The signature serving_default reads
+sentences, with tokens separated by white space, and returns the layers and one vector per sentence:
+the average of the layers, averaged over the tokens. The signatures `tokens` and `default` have the
+inputs and outputs of the old TensorFlow Hub module. To export a layer with a trained weighting,
+call bilm.export_saved_model.
 
-onnx: one file. MODEL is as for saved_model. The exported model reads the character ids that
-bilm.Batcher computes and returns the outputs of serving_default. It requires the extra onnx.
+onnx: one file. MODEL is any stored biLM that reads characters. The exported model reads the ids
+that bilm.Elmo(MODEL).batcher() computes and returns the outputs of serving_default. It requires the
+extra onnx.
 
 word2vec: text with the vectors of words without context (layer 0), which gensim reads.
 """
@@ -47,7 +47,6 @@ word2vec: text with the vectors of words without context (layer 0), which gensim
                "vocab.txt in the model's folder"),
 )  # fmt: skip
 @opt.group("word2vec", opt.option("--words", opt.FETCHED, "Words, one per line."))
-@constraint(If(Equal("to", "hdf5"), accept_none), ["weights"])
 @constraint(If(Equal("to", "word2vec"), require_all, accept_none), ["words"])
 @constraint(If(Not(Equal("to", "hdf5")), accept_none), ["include_softmax", "vocab"])
 def export(

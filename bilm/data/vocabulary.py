@@ -222,8 +222,8 @@ class Vocabulary:
         pairs = enumerate(zip(self._words, other._words, strict=False))
         line = next((i for i, (a, b) in pairs if a != b), min(self.size, other.size))
         raise DataError(
-            f"{self.filename}: differs from {other.filename}, the model's own vocabulary, at word "
-            f"{line + 1}; use {other.filename}"
+            f"{self.filename}: differs from the model's own words, in {other.filename}, at word "
+            f"{line + 1}; if no vocabulary is given, those are used"
         )
 
     def word_to_id(self, word: str) -> int:

@@ -1,4 +1,4 @@
-"""Export of a run as HDF5 and options files, which existing readers of ELMo load."""
+"""Export of a model as HDF5 and options files, which existing readers of ELMo load."""
 
 from __future__ import annotations
 
@@ -23,7 +23,7 @@ from bilm.storage.checkpoint import checkpoint_paths
 from bilm.storage.formats.bilm_tf import read_export_id
 from bilm.storage.hdf5 import save_hdf5
 from bilm.storage.stored_model import StoredModel, open_model
-from bilm.support.files import expanded, replacing
+from bilm.support.files import expanded, protect, replacing
 from bilm.support.model_files import (
     CHECKPOINT_LIST,
     HDF5_SUFFIXES,
@@ -41,29 +41,33 @@ def dump_weights(
     include_softmax: bool = False,
     vocab_file: str | Path | None = None,
 ) -> list[Path]:
-    """Write the latest checkpoint of a run as HDF5 and options, and compare them after loading.
+    """Write a model as HDF5 and options, and compare them after loading.
 
     The files share an id, so that files of two exports are refused, also after a kill.
 
     Args:
-        save_dir: a run of bilm or of the TensorFlow 1 reference, see
-            `bilm.storage.stored_model.open_model`.
+        save_dir: a run, whose latest checkpoint is exported, or a model of another format except
+            ELMoForManyLangs: see `bilm.storage.stored_model.open_model`.
         outfile: the HDF5 file, whose name ends in `.hdf5` or `.h5`; or a folder, where the file is
             named `weights.hdf5`. The options are written beside it to `options.json`, or to
             `<stem>_options.json` if `options.json` belongs to a run or to other weights or was not
             written by an export.
         include_softmax: also write `<stem>_softmax.hdf5` with `softmax/W` (V, P), `softmax/b` (V,)
             and `vocabulary` (V,), UTF-8 strings.
-        vocab_file: vocabulary of the run, for the softmax, and for a model that reads words, which
-            requires a copy beside its weights; None for `vocab.txt` in the run's folder.
+        vocab_file: vocabulary for the softmax, and for a model that reads words, which requires a
+            copy beside its weights; None for `vocab.txt` in the model's folder.
     Returns: the paths of weights, options and softmax.
     Raises: OptionsError, DataError, WeightsError.
     """
     require_local(outfile, "an exported model")
     stored, outfile = open_model(save_dir), _weights_path(Path(expanded(outfile)))
-    stored.require_run("be exported to HDF5")
+    stored.require_trainable("be exported to HDF5")
+    protect(outfile, *stored.own_files)
     options_file = _options_path(outfile)
-    model = stored.build_language_model("be exported to HDF5")
+    has_softmax = include_softmax or stored.checkpoint
+    model = stored.build_language_model("be exported") if has_softmax else stored.build()
+    if stored.mixes:
+        logging.warning("%s: the learned mix of the layers is not exported", stored)
     vocabulary = stored.vocabulary(vocab_file) if include_softmax else None
     if reasons := "; ".join(missing_for_allennlp(model.options)):
         logging.warning("AllenNLP's Elmo cannot load this model (%s); bilm can.", reasons)

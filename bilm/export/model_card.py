@@ -29,7 +29,7 @@ tags: ["elmo", "bilm", "language-model", "word-embeddings"]
 
 # {name}
 
-A language model of the kind behind ELMo, trained with {trained} and exported with bilm {version}.
+A language model of the kind behind ELMo, exported with bilm {version} from: {source}.
 It gives each word of a sentence a vector that depends on the sentence.
 
 To be written by the author: what the text is and in which language, under which licence the model
@@ -85,7 +85,7 @@ def write_card(model: str | Path | StoredModel, written: list[Path]) -> Path | N
     A card that was edited is not replaced; a warning is logged.
 
     Args:
-        model: the run, as for `dump_weights`.
+        model: the model, as for `dump_weights`.
         written: the result of `dump_weights`.
     Returns: the path of the card; None if an edited card exists.
     Raises: BilmError; OSError if the card cannot be written.
@@ -109,7 +109,7 @@ def write_card(model: str | Path | StoredModel, written: list[Path]) -> Path | N
         readers += f" `{rest[0].name}` is the softmax, for `bilm score` and `bilm substitutes`."
     text = TEMPLATE.format(
         name=weight_file.absolute().parent.name if stem == "weights" else stem,
-        trained="bilm" if saved else "the TensorFlow 1 reference",
+        source=stored.format.description,
         version=bilm.__version__,
         options=options_file.name,
         weights=weight_file.name,

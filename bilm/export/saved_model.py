@@ -42,11 +42,9 @@ def _module(elmo: Elmo) -> tf.Module:
     return module
 
 
-def _embed(
-    elmo: Elmo, layers: tf.Tensor, mask: tf.Tensor, vectors: tf.Tensor
-) -> tuple[tf.Tensor, ...]:
-    """Return layers, mask as float (B, T, 1), token vectors, output of `Elmo`, and its mean, from
-    the result of `Elmo.layers_of`."""
+def _embed(elmo: Elmo, tokens: Any) -> tuple[tf.Tensor, ...]:
+    """Return layers, mask as float (B, T, 1), token vectors, output of `Elmo`, and its mean."""
+    layers, mask, vectors = elmo.layers_of(tokens)
     there = tf.cast(mask, tf.float32)[..., None]
     mixed = tf.cast(elmo.combined(layers, mask), tf.float32)
     mean = tf.math.divide_no_nan(tf.reduce_sum(mixed, axis=1), tf.reduce_sum(there, axis=1))
@@ -57,14 +55,14 @@ def hub_outputs(elmo: Elmo, tokens: Any, lengths: Any = None) -> dict[str, tf.Te
     """Return the outputs of `tokens`; `lengths` is its `sequence_len`, or None for all tokens."""
     if lengths is not None:
         tokens = tf.where(tf.sequence_mask(lengths, tf.shape(tokens)[1]), tokens, "")
-    layers, there, vectors, mixed, mean = _embed(elmo, *elmo.layers_of(tokens))
+    layers, there, vectors, mixed, mean = _embed(elmo, tokens)
     lstm = {f"lstm_outputs{j}": layers[:, j] * there for j in range(1, layers.shape[1])}
     return {"word_emb": vectors * there, **lstm, "elmo": mixed, "default": mean}
 
 
 def serving_outputs(elmo: Elmo, tokens: Any) -> dict[str, tf.Tensor]:
     """Return the outputs of the signature `serving_default` for inputs of the layer."""
-    layers, there, _, _, mean = _embed(elmo, *elmo.layers_of(tokens))
+    layers, there, _, _, mean = _embed(elmo, tokens)
     n_tokens = tf.cast(tf.reduce_sum(there, axis=(1, 2)), tf.int32)
     return {"mean": mean, "layers": layers * there[:, None], "n_tokens": n_tokens}
 

@@ -89,8 +89,7 @@ class StoredModel:
 
     @property
     def own_files(self) -> list[Path]:
-        """All files that an output must not replace: the files of the model and known files beside
-        them."""
+        """The files of the model and known files beside them, which no output must replace."""
         return self.format.own_files()
 
     @cached_property
@@ -145,11 +144,8 @@ class StoredModel:
             raise _changed(error.filename) from error
 
     def check_unchanged(self) -> None:
-        """Raise WeightsError if the files have changed since `digest` was computed.
-
-        Read `digest` before the weights are read, and call this method afterwards. If it passes,
-        results computed in between belong to the digest.
-        """
+        """Raise WeightsError if the files have changed since `digest` was computed, so that results
+        in between do not belong to the digest."""
         if self.digest_with() != self.digest:
             raise _changed(self)
 

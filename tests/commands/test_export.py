@@ -26,16 +26,10 @@ def test_saved_model_of_a_run_returns_the_means_of_the_embedder(run_here, tmp_pa
     np.testing.assert_allclose(found, expected, atol=1e-6)
 
 
-@pytest.mark.parametrize(
-    ("arguments", "expected"),
-    [
-        (["--to", "onnx", "--include_softmax"], '--to!="hdf5", '),
-        (["--weights", "w.hdf5"], '--to="hdf5", '),
-    ],
-)
-def test_options_without_effect_are_wrong_use(run_here, tmp_path, arguments, expected):
-    done = run_here("bilm export", "--model", CASE, "--output", tmp_path / "x", *arguments)
-    assert_fails(done, expected, status=2)
+def test_options_without_effect_are_wrong_use(run_here, tmp_path):
+    arguments = "--output", tmp_path / "x", "--to", "onnx", "--include_softmax"
+    done = run_here("bilm export", "--model", CASE, *arguments)
+    assert_fails(done, '--to!="hdf5", ', status=2)
     assert not (tmp_path / "x").exists()
 
 
@@ -46,10 +40,11 @@ def test_folder_with_other_files_is_kept(run_here, tmp_path):
     assert (tmp_path / "notes.txt").read_text() == "mine"
 
 
-def test_export_does_not_replace_its_model(run_here, tmp_path):
+@pytest.mark.parametrize("to", ["hdf5", "onnx"])
+def test_export_does_not_replace_its_model(run_here, tmp_path, to):
     model = tmp_path / "model"
     shutil.copytree(CASE, model)
     before = (model / "weights.hdf5").read_bytes()
-    flags = "--model", model, "--to", "onnx", "--output", model / "weights.hdf5"
+    flags = "--model", model, "--to", to, "--output", model / "weights.hdf5"
     assert_fails(run_here("bilm export", *flags), "weights.hdf5: is also an input")
     assert (model / "weights.hdf5").read_bytes() == before

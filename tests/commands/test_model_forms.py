@@ -9,6 +9,7 @@ from tiny_runs import HELDOUT, before_last_save, made_once, three_steps, tiny_ru
 
 from bilm.embedding.corpus import Parts
 from bilm.export.hdf5 import dump_weights
+from bilm.storage.stored_model import open_model
 
 FORMS = ("run", "its index", "archive of the run", "export", "its files", "archive of the export")
 SOME = FORMS[0], FORMS[1], FORMS[5]
@@ -92,10 +93,19 @@ def test_models_that_read_words_have_no_saved_model_or_onnx(form, run_here, tmp_
 
 
 @pytest.mark.parametrize("form", ["export", "archive of the export"])
-def test_export_to_hdf5_requires_a_run(form, run_here, tmp_path):
-    model = given("characters", form)
-    done = run_here("bilm export", *model, "--output", tmp_path / "out")
-    assert_fails(done, f"{model[1]}: found weights.hdf5, but no checkpoint; expected a run")
+def test_exported_model_is_exported_again(form, run_here, tmp_path):
+    flags = "--output", tmp_path / "out", "--include_softmax"
+    done = run_here("bilm export", *given("characters", form), *flags)
+    assert done.returncode == 0, done.stderr
+    expected = open_model(given("characters", "export")[1])
+    found = open_model(tmp_path / "out")
+    assert found.softmax.words == expected.softmax.words
+    kernels = [model.softmax.value("softmax/W") for model in (found, expected)]
+    np.testing.assert_array_equal(*kernels)
+    with found.tensors.opened() as ours, expected.tensors.opened() as theirs:
+        assert found.tensors.names == expected.tensors.names
+        for name in found.tensors.names:
+            np.testing.assert_array_equal(ours(name), theirs(name))
 
 
 def test_embed_does_not_use_parts_of_an_older_checkpoint(run_here, text, tmp_path, monkeypatch):

@@ -85,5 +85,5 @@ def test_model_card_of_a_reference_checkpoint(tmp_path):
     folder = GOLDEN / "checkpoint" / "chars"
     card = write_card(folder, dump_weights(folder, tmp_path / "out"))
     text = card.read_text(encoding="utf-8")
-    assert "trained with the TensorFlow 1 reference" in text
+    assert "from: run of the TensorFlow 1 reference, model.ckpt-630." in text
     assert not {"steps", "seed", "held-out perplexity"} & set(rows(text))

@@ -1,13 +1,15 @@
 """The ONNX model, run by ONNX Runtime in a process without TensorFlow."""
 
+import json
 import subprocess
 import sys
 from importlib.util import find_spec
 
+import h5py
 import keras
 import numpy as np
 import pytest
-from conftest import golden_cases
+from conftest import GOLDEN, golden_cases
 
 if find_spec("tf2onnx") is None or find_spec("onnxruntime") is None:
     pytest.skip("needs the extra onnx: make test-clients", allow_module_level=True)
@@ -53,6 +55,24 @@ def test_golden_models_compute_the_same_vectors_in_onnx_runtime(case, tmp_path):
     means = layer(ids).numpy().sum(axis=1) / np.maximum(found["n_tokens"], 1)[:, None]
     np.testing.assert_allclose(found["mean"], means, atol=1e-5)
     assert found["n_tokens"].tolist() == [5, 0, 1] and found["n_tokens"].dtype == np.int32
+
+
+@pytest.mark.skipif(not (GOLDEN / "manylangs").is_dir(), reason="no golden files")
+def test_golden_manylangs_layers_in_onnx_runtime(tmp_path):
+    import onnxruntime
+
+    case = golden_cases("manylangs")[0].values[0]
+    layer = Elmo(case)
+    export_onnx(layer, tmp_path / "elmo.onnx")
+    session = onnxruntime.InferenceSession(
+        tmp_path / "elmo.onnx", providers=["CPUExecutionProvider"]
+    )
+    sentences = json.loads((case / "sentences.json").read_text(encoding="utf-8"))
+    with h5py.File(case / "expected.hdf5") as expected:
+        for k, words in enumerate(sentences):
+            ids = layer.batcher().batch_sentences([words]).astype(np.int32)
+            (layers,) = session.run(["layers"], {"ids": ids})
+            np.testing.assert_allclose(layers[0], expected[f"sentence_{k}"], atol=1e-5)
 
 
 def test_onnx_model_skips_padding_between_tokens(tmp_path):

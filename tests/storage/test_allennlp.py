@@ -14,6 +14,7 @@ from manylangs_files import legacy, zipped
 from bilm import Elmo, ElmoEmbedder
 from bilm.commands.info import describe, find_problems
 from bilm.errors import BilmError, OptionsError, WeightsError
+from bilm.export.hdf5 import dump_weights
 from bilm.storage.formats.allennlp import AllenNlp
 from bilm.storage.stored_model import open_model
 
@@ -80,6 +81,19 @@ def test_golden_allennlp_conversion(case):
         assert set(names) == model.tensors.names
         for name in names:
             np.testing.assert_allclose(np.asarray(read(name)), file[name], atol=1e-6, rtol=0)
+
+
+def test_golden_allennlp_export(case, tmp_path, log):
+    """Export to HDF5: the tensors and options of the model; the mix is lost, with a warning."""
+    model = open_model(*given(case, with_options=True))
+    dump_weights(model, tmp_path / "out")
+    exported = open_model(tmp_path / "out")
+    assert exported.options.for_export().items() >= model.options.for_export().items()
+    with exported.tensors.opened() as found, model.tensors.opened() as expected:
+        assert exported.tensors.names == model.tensors.names
+        for name in model.tensors.names:
+            np.testing.assert_array_equal(found(name), np.asarray(expected(name)))
+    assert ("the learned mix of the layers is not exported" in log.text) == bool(model.mixes)
 
 
 def test_golden_allennlp_mix(case):
@@ -175,6 +189,17 @@ def test_options_are_found_in_the_folder_and_in_archives(tmp_path, place):
         names = {p.relative_to(model.folder).as_posix() for p in model.files}
         assert names == {"weights.th", "config.json", place}
     assert not list(tmp_path.rglob("cache/**/*weight_file"))
+
+
+def test_options_beside_an_archive_are_read_if_it_has_none(tmp_path):
+    archive = shutil.make_archive(str(tmp_path / "m"), "gztar", write_model(tmp_path / "model"))
+    assert open_model(archive).options.lstm.cell_clip == 3
+    (tmp_path / "options.json").write_text(json.dumps(OTHER))
+    model = open_model(archive)
+    assert model.options.lstm.cell_clip is None and tmp_path / "options.json" in model.files
+    (tmp_path / "model" / "options.json").write_text(json.dumps(OPTIONS))
+    archive = shutil.make_archive(str(tmp_path / "m2"), "gztar", tmp_path / "model")
+    assert open_model(archive).options.lstm.cell_clip == 3
 
 
 def test_options_outside_the_folder_are_not_read(tmp_path):

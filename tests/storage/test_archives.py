@@ -127,5 +127,8 @@ def test_nested_archive_is_not_opened(tmp_path):
     with pytest.raises(WeightsError, match="found none"):
         resolve(pack(tmp_path / "m.zip", {"inner.zip": inner.read_bytes()}))
     (tmp_path / "m.gz").write_bytes(gzip.compress(b"x" * 100))
-    with pytest.raises(WeightsError, match="neither a folder nor a ZIP"):
+    with pytest.raises(WeightsError, match=r"neither a folder nor a ZIP.* --weights weights\.hdf5"):
         resolve(tmp_path / "m.gz")
+    (tmp_path / "w.hdf5").write_bytes(b"x")
+    with pytest.raises(WeightsError, match=r"--model options\.json --weights .*/w\.hdf5"):
+        resolve(tmp_path / "w.hdf5")

@@ -18,7 +18,7 @@ from bilm.storage.formats.bilm_tf import BilmTf, options_names
 from bilm.storage.formats.known import find, model_at, unpacked
 from bilm.storage.hdf5 import HDF5Tensors
 from bilm.support.files import version_of
-from bilm.support.model_files import CONFIG, OPTIONS, WEIGHTS
+from bilm.support.model_files import CONFIG, HDF5_SUFFIXES, OPTIONS, WEIGHTS
 from bilm.support.urls import is_url
 
 ARCHIVE_SUFFIXES = (".zip", ".tar", ".gz", ".tgz")
@@ -79,10 +79,14 @@ def _located(source: str) -> Format:
     if AllenNlp.owns(path):
         return AllenNlp(path, path)
     if is_archive(path):
-        return _unpacked(path)
+        found, beside = _unpacked(path), path.with_name(OPTIONS)
+        if isinstance(found, AllenNlp) and found.options_source is None and beside.is_file():
+            return AllenNlp(beside, found.weight_file)
+        return found
+    weights = source if path.suffix in HDF5_SUFFIXES else "weights.hdf5"
     raise WeightsError(
         f"{source}: neither a folder nor a ZIP, tar or tar.gz archive; expected one, or an options "
-        "file and a weight file, as in --model options.json --weights weights.hdf5"
+        f"file and a weight file, as in --model options.json --weights {weights}"
     )
 
 

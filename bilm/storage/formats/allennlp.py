@@ -121,13 +121,13 @@ class AllenNlp(Format):
 
     def files(self) -> list[Path]:
         """Return the weights, the configuration and the options, as far as they exist."""
-        source, config = self._options_source, self.weight_file.parent / CONFIG
+        source, config = self.options_source, self.weight_file.parent / CONFIG
         found = [self.weight_file, *([config] if config.is_file() else [])]
         return [*found, source] if source is not None else found
 
     def options(self) -> ModelOptions:
         """Read the options, or derive them from the shapes. Raises: OptionsError, WeightsError."""
-        source = self._options_source
+        source = self.options_source
         if source is None:
             logging.warning(RECIPE_USED, self.weight_file)
             return self._derived_options()
@@ -199,7 +199,7 @@ class AllenNlp(Format):
         return entries[0] if len(entries) == 1 else None
 
     @functools.cached_property
-    def _options_source(self) -> Path | None:
+    def options_source(self) -> Path | None:
         """The options file: the given one, the one that the configuration names, in `fta/` or below
         the folder, or the one beside the weights; no file outside the folder."""
         if self.options_file != self.weight_file:
