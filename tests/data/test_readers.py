@@ -61,6 +61,13 @@ def test_invalid_tables_are_refused(tmp_path, name, content, message):
         list(Corpus(path, column="text"))
 
 
+def test_conllu_without_blank_lines_is_refused(tmp_path):
+    (tmp_path / "a.conllu").write_text("1\ta\n2\tb\n1\tc\n")
+    message = r"a\.conllu, line 3: word 1 after word 2; expected a blank line between two sentences"
+    with pytest.raises(DataError, match=message):
+        list(Corpus(tmp_path / "a.conllu"))
+
+
 TSV = "id\ttext\n"
 ODD_WORDS = [
     [*("He", "said"), '"no"', ",", "NA"], ['"', "Hello", ".", '"'], ['"'], ['""'], ["a\tb"], ["'"],

@@ -33,6 +33,11 @@ def read_conllu(source: InputFile) -> Iterator[Record]:
                 "ID and FORM first, separated by tabs"
             )
         if columns[0].isdecimal():
+            if rows and int(columns[0]) <= int(rows[-1][0]):
+                raise DataError(
+                    f"{source.path}, line {number}: word {columns[0]} after word {rows[-1][0]}; "
+                    "expected a blank line between two sentences"
+                )
             rows.append(columns)
     if rows:
         yield _record(rows)
