@@ -19,6 +19,7 @@ from bilm.support.imports import optional
 PUNCTUATION = ",;:!?…،؛؟。、，；：！？।"
 CLOSING = "\"'”’»)]}"  # may follow a word or its punctuation
 SAMPLE_WORDS = 100_000
+MAX_PARTS = 2  # of a word with blanks, such as "10 000"; more is a text
 # Limits for a warning: the minimum number and share of words that end with punctuation, and the
 # maximum number of separate punctuation marks per such word.
 MIN_WORDS, MIN_SHARE = 20, 0.02

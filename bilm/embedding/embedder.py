@@ -23,7 +23,7 @@ from typing import Any, NamedTuple, TypeVar
 import numpy as np
 
 from bilm.data.grouping import batches, encoder_budget, needed_characters
-from bilm.data.tokenization import TokenizationCheck, check_batch, checked_sentence
+from bilm.data.tokenization import MAX_PARTS, TokenizationCheck, check_batch, checked_sentence
 from bilm.data.vocabulary import (
     BOS,
     EOS,
@@ -42,7 +42,6 @@ WINDOW_BYTES = 1 << 28  # maximum size in bytes of the vectors of the tokens tha
 GATE_BYTES = 1 << 29  # maximum size in bytes of the input's part of the gates in a window of steps
 MAX_ROWS = 192  # more rows hardly speed up products, and their steps no longer fit the cache
 
-MAX_PARTS = 2  # most parts of a word at blanks, as in "10 000"
 
 Layers = str | Sequence[int]
 T = TypeVar("T")

@@ -13,7 +13,7 @@ import numpy as np
 from keras import ops
 
 from bilm.data.grouping import batches
-from bilm.data.tokenization import check_batch, checked_sentence
+from bilm.data.tokenization import MAX_PARTS, check_batch, checked_sentence
 from bilm.data.vocabulary import BOS, EOS, MARKS, UNK, ByteAlphabet
 from bilm.data.windows import KEY_SUFFIX, Row, distinct_shapes, empty_window, model_batch
 from bilm.errors import DataError, OptionsError
@@ -220,7 +220,7 @@ class Scorer:
         before: deque[list[str]] = deque(maxlen=context)
         n_tokens = 0
         for number, sentence in enumerate(sentences):
-            words = checked_sentence(sentence, f"sentence {number}")
+            words = _checked_words(sentence, f"sentence {number}")
             window.append([*before, words])
             before.append(words)
             n_tokens += sum(map(len, window[-1])) + len(window[-1])
@@ -242,7 +242,7 @@ class Scorer:
         Raises: DataError if `tokens` is not a list of words or has no such position; ValueError
             if `n` is below 1.
         """
-        words = checked_sentence(tokens, "the sentence")
+        words = _checked_words(tokens, "the sentence")
         if n < 1:
             raise ValueError(f"n is {n}, expected at least 1")
         logs = next(self.log_probabilities(words, [position]))
@@ -286,7 +286,7 @@ class Scorer:
         """
         if n < 1:
             raise ValueError(f"n is {n}, expected at least 1")
-        return self.filler(words).fill(checked_sentence(tokens, "the sentence"), n, mask)
+        return self.filler(words).fill(_checked_words(tokens, "the sentence"), n, mask)
 
     def filler(self, words: Iterable[str] = ()) -> Filler:
         """Return a `Filler` for several calls of `fill` with the same words."""
@@ -315,7 +315,7 @@ class Scorer:
             (V,), ordered by word id.
         Raises: DataError if `tokens` is not a list of words or has no such position.
         """
-        words = checked_sentence(tokens, "the sentence")
+        words = _checked_words(tokens, "the sentence")
         places = np.array([_checked_position(position, len(words)) for position in positions], int)
         _, batch = next(self._batches([[words]], 1, len(words) + 1))
         # A prediction depends on the words read before it only, so one run gives all of them.
@@ -331,7 +331,7 @@ class Scorer:
     ) -> Iterator[Score]:
         reader = AdaptiveReader(self.model, adaptation)
         for number, sentence in enumerate(sentences):
-            words = checked_sentence(sentence, f"sentence {number}")
+            words = _checked_words(sentence, f"sentence {number}")
             parts, state = [], self.model.zero_state(1)
             for _, batch in self._batches([[words]], 1, adaptation.n_steps):
                 logs, state = reader.read(batch, state)
@@ -452,6 +452,16 @@ class Scorer:
     def _best(self, logs: np.ndarray, n: int) -> list[Substitute]:
         order = self.proper[np.argsort(-logs[self.proper], kind="stable")[:n]]
         return [Substitute(self.words[i], float(logs[i])) for i in order]
+
+
+def _checked_words(sentence: Iterable[str], name: str) -> list[str]:
+    """Return the words of a sentence. Raises: DataError, also for padding and for texts."""
+    words = checked_sentence(sentence, name)
+    for i, word in enumerate(words):
+        if not word or len(word.split()) > MAX_PARTS:
+            expected = "expected a word: remove padding, split a text into words"
+            raise DataError(f"{name}, word {i} is {word[:40]!r}; {expected}")
+    return words
 
 
 def _checked_position(position: int, n_words: int) -> int:

@@ -172,7 +172,7 @@ def test_substitutes_refuse_positions_that_are_not_integers(chars, position):
 
 
 def test_scorer_refuses_other_inputs(chars):
-    for bad in ("the cat", ["the", 3], 7):
+    for bad in ("the cat", ["the", 3], 7, ["the", ""], ["the cat sat"]):
         with pytest.raises(DataError, match="sentence 1"):
             list(chars.score([["the"], bad]))
         with pytest.raises(DataError, match="the sentence"):

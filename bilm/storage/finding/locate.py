@@ -32,16 +32,14 @@ def locate(source: str | Path, weights: str | Path | None = None) -> Format:
     """Find the files of a model; download or unpack them if they are not in the cache.
 
     An existing path takes precedence over a name. The model is at the top level of a folder or
-    archive, or in a single folder inside it, at most three folders deep. A folder with checkpoints
-    is read as a run, one with `encoder.pkl` as ELMoForManyLangs. In other folders the weights are
-    `model.hdf5`, or else `weights.hdf5`, `*_weights.hdf5`, or the one HDF5 file except
+    archive, or in a single folder inside it, at most three folders deep. Of bilm-tf, the weights
+    are `model.hdf5`, or else `weights.hdf5`, `*_weights.hdf5`, or the one HDF5 file except
     `*_softmax.hdf5`; their options are `<stem>_options.json`, or else `options.json`,
     `options262.json`, or the one file `*options.json`.
 
     Args:
-        source: a folder, an archive (ZIP, tar, tar.gz) or its URL, or the name of a packaged model
-            or of one of `bilm.storage.finding.registry`; with `weights`, the options, their URL or
-            a folder.
+        source: a folder, an archive or its URL, or the name of a packaged model or of one of
+            `bilm.storage.finding.registry`; with `weights`, the options, their URL or a folder.
         weights: the HDF5 file, its name in that folder, or its URL; or the index file of a
             checkpoint; or a folder, archive or `weights.th` of AllenNLP.
     Raises: WeightsError if the model does not exist or cannot be downloaded, or if a name is empty.
@@ -80,9 +78,8 @@ def _located(source: str) -> Format:
         return AllenNlp(path, path)
     if is_archive(path):
         found, beside = _unpacked(path), path.with_name(OPTIONS)
-        if isinstance(found, AllenNlp) and found.options_source is None and beside.is_file():
-            return AllenNlp(beside, found.weight_file)
-        return found
+        has_none = isinstance(found, AllenNlp) and found.options_source is None
+        return AllenNlp(beside, found.weight_file) if has_none and beside.is_file() else found
     weights = source if path.suffix in HDF5_SUFFIXES else "weights.hdf5"
     raise WeightsError(
         f"{source}: neither a folder nor a ZIP, tar or tar.gz archive; expected one, or an options "
