@@ -1,16 +1,14 @@
-"""What bilm adds to the import of Keras, whoever imports it: bilm itself does not, as that is slow.
+"""What bilm adds to the import of Keras, which is too slow to be imported with bilm.
 
-A backend that cannot be used is an error that names KERAS_BACKEND. Afterwards Keras knows the names
-of bilm's layers, so that it loads models that contain them before the layers are imported.
+An unusable backend is an error that names KERAS_BACKEND. Keras learns the names of bilm's layers,
+so that it loads models that contain them.
 """
 
 from __future__ import annotations
 
 import os
 import sys
-from collections.abc import Sequence
 from importlib import import_module
-from importlib.abc import MetaPathFinder
 from importlib.machinery import ModuleSpec, PathFinder, SourceFileLoader
 from importlib.util import spec_from_file_location
 from types import ModuleType
@@ -22,25 +20,18 @@ from bilm.support.process import BACKEND
 LAYERS = {"Elmo": "elmo.layer", "WordMask": "elmo.layer", "ScalarMix": "layers.scalar_mix"}
 
 
-def watch() -> None:
-    """Name bilm's layers to Keras when it is imported, or now if it was."""
-    if "keras" in sys.modules:
-        _name_layers(sys.modules["keras"])
-    else:
-        sys.meta_path.insert(0, _Finder())
-
-
-class _Finder(MetaPathFinder):
+class KerasFinder(PathFinder):
     """Finds Keras as Python does, and loads it with `_Loader`."""
 
-    def find_spec(
-        self, fullname: str, path: Sequence[str] | None, target: ModuleType | None = None
-    ) -> ModuleSpec | None:
-        found = PathFinder.find_spec(fullname, path) if fullname == "keras" else None
-        if found is None or not isinstance(found.loader, SourceFileLoader):
+    @classmethod
+    def find_spec(cls, fullname: str, path: Any = None, target: Any = None) -> ModuleSpec | None:
+        """Return the module specification of Keras, None for other modules."""
+        found = super().find_spec(fullname, path) if fullname == "keras" else None
+        if found is None or found.origin is None:
             return None
-        place = found.loader.path
-        return spec_from_file_location(fullname, place, loader=_Loader(fullname, place))
+        return spec_from_file_location(
+            fullname, found.origin, loader=_Loader("keras", found.origin)
+        )
 
 
 class _Loader(SourceFileLoader):
@@ -48,26 +39,27 @@ class _Loader(SourceFileLoader):
         try:
             super().exec_module(module)
         except (ImportError, ValueError) as error:
-            if BACKEND not in os.environ:
-                raise
             raise MissingExtraError(
-                f"{BACKEND} is {os.environ[BACKEND]!r}, a backend that Keras cannot import "
+                f"{BACKEND} is {os.environ.get(BACKEND)!r}, a backend that Keras cannot import "
                 f"({error}); install it, or set the variable to tensorflow, torch or jax"
             ) from error
-        _name_layers(module)
+        name_layers(module)
 
 
-def _name_layers(keras: Any) -> None:
-    known = keras.saving.get_custom_objects()
+def name_layers(keras: Any) -> None:
+    """Add classes to Keras' registry that import a layer when a model contains it."""
     for name, module in LAYERS.items():
-        known.setdefault(f"bilm>{name}", _deferred(name, f"bilm.{module}"))
+
+        def from_config(config: dict, name: str = name, module: str = f"bilm.{module}") -> Any:
+            return getattr(import_module(module), name).from_config(config)
+
+        stand_in = type(name, (), {"from_config": staticmethod(from_config)})
+        keras.saving.get_custom_objects().setdefault(f"bilm>{name}", stand_in)
 
 
-def _deferred(name: str, module: str) -> type:
-    """Return a class for Keras' registry that imports the layer when a model contains it. The
-    module's own registration replaces it."""
-
-    def from_config(config: dict[str, Any]) -> Any:
-        return getattr(import_module(module), name).from_config(config)
-
-    return type(name, (), {"from_config": staticmethod(from_config)})
+def watch() -> None:
+    """Name the layers to Keras as soon as it is imported."""
+    if "keras" in sys.modules:
+        name_layers(sys.modules["keras"])
+    else:
+        sys.meta_path.insert(0, KerasFinder)

@@ -77,9 +77,9 @@ def _located(source: str) -> Format:
     if AllenNlp.owns(path):
         return AllenNlp(path, path)
     if is_archive(path):
-        found, beside = _unpacked(path), path.with_name(OPTIONS)
-        has_none = isinstance(found, AllenNlp) and found.options_source is None
-        return AllenNlp(beside, found.weight_file) if has_none and beside.is_file() else found
+        model, beside = _unpacked(path), path.with_name(OPTIONS)
+        has_none = isinstance(model, AllenNlp) and model.options_source is None
+        return AllenNlp(beside, model.weight_file) if has_none and beside.is_file() else model
     weights = source if path.suffix in HDF5_SUFFIXES else "weights.hdf5"
     raise WeightsError(
         f"{source}: neither a folder nor a ZIP, tar or tar.gz archive; expected one, or an options "
