@@ -1,8 +1,4 @@
-"""What bilm adds to the import of Keras, which is too slow to be imported with bilm.
-
-An unusable backend is an error that names KERAS_BACKEND. Keras learns the names of bilm's layers,
-so that it loads models that contain them.
-"""
+"""Adds bilm's layers to Keras, and KERAS_BACKEND to its error, when a program imports Keras."""
 
 from __future__ import annotations
 

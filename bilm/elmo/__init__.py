@@ -1,7 +1,4 @@
-"""ELMo as a Keras layer, with the names of bilm-tf's `bilm.elmo`.
-
-Imports `storage` and everything below it; `weight_layers` is in `bilm.compat`.
-"""
+"""ELMo as a Keras layer, with the names of bilm-tf's `bilm.elmo`."""
 
 from bilm.elmo.layer import Elmo as Elmo
 from bilm.support.imports import lazily

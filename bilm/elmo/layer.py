@@ -63,10 +63,8 @@ class Elmo(keras.layers.Layer):
           white space (TensorFlow only)
         - characters integer `(B, T + 2, C)`, as `Batcher` returns them
         - words integer `(B, T + 2)`, as `TokenBatcher` returns them, for a word table
-        Ids may have any integer type. Ids out of range raise DataError if the layer is called
-        eagerly on TensorFlow. In a graph, and on other backends, they are not checked: a negative
-        id is counted from the end of its table, and the effect of an id that is too large depends
-        on the device.
+        Ids out of range raise DataError if the layer is called eagerly on TensorFlow; in a graph,
+        and on other backends, they are not checked.
     Returns: float `(B, T, 2 P)`, for `concat` `(B, T, (layers + 1) 2 P)`; or a list of
         `n_representations` of them. T + 2 instead of T with sentence boundaries.
     Masking: padding may be anywhere in a row, also between words and before them. The vector of
@@ -405,11 +403,7 @@ def _stored_mix(model: StoredModel) -> tuple[list[tuple[list[float], float]], bo
 
 
 class RowStates:
-    """The LSTM states of all rows, which a stateful `Elmo` carries from call to call.
-
-    TensorFlow only. There is one variable per part of the state, which grows to the size of the
-    largest batch.
-    """
+    """The LSTM states of all rows, carried from call to call by a stateful `Elmo` (TensorFlow)."""
 
     def __init__(self, bilm: BiLM):
         import tensorflow as tf

@@ -84,9 +84,7 @@ def write_card(model: str | Path | StoredModel, written: list[Path]) -> Path | N
 
     A card that was edited is not replaced; a warning is logged.
 
-    Args:
-        model: the model, as for `dump_weights`.
-        written: the result of `dump_weights`.
+    Args: `model` as for `dump_weights`; `written`, its result.
     Returns: the path of the card; None if an edited card exists.
     Raises: BilmError; OSError if the card cannot be written.
     """

@@ -82,8 +82,7 @@ def export_saved_model(elmo: Elmo, path: str | Path) -> None:
       (B, T, 2 P), the layers above; `elmo` (B, T, 2 P), the output of the layer; and `default`
       (B, 2 P), its mean.
 
-    Sentences are split at Unicode white space, as `str.split` does. In `tokens`, `""` is padding
-    and may be anywhere in a row. Values at padding, and means of sentences without tokens, are 0.
+    In `tokens`, `""` is padding. Values at padding, and means of sentences without tokens, are 0.
 
     Args:
         elmo: the layer; its first representation is exported.
@@ -92,10 +91,6 @@ def export_saved_model(elmo: Elmo, path: str | Path) -> None:
     Raises: OptionsError if the layer is stateful or its model reads words or lexicons; WeightsError
         if its weights are damaged; DataError if the folder contains other files; OSError if it
         cannot be written.
-
-    Example:
-        module = tf.saved_model.load(path)
-        module.signatures["serving_default"](sentences=tf.constant(["the cat sat"]))["mean"]
     """
     require_strings(elmo, "a SavedModel")
     if elmo.options.lexicon_encoder is not None:

@@ -57,8 +57,7 @@ def tokens_of(strings: tf.Tensor) -> tf.Tensor:
 
 
 def require(holds: Any, error: BilmError) -> None:
-    """Raise the error unless a boolean tensor is true; in a graph, raise
-    `tf.errors.InvalidArgumentError` when the graph runs."""
+    """Raise the error, in a graph InvalidArgumentError when it runs, unless a tensor is true."""
     if not tf.executing_eagerly():
         tf.debugging.Assert(holds, [str(error)])
     elif not holds:
