@@ -54,13 +54,6 @@ def test_language_model_shares_the_table_with_the_softmax():
     assert shared.softmax.kernel is shared.encoder.embedding
 
 
-def test_language_model_requires_the_vocabulary_size():
-    with pytest.raises(ValueError, match="n_tokens"):
-        make(softmax=True)
-    with pytest.raises(ValueError, match="n_tokens"):
-        make(char_cnn=None)
-
-
 @pytest.mark.parametrize("bidirectional", [True, False])
 def test_language_model_rows_are_independent_of_padding_and_neighbours(bidirectional):
     model = make(bidirectional, padding=True)

@@ -119,11 +119,8 @@ def test_model_is_opened_once_per_process(table, monkeypatch):
         ("words", {}, DataError, "must have one column 'words'; found 'id', 'text', 'n'"),
         ("n", {}, DataError, "column 'n' has the type double; expected text, or lists of words"),
         ("text", {"layers": "0,0"}, OptionsError, "a layer occurs twice"),
-        ("text", {"layers": "7"}, OptionsError, "expected all, top"),
-        ("text", {"pool": "sum"}, OptionsError, "pool is 'sum'"),
         ("text", {"keep": "id"}, OptionsError, "keep is 'id', expected a list of names"),
         ("text", {"keep": ["x"]}, OptionsError, "column 'x' is missing"),
-        ("text", {"dtype": "int8"}, ValueError, "expected float32 or float16"),
     ],
 )
 def test_wrong_arguments_are_refused(embedder, table, column, how, error, message):

@@ -142,14 +142,10 @@ printf '%s\\n' "${{COMPREPLY[@]}}"
 """
 
 
-@pytest.mark.parametrize(
-    ("words", "expected"),
-    [
-        (["expo"], ["export"]),
-        (["embed", "--pre"], ["--precision"]),
-        (["embed", "--pool", ""], ["none", "mean", "max"]),
-    ],
-)
+COMPLETED = [(["expo"], ["export"]), (["embed", "--pool", ""], ["none", "mean", "max"])]
+
+
+@pytest.mark.parametrize(("words", "expected"), COMPLETED)
 def test_bash_completes_commands_options_and_values(words, expected, tmp_path):
     program = tmp_path / "bilm"
     program.write_text(f'#!/bin/sh\nexec {sys.executable} -m bilm "$@"\n')

@@ -73,8 +73,7 @@ def norm_tolerance(group, attributes):
     """What 1e-5 on the layers becomes where normalisation magnifies a layer, 2e-5 at least.
 
     A layer that clips hold near 0.1 is magnified about tenfold; there the last bit of a token's
-    vector, 2e-6 at a value of 20, already exceeds 2e-5. On the reference's own layers the mix
-    holds 2e-5 (`test_pretrained`).
+    vector, 2e-6 at a value of 20, already exceeds 2e-5.
     """
     layers, mask = group["lm_embeddings"][...], group["mask"][...]
     weights = np.exp(attributes["mix_W"]) / np.exp(attributes["mix_W"]).sum()

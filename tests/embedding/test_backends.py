@@ -197,20 +197,6 @@ def test_one_sentence_equals_the_sentence_in_a_batch(monkeypatch, precision, ato
         np.testing.assert_allclose(embedder.embed_sentence(words), wanted, atol=atol)
 
 
-@pytest.mark.skipif(keras.backend.backend() != "tensorflow", reason="counts TensorFlow's tracings")
-def test_warm_up_compiles_before_the_first_sentence():
-    embedder = ElmoEmbedder("novels-en")
-    functions = embedder._runner._backend._run, embedder._runner._backend._encode
-
-    def tracings():
-        return [function.experimental_get_tracing_count() for function in functions]
-
-    embedder.warm_up()
-    assert tracings() == [1, 1] and len(embedder._cache) == 0
-    embedder.embed_batch(SENTENCES)
-    assert tracings() == [1, 1]
-
-
 # --- choice ---
 
 
@@ -267,7 +253,6 @@ def test_embed_command_imports_keras_only_if_it_is_chosen(tmp_path, backend):
 
 
 # --- threads of NumPy ---
-
 
 BLAS = """
 import threading

@@ -23,7 +23,6 @@ def with_attribute(value):
 
 ODD = {
     "group": (lambda f: f.create_group("0"), "expected an array"),
-    "scalar": (lambda f: f.create_dataset("0", data=1.5), "expected an array"),
     "vector": (lambda f: f.create_dataset("0", data=[1.5]), "expected an array"),
     "strings": (lambda f: f.create_dataset("0", (2, 4), STRING), "expected numbers in this file"),
     "complex": (lambda f: f.create_dataset("0", (2, 4), "c8"), "expected numbers"),
@@ -57,22 +56,11 @@ def test_damaged_and_missing_embedding_files_are_named(tmp_path):
     with h5py.File(path, "w") as file:
         for i in range(50):
             file.create_dataset(str(i), data=VECTORS, compression=9).attrs["sentence"] = "a b"
-    content, rng = path.read_bytes(), np.random.default_rng(0)
-    damaged = [content[:n] for n in (0, 7, 500, len(content) // 2, len(content) - 1)]
-    for _ in range(150):
-        changed = bytearray(content)
-        for place in rng.integers(len(content), size=40):
-            changed[place] = rng.integers(256)
-        damaged.append(bytes(changed))
-    bad, n_refused = tmp_path / "bad.hdf5", 0
-    for data in damaged:
-        bad.write_bytes(data)
-        try:
-            assert len(list(read_embeddings(bad))) <= 50
-        except DataError as error:
-            assert str(error).startswith(str(bad))
-            n_refused += 1
-    assert n_refused > 50
+    content = path.read_bytes()
+    for n_bytes in (0, 7, 500, len(content) // 2, len(content) - 1):
+        (tmp_path / "bad.hdf5").write_bytes(content[:n_bytes])
+        with pytest.raises(DataError, match=r"bad\.hdf5"):
+            list(read_embeddings(tmp_path / "bad.hdf5"))
     for name in ("missing.hdf5", "."):
         with pytest.raises(DataError, match="not a complete HDF5 file"):
             list(read_embeddings(tmp_path / name))
@@ -95,13 +83,3 @@ def test_read_embeddings_with_words_as_bytes(tmp_path):
     with h5py.File(tmp_path / "bytes.hdf5", "w") as file:
         file.create_dataset("0", data=VECTORS).attrs["sentence"] = np.bytes_("naïve café".encode())
     assert next(read_embeddings(tmp_path / "bytes.hdf5"))[1] == ["naïve", "café"]
-
-
-@pytest.mark.parametrize("is_link", [True, False])
-def test_read_embeddings_by_id_with_invalid_positions(tmp_path, is_link):
-    path = tmp_path / "by_id.hdf5"
-    with h5py.File(path, "w") as file:
-        file.attrs["by_id"] = True
-        file["a"] = h5py.ExternalLink("other.hdf5", "/a") if is_link else VECTORS
-    with pytest.raises(DataError, match="is a link" if is_link else "number"):
-        list(read_embeddings(path))

@@ -8,12 +8,10 @@ import zipfile
 from pathlib import Path
 
 import keras
-import numpy as np
 from allennlp_files import CONFIGURATION, OPTIONS, tensors, write_model
-from fuzz_manylangs import GLOBALS, SIZES, Shell
+from fuzz_manylangs import write_changed
 from fuzz_models import home
 from fuzzing import damaged, expect, mutated
-from manylangs_files import Reduced, legacy, zipped
 from stored_files import load_bilm
 
 from bilm import Elmo, ElmoEmbedder
@@ -34,41 +32,12 @@ def copied(path: Path) -> Path:
 
 
 def try_state_dict(path: Path, rng: random.Random) -> None:
-    """Change a description of a tensor, its name, or the bytes of the file."""
-    folder, found, how = copied(path), tensors(), {}
-    target, key = folder / "weights.th", rng.choice(sorted(found))
-    match rng.randrange(9):
-        case 0:
-            found[key] = Shell()
-        case 1:
-            array = found[key]
-            shape = tuple(rng.choice([*array.shape, *SIZES]) for _ in array.shape)
-            strides = tuple(rng.choice([1, *array.shape, *SIZES]) for _ in array.shape)
-            found[key] = Reduced(array, rng.choice(SIZES), shape, strides)
-        case 2:
-            how = {"count": rng.choice(SIZES), "view": rng.choice([None, ("0", 0, 1)])}
-        case 3:
-            how = {"little": False} if rng.random() < 0.5 else {"version": rng.choice(SIZES)}
-        case 4:
-            found[key] = found[key] * rng.choice([np.nan, np.inf, 1e30, 2])
-        case 5:
-            found[rng.choice(["x", 3, key])] = rng.choice([None, [[]], "x", 1 << 70, {"a": key}])
-        case 6:
-            found |= tensors(rng.choice(["a", "", "\x1b[31m\n", "x" * 300]))
-        case 7:
-            name = key.replace(
-                rng.choice(["0", "_", "elmo", "."]), rng.choice(["1", "", "9", "\n"])
-            )
-            found[name] = found.pop(key)
-        case _:
-            del found[key]
-    target.write_bytes(legacy(found, **how) if how or rng.random() < 0.5 else zipped(found))
-    if rng.random() < 0.3:
-        target.write_bytes(damaged(target.read_bytes(), rng))
+    """Change a state dict, which may contain a second ELMo."""
+    folder, found = copied(path), tensors()
     if rng.random() < 0.1:
-        content = target.read_bytes()
-        names = [name.encode().replace(b" ", b"\n") for name in GLOBALS]
-        target.write_bytes(content.replace(b"collections\nOrderedDict", rng.choice(names)))
+        found |= tensors(rng.choice(["a", "", "\x1b[31m\n", "x" * 300]))
+    target = folder / "weights.th"
+    write_changed(target, found, rng.random() < 0.5, rng)
     try_model(rng.choice([folder, target]), rng.random() < EMBEDS)
 
 

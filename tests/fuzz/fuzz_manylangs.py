@@ -43,13 +43,10 @@ def copied(path: Path, rng: random.Random) -> tuple[Path, bool]:
     return shutil.copytree(original(packed), folder), packed
 
 
-def try_state_dict(path: Path, rng: random.Random) -> None:
-    """Change a description of a tensor, or the bytes of a file."""
-    folder, packed = copied(path, rng)
-    name = rng.choice(["encoder.pkl", "token_embedder.pkl"])
-    target, tensors, how = folder / name, small()[name], {}
-    key = rng.choice(sorted(tensors))
-    match rng.randrange(7):
+def write_changed(target: Path, tensors: dict, packed: bool, rng: random.Random) -> None:
+    """Write a state dict with a changed tensor, name or description, or with changed bytes."""
+    key, how = rng.choice(sorted(tensors)), {}
+    match rng.randrange(8):
         case 0:
             tensors[key] = Shell()
         case 1:
@@ -62,18 +59,27 @@ def try_state_dict(path: Path, rng: random.Random) -> None:
         case 3:
             how = {"little": False} if rng.random() < 0.5 else {"version": rng.choice(SIZES)}
         case 4:
-            tensors[key] = tensors[key] * rng.choice([np.nan, np.inf, 1e30])
+            tensors[key] = tensors[key] * rng.choice([np.nan, np.inf, 1e30, 2])
         case 5:
             tensors[rng.choice(["x", 3, key])] = rng.choice([None, [[]], "x", 1 << 70, {"a": key}])
+        case 6:
+            name = key.replace(rng.choice(["0", "_", "."]), rng.choice(["1", "", "9", "\n"]))
+            tensors[name] = tensors.pop(key)
         case _:
             del tensors[key]
     target.write_bytes(legacy(tensors, **how) if how or not packed else zipped(tensors))
-    if rng.random() < 0.4:
+    if rng.random() < 0.35:
         target.write_bytes(damaged(target.read_bytes(), rng))
     if rng.random() < 0.1:
         content = target.read_bytes()
         names = [found.encode().replace(b" ", b"\n") for found in GLOBALS]
         target.write_bytes(content.replace(b"collections\nOrderedDict", rng.choice(names)))
+
+
+def try_state_dict(path: Path, rng: random.Random) -> None:
+    folder, packed = copied(path, rng)
+    target = folder / rng.choice(["encoder.pkl", "token_embedder.pkl"])
+    write_changed(target, small()[target.name], packed, rng)
     expect(StateDict, target)
     try_folder(folder, rng.random() < 0.05)
 

@@ -1,6 +1,6 @@
 """One suite for all layers: shapes, graph modes, types, training, freezing, masks, serialization.
 
-Golden numbers of the layers are in tests/test_model.py and tests/elmo.
+Golden numbers of the layers are in tests/compat/test_bilm_tf.py and tests/elmo.
 """
 
 from collections.abc import Callable

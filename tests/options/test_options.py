@@ -172,13 +172,6 @@ def test_unknown_keys_of_a_stored_model_are_kept_with_one_warning(tmp_path, log)
     assert options.for_export()["char_cnn"]["projection"] == projection
 
 
-@pytest.mark.parametrize("name", ["lstm.dim", "char_cnn.filters", "lstm"])
-def test_invalid_key_of_a_stored_model_is_refused(tmp_path, name):
-    path = stored(tmp_path, edited(name, 0))
-    with pytest.raises(OptionsError, match=f": {name}: found 0, expected"):
-        load_model_options(path)
-
-
 def test_exported_options_have_the_keys_that_other_readers_require():
     bare = {"dim": 10, "projection_dim": 6, "n_layers": 1}
     char_cnn = {name: value for name, value in CHAR_CNN.items() if name != "n_highway"}

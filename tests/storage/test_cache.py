@@ -13,7 +13,6 @@ from bilm.storage.finding.cache import (
     cached,
     entries,
     filling,
-    read_record,
     write_record,
 )
 
@@ -51,11 +50,6 @@ def test_removal_keeps_folders_without_a_record_and_targets_of_links(cache, tmp_
     (entry("small", 5) / "link").symlink_to(outside)
     assert run_here("bilm models", "--remove=*").returncode == 0
     assert files_in(cache) == [mine / "thesis.txt"] and (outside / "thesis.txt").exists()
-
-
-def test_records_mask_secrets_in_urls():
-    folder = entry("https://me:hunter2@host/m.zip?id=7&token=hunter3", 5)
-    assert read_record(folder) == {"source": "https://***@host/m.zip?id=7&token=***"}
 
 
 def test_read_only_cache_is_used(tmp_path, monkeypatch):

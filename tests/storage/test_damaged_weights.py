@@ -77,15 +77,6 @@ def test_unused_datasets_give_one_warning(changed, caplog):
     assert record.getMessage() == f"{path}: the model does not use 2 datasets: extra/a, extra/b"
 
 
-@pytest.mark.parametrize("part", [0, 100, 3000, 0.5, -1])
-def test_truncated_weights_are_refused(part, tmp_path):
-    whole = WEIGHTS.read_bytes()
-    path = tmp_path / "cut.hdf5"
-    path.write_bytes(whole[: int(part * len(whole)) if isinstance(part, float) else part])
-    with pytest.raises(WeightsError, match=r"cut\.hdf5: not a whole HDF5 file"):
-        BidirectionalLanguageModel(OPTIONS, path)
-
-
 @pytest.mark.parametrize("value", [np.zeros(3, "f4"), np.zeros((0, 4), "f4"), None])
 def test_damaged_embedding_table_is_refused(value, tmp_path):
     with h5py.File(tmp_path / "w.hdf5", "w") as file:

@@ -121,13 +121,6 @@ def test_download_of_a_wrong_url_is_one_line(url):
     assert "\n" not in str(error.value)
 
 
-def test_cache_that_cannot_be_written_is_named(tmp_path, monkeypatch):
-    (tmp_path / "file").write_text("")
-    monkeypatch.setenv("BILM_CACHE", str(tmp_path / "file"))
-    with pytest.raises(WeightsError, match="BILM_CACHE"):
-        fetch("http://127.0.0.1:9/weights.hdf5")
-
-
 def test_secrets_in_urls_are_sent_and_masked(server, caplog, monkeypatch):
     caplog.set_level("INFO", logger="absl")
     sent, get = [], Handler.do_GET

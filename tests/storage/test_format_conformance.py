@@ -186,17 +186,6 @@ def test_stored_model_softmax_matches_its_vocabulary(case, folder):
     assert model.build_language_model().n_tokens == case.n_words
 
 
-def test_stored_model_has_a_checkpoint_only_if_it_is_a_run(case, folder):
-    model = open_model(folder)
-    if case.format is Run:
-        assert model.require_run("continue").path == model.checkpoint.path
-        assert model.checkpoint.path.endswith(case.weights.removesuffix(".index"))
-    else:
-        assert model.checkpoint is None
-        with pytest.raises(BilmError, match=r"expected a run|cannot continue"):
-            model.require_run("continue")
-
-
 def test_pickled_model_opens_the_same_files(case, folder):
     import pickle
 

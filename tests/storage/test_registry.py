@@ -82,15 +82,6 @@ def test_registry_next_address_is_used_after_each_kind_of_failure(first, server,
     assert same(resolve("seqvec"), (OPTIONS, WEIGHTS))
 
 
-def test_registry_archive_is_an_alternative_to_two_files(server, monkeypatch):
-    make_zip(server / "whole.zip", ["uniref50_v2/options.json", "uniref50_v2/weights.hdf5"])
-    publish(monkeypatch, ["options.json", "none.hdf5"], ["whole.zip"])
-    found = resolve("seqvec")
-    n_asked = len(Handler.asked)
-    assert same(found, (OPTIONS, WEIGHTS))
-    assert resolve("seqvec") == found and len(Handler.asked) == n_asked
-
-
 def test_registry_error_names_every_address_that_failed(server, monkeypatch):
     publish(monkeypatch, ["options.json", "none.hdf5"], ["none.json", "a.hdf5"], ["odd/short.zip"])
     message = r"seqvec: no address works: .*/none\.hdf5: .*404.*none\.json: .*404.*short\.zip: "

@@ -4,7 +4,6 @@ import errno
 import os
 import subprocess
 import sys
-import threading
 from pathlib import Path
 
 import pytest
@@ -34,29 +33,6 @@ def start(script, *arguments):
         stdout=subprocess.PIPE,
         text=True,
     )
-
-
-def test_replacing_by_concurrent_threads(tmp_path):
-    path, barrier, failed = tmp_path / "out.txt", threading.Barrier(8), []
-
-    def write_often(text):
-        try:
-            for _ in range(20):
-                barrier.wait()
-                write(path, text)
-        except Exception as error:  # of whatever kind
-            failed.append(error)
-            barrier.abort()
-
-    texts = [str(i) * 10_000 for i in range(8)]
-    threads = [threading.Thread(target=write_often, args=[text]) for text in texts]
-    for thread in threads:
-        thread.start()
-    for thread in threads:
-        thread.join()
-    assert not failed
-    assert path.read_text() in texts
-    assert names(tmp_path) == ["out.txt"]
 
 
 WRITER = """

@@ -14,7 +14,7 @@ from bilm.data.stream import describe_shards
 from bilm.data.text import lines_at, read_lines
 from bilm.errors import DataError
 from bilm.export.hdf5 import dump_weights
-from bilm.support.files import new_folder, output_path, protect, replacing
+from bilm.support.files import new_folder, output_path, replacing
 from bilm.support.imports import MissingExtraError
 from bilm.support.remote import (
     RemoteError,
@@ -54,13 +54,6 @@ def test_name_of_a_url_has_no_query(path, name):
     assert name_of(path) == name
 
 
-def test_local_name_with_colons_is_a_local_file(tmp_path, monkeypatch):
-    """fsspec would read it as a chain of file systems."""
-    monkeypatch.chdir(tmp_path)
-    (tmp_path / "zip::b.txt").write_text("a b\n")
-    assert list(resolve_shards("zip::b.txt").texts()) == ["a b"]
-
-
 def test_url_of_a_missing_package_names_the_extra(monkeypatch, run_here, tmp_path):
     for package in ("s3fs", "aiohttp"):
         monkeypatch.setitem(sys.modules, package, None)
@@ -87,11 +80,6 @@ def test_temporary_files_of_a_url_are_in_the_working_folder(tmp_path, monkeypatc
     names = {output_path(f"s3://{bucket}/a/text.txt") for bucket in ("one", "other")}
     assert len(names) == 2
     assert all(path.parent == tmp_path and path.name.startswith("text.txt.") for path in names)
-
-
-def test_output_url_must_not_be_an_input():
-    with pytest.raises(DataError, match=r"text.txt: is also an input"):
-        protect(URL, URL)
 
 
 # --- the file systems of fsspec that need no server ---
@@ -147,12 +135,6 @@ def test_interrupted_write_keeps_the_earlier_file(place, tmp_path, monkeypatch):
 def test_wrong_address_is_one_line(url, expected):
     with pytest.raises(RemoteError, match=f"^{url}: {expected}[^\n]*$"):
         resolve_shards(url)
-
-
-def test_truncated_compressed_text_behind_a_url_is_an_error(tmp_path):
-    (tmp_path / "text.gz").write_bytes(gzip.compress(TEXT)[:-100])
-    with pytest.raises(DataError, match=r"text.gz: cannot be read: damaged or truncated .gz file"):
-        list(read_lines(f"file://{tmp_path}/text.gz"))
 
 
 # --- web servers ---

@@ -95,7 +95,7 @@ def test_regularization_in_bfloat16_is_finite(optimizer):
 
 @pytest.mark.slow
 def test_regularized_replicas_equal_one_with_all_rows(tmp_path):
-    """Without masks of rows and words, and with the same negatives: see also the next test."""
+    """Without masks of rows and words, and with the same negatives."""
     changes = {"weight_decay": 0.5, "learning_rate": 0.02, "share_negatives": True}
     changes |= dict.fromkeys(("dropout", "embedding_dropout"), 0.0)
     for n_replicas in (1, 2):
@@ -104,49 +104,16 @@ def test_regularized_replicas_equal_one_with_all_rows(tmp_path):
     assert_equal(weights_of(tmp_path / "2"), weights_of(tmp_path / "1"), 5e-6)
 
 
-def test_regularized_replicas_equal_one_that_uses_their_masks():
-    """Each replica draws its own masks. A step of two replicas is a step with the mean of the
-    gradients that one replica computes with the masks of each."""
-    changes = REGULARIZED | {"lstm": {"n_layers": 1}}
-    two, one = trainer_of(2, **changes), trainer_of(1, **changes)
-    with batches_of(two) as batches:
-        batch = next(batches)
-
-    def on_replica(k, distributed):
-        return tf.nest.map_structure(lambda value: two.devices.local(value)[k], distributed)
-
+def test_replicas_draw_their_own_masks_of_tokens_and_the_same_of_weights():
+    two = trainer_of(2, **REGULARIZED | {"lstm": {"n_layers": 1}})
     seeds = two.devices.strategy.run(tf.function(lambda: two.dropout_seeds(0), autograph=False))
-    of_replicas = [on_replica(k, seeds) for k in (0, 1)]
+    of_replicas = [
+        tf.nest.map_structure(lambda value, k=k: two.devices.local(value)[k], seeds) for k in (0, 1)
+    ]
     first, second = (np.stack(tf.nest.flatten(own._replace(weights=()))) for own in of_replicas)
     assert (first != second).any(axis=1).all()  # of each direction, or of tokens and characters
     first, second = (np.stack(tf.nest.flatten(own.weights)) for own in of_replicas)
     np.testing.assert_array_equal(first, second)
-
-    @tf.function(autograph=False)
-    def step_of_one(parts, seeds, size, decay):
-        gradients = []
-        for part, own in zip(parts, seeds, strict=True):
-            one.dropout_seeds = lambda step, own=own: own
-            found, _, _ = one.devices.strategy.run(
-                one._gradients, (part, one.state, tf.constant(0))
-            )
-            gradients.append(found)
-        one.optimizer.apply(
-            [mean(*both) for both in zip(*gradients, strict=True)], size, decay=decay
-        )
-
-    def mean(a, b):
-        if not isinstance(a, tf.IndexedSlices):
-            return (a + b) / 2
-        values, rows = tf.concat([a.values, b.values], 0), tf.concat([a.indices, b.indices], 0)
-        return tf.IndexedSlices(values / 2, rows, a.dense_shape)
-
-    rate = one.optimizer.rate(0)
-    sizes = tf.constant(one.optimizer.step_size(0)), tf.constant(rate * two.options.weight_decay)
-    step_of_one([on_replica(k, batch) for k in (0, 1)], of_replicas, *sizes)
-    with batches_of(two) as batches:
-        two.step(batches, 0)
-    assert_equal(stored_values(two.model), stored_values(one.model), 1e-6)
 
 
 # --- masks ---
