@@ -21,10 +21,10 @@ class Surprisal(NamedTuple):
     """The surprisal of the words w_1 ... w_T of a sentence, -log2 p(w_i | context), in bits.
 
     The context of `forward` is the words to the left, w_1 ... w_i-1, and that of `backward` is the
-    words to the right, w_i+1 ... w_T. The marks `<S>` and `</S>`, which `Score` contains, are left
-    out. Numbers that a model does not predict are nan.
+    words to the right, w_i+1 ... w_T. Each field has T entries: the marks `<S>` and `</S>`, which
+    `Score` contains, are left out. Numbers that a model does not predict are nan.
 
-    Fields, with T entries each:
+    Fields:
         word: the words.
         characters: int64: number of characters (Unicode code points).
         known: boolean: whether the vocabulary contains the word. The surprisal of a word that it
@@ -101,8 +101,7 @@ def word_surprisals(
         adaptation, context: see `Scorer.score`; with an adaptation, entropies and ranks are nan.
         top: number of likeliest words.
         mark: word such as `|` between the regions of a sentence, which the model does not read.
-    Raises: DataError if a sentence is neither a string nor a list of words; ValueError as
-        `Scorer.score` does.
+    Raises: DataError if a sentence is neither a string nor a list of words; ValueError.
     """
     check_batch(sentences)
     regions: deque[np.ndarray] = deque()
@@ -123,8 +122,8 @@ def word_surprisals(
 
 
 def by_region(found: Surprisal) -> dict[str, Any]:
-    """Return columns with a row for each region that contains words; `known` states whether all
-    words are, and the sum of surprisal is -log2 of the region's probability given its context."""
+    """Return a row for each region that contains words; `known` states whether all words are, and
+    the sum of surprisal is -log2 of the probability of the region given its context."""
     counts = np.bincount(found.region)
     numbers = np.flatnonzero(counts)
     table: dict[str, Any] = {

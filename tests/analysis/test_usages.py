@@ -182,19 +182,6 @@ def test_table_has_the_documented_names_and_types(texts, embedder, tmp_path):
     assert [len(found) for found in words] == [1, 1]
 
 
-def test_words_of_one_sentence_have_their_own_vectors(tmp_path, embedder):
-    text = {"x": corpus(tmp_path, "x.txt", ["a b a c", "b a"])}
-    path = tmp_path / "u.parquet"
-    write_usages(find_usages(text, queries("a", "b", "c")), embedder, path)
-    usages = read_usages(path)
-    assert usages.frame["form"].tolist() == ["a", "a", "a", "b", "b", "c"]
-    for k, row in enumerate(usages.frame.to_dict("records")):
-        expected = embedder.embed_sentence(row["sentence"].split(" "), [1, 2])
-        found = np.stack([usages.vectors(layer)[k] for layer in (1, 2)])
-        np.testing.assert_allclose(found, expected[:, row["position"]], atol=1e-5)
-    assert [entry.name for entry in tmp_path.iterdir() if entry.name.startswith(".")] == []
-
-
 def test_collected_usages_equal_those_of_a_file(texts, embedder, tmp_path):
     path = tmp_path / "u.parquet"
     write_usages(find_usages(texts, queries("cell"), sample=2, seed=1), embedder, path)
