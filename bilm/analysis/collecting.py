@@ -27,6 +27,7 @@ from bilm.analysis.usages import (
     write_table,
 )
 from bilm.data.readers import Corpus, Record
+from bilm.data.signs import TextSigns
 from bilm.data.text import matching_files, read_lines
 from bilm.errors import DataError, OptionsError
 from bilm.support.files import protect, scratch
@@ -272,7 +273,7 @@ def open_texts(
         column, tokenize, on_bad_utf8: see `bilm.data.readers.Corpus`.
     Raises: DataError if a file is missing or an argument does not apply to it.
     """
-    opened = {}
+    opened, signs = {}, TextSigns(", ".join(texts))
     for grouping, given in texts.items():
         patterns = [given] if isinstance(given, str | Path) else given
         paths = [path for pattern in patterns for path in matching_files(pattern)]
@@ -280,7 +281,7 @@ def open_texts(
         for path in paths:
             distinct.setdefault(os.path.realpath(path), path)
         opened[grouping] = [
-            Corpus(path, column, tokenize=tokenize, on_bad_utf8=on_bad_utf8)
+            Corpus(path, column, tokenize=tokenize, on_bad_utf8=on_bad_utf8, signs=signs)
             for path in distinct.values()
         ]
     return opened

@@ -9,6 +9,7 @@ from __future__ import annotations
 import os
 from collections.abc import Iterable, Iterator
 from dataclasses import dataclass, field
+from functools import partial
 from itertools import tee
 from typing import NamedTuple
 
@@ -138,11 +139,10 @@ def read_pairs(
             f"{path}: expected a table of minimal pairs, whose name ends with one of "
             f"{', '.join(TABLES.endings)}"
         )
-    split, columns = tokenizer(tokenize), [*SENTENCES, "linguistics_term", "UID"]
+    split = partial(map, tokenizer(tokenize))
+    columns = [*SENTENCES, "linguistics_term", "UID"]
     for where, row in table_rows(os.fspath(path), columns, ON_BAD_UTF8[on_bad_utf8]):
-        ((good,), (bad,)) = (
-            words_of(row, name, lambda text: [split(text)], where) for name in SENTENCES
-        )
+        ((good,), (bad,)) = (words_of(row, name, split, where) for name in SENTENCES)
         if not good or not bad:
             raise DataError(f"{where}: {SENTENCES[bool(good)]} contains no words")
         yield MinimalPair(good, bad, *(text_of(row, name, where) for name in columns[2:]))

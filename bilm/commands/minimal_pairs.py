@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 from itertools import starmap
+from operator import itemgetter
 from typing import TYPE_CHECKING
 
 from cloup.constraints import If, constraint, require_all
@@ -82,8 +83,8 @@ def minimal_pairs(
       bilm minimal-pairs --model run --input pairs.csv --output pairs_scored.csv --per_pair
     """
     from bilm.analysis.minimal_pairs import PairResults, read_pairs, score_pairs
+    from bilm.data.signs import TextSigns
     from bilm.data.text import matching_files
-    from bilm.data.tokenization import TokenizationCheck
     from bilm.errors import DataError
     from bilm.support.progress import progress
 
@@ -95,12 +96,9 @@ def minimal_pairs(
     if not pairs:
         raise DataError(f"{input_}: found no pairs, expected at least one")
     scorer = files.open()
-    check = TokenizationCheck(input_, frozenset(scorer.words))
-    for pair in pairs:
-        check.add(pair.good)
-    check.warn()
+    signs = TextSigns(input_, frozenset(scorer.words))
     with progress("scoring", "pairs", len(pairs)) as shown:
-        scores = list(shown.over(score_pairs(scorer, pairs)))
+        scores = list(shown.over(score_pairs(scorer, signs.watch(pairs, itemgetter(0)))))
     groups = list(_groups(PairResults.of(scores)))
     if output is not None:
         by_pair, by_group = starmap(_pair_row, enumerate(scores)), starmap(_group_row, groups)

@@ -72,12 +72,13 @@ class Text:
         tokenize: str | None
     ):  # fmt: skip
         from bilm.data.readers import Corpus
+        from bilm.data.signs import TextSigns
         from bilm.data.text import matching_files
 
-        self.name = input_
+        self.name, self._signs = input_, TextSigns(input_)
         self.files = [input_] if input_ == STANDARD_INPUT else matching_files(input_)
         self._corpora = [
-            Corpus(path, column, id_column, tokenize=tokenize, on_bad_utf8=on_bad_utf8)
+            Corpus(path, column, id_column, None, tokenize, on_bad_utf8, signs=self._signs)
             for path in self.files
         ]
         self._has_files = len(self.files) > 1
@@ -95,8 +96,6 @@ class Text:
             scorer: the language model, whose words show whether the text is tokenized alike.
             score: function from sentences to their results, called once or, if `apart`, per file.
         """
-        from bilm.data.tokenization import TokenizationCheck
-
         places: deque[list[str | int]] = deque()  # of the sentences read, but not yet scored
 
         def sentences(corpora: list[Corpus]) -> Iterator[list[str]]:
@@ -107,9 +106,9 @@ class Text:
                         places.append([*keys, number])
                         yield record.words
 
-        check = TokenizationCheck(self.name, frozenset(scorer.words))
+        self._signs.known = frozenset(scorer.words)
         for corpora in [[corpus] for corpus in self._corpora] if apart else [self._corpora]:
-            for result in score(check.watch(sentences(corpora))):
+            for result in score(sentences(corpora)):
                 yield places.popleft(), result
 
 

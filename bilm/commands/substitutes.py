@@ -44,10 +44,12 @@ def substitutes(
     """
     from absl import logging
 
+    from bilm.data.signs import TextSigns
     from bilm.data.tokenization import tokenizer
 
     words = tokenizer(tokenize)(sentence)
     scorer = files.open()
+    list(TextSigns("--sentence", frozenset(scorer.words)).watch([words], list))
     found = scorer.substitutes(words, position, n)._asdict()
     others = [word for place, word in enumerate(words) if place != position]
     unknown = [word for word in others if scorer.known(word) != word]

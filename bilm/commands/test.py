@@ -62,7 +62,6 @@ def test(
     from absl import logging
 
     from bilm.data.shards import resolve_shards
-    from bilm.data.survey import check_tokenization
     from bilm.errors import BilmError
     from bilm.scoring import perplexity as measures
     from bilm.storage.stored_model import open_model
@@ -72,7 +71,7 @@ def test(
     n_trained = stored.options.other.get("batch_size", 128)
     batch_size = batch_size or (n_trained if adaptation is None else 1)
     text = resolve_shards(input_, on_bad_utf8)
-    check_tokenization(text)
+    text.examine()
     state = None
     if start == "checkpoint":
         state, n_rows = stored.row_states(found)

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from cloup.constraints import If, constraint, require_all
+
 from bilm.commands import options as opt
 from bilm.commands.main import command
 from bilm.commands.output import show
@@ -21,19 +23,21 @@ parquet.
     opt.bad_utf8_option,
     opt.tokenize_option,
     opt.flag("--split_sentences", "Also split text into sentences; requires --tokenize."),
+    opt.flag("--paragraph_per_line", "Let --split_sentences end sentences at ends of lines, too."),
     opt.option("--output", opt.FILE_OR_URL, "Text file to write.", required=True),
 )
+@constraint(If("paragraph_per_line", require_all), ["split_sentences"])
 @opt.json_option
 def text(
     input_: str, output: str, column: str | None, tokenize: str | None, split_sentences: bool,
-    on_bad_utf8: str, json: bool
+    paragraph_per_line: bool, on_bad_utf8: str, json: bool,
 ) -> None:  # fmt: skip
     """Write a corpus as text, one sentence per line.
 
     Words are separated by blanks. Each row, sentence or line of the input becomes one line,
-    including empty ones; with --split_sentences each sentence becomes one line, and lines of a text
-    file are first joined to paragraphs. The output is compressed if its name ends with .gz, .bz2,
-    .xz or .zst. The commands vocab, train, finetune, test, embed and score read it.
+    including empty ones; with --split_sentences each sentence becomes one line. Lines are first
+    joined to paragraphs, which blank lines and headings separate. The output is compressed if its
+    name ends with .gz, .bz2, .xz or .zst.
 
     Examples:
       bilm text --input reviews.csv --column text --tokenize en --output reviews.txt
@@ -52,8 +56,9 @@ def text(
     if tokenize:
         quiet()  # spaCy imports TensorFlow
     corpus = Corpus(
-        input_, column, tokenize=tokenize, on_bad_utf8=on_bad_utf8, split_sentences=split_sentences
-    )
+        input_, column, tokenize=tokenize, on_bad_utf8=on_bad_utf8,
+        split_sentences=split_sentences, paragraph_per_line=paragraph_per_line,
+    )  # fmt: skip
     n_sentences = n_words = n_changed = 0
     with writing_text(output) as file, progress("writing", "sentences") as shown:
         for record in corpus:

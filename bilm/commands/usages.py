@@ -103,6 +103,7 @@ def usages(
     queries += [parse_query(text, "--word") for text in word]
     embedder = ElmoEmbedder(model, weights, vocab, precision=precision)
     embedder.selection("all" if layers is None else layers)  # an error before the text is read
+    embedder.signs.done = dwug is None  # the reader of a text warns of its signs
     if dwug is not None:
         names = [query.name for query in queries] or None
         found = read_dwug(dwug, names, tokenize, sample or None, seed)

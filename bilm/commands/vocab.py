@@ -8,9 +8,9 @@ from bilm.commands.output import show
 
 NOTE = """
 The text is UTF-8, plain or compressed (gzip, bz2, xz, zstd), with one tokenized sentence per line.
-Words of equal frequency are sorted by their characters. <S>, </S> and <UNK> in the text are not
-counted as words. The output is renamed into place when it is complete. Files may be URLs, such as
-s3://BUCKET/NAME; this requires the extra remote.
+Words of equal frequency are sorted by their characters. <S> and </S> in the text count as tokens,
+as in training, and <UNK> as an unknown one. The output is renamed into place when it is complete.
+Files may be URLs, such as s3://BUCKET/NAME; this requires the extra remote.
 """
 
 
@@ -44,19 +44,14 @@ def vocab(
       bilm vocab --input 'corpus/*.txt' --output vocab.txt --min_count 3
       bilm vocab --input 'corpus/*.gz' --output vocab.txt --max_size 800000
     """
-    from bilm.data.shards import resolve_shards
-    from bilm.data.survey import check_tokenization
     from bilm.data.vocabulary_builder import build_vocabulary
 
-    check_tokenization(resolve_shards(input_, on_bad_utf8))
     found = build_vocabulary(
         input_, output, min_count=min_count, max_size=max_size, on_bad_utf8=on_bad_utf8,
     )  # fmt: skip
-    lines = [
+    line = (
         f"wrote {output}: {found.n_words:,} of {found.n_distinct:,} distinct words, "
         f"{100 * found.n_covered / found.n_tokens:.2f} % of {found.n_tokens:,} tokens"
-    ]
-    if found.n_marks:
-        lines.insert(0, f"{found.n_marks:,} marks in the text were not counted as words")
+    )
     figures = {name.removeprefix("n_"): n for name, n in found._asdict().items()}
-    show({"output": output, **figures}, "\n".join(lines), json)
+    show({"output": output, **figures}, line, json)

@@ -13,7 +13,7 @@ import tensorflow as tf
 from absl import logging
 
 from bilm.data.dataset import BidirectionalLMDataset, LMDataset
-from bilm.errors import BilmError, DataError, OptionsError, WeightsError
+from bilm.errors import BilmError, DataError, WeightsError
 from bilm.options import schema
 from bilm.options.run_options import RunOptions
 from bilm.scoring.perplexity import perplexity
@@ -64,11 +64,6 @@ def train(
         raise DataError(
             f"data has reverse={reader.reverse} and test={reader.test}; training requires a "
             "dataset with reverse=False and test=False"
-        )
-    if run_options.n_tokens_vocab not in (None, data.vocab.size):
-        raise OptionsError(
-            f"n_tokens_vocab: found {run_options.n_tokens_vocab:,}, but the vocabulary "
-            f"{data.vocab.filename} has {data.vocab.size:,} words"
         )
     if restart_ckpt_file is not None:
         latest = _latest(tf_save_dir)

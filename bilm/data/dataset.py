@@ -7,17 +7,20 @@ import math
 import os
 from collections import deque
 from collections.abc import Iterable, Iterator
-from itertools import count, islice
+from itertools import chain, count, islice, pairwise
 
 import numpy as np
 
 from bilm.data.shards import Shards, resolve_shards
 from bilm.data.stream import Position, SentenceStream, read_references, text_changed
 from bilm.data.vocabulary import UnicodeCharsVocabulary, Vocabulary
-from bilm.data.windows import KEY_SUFFIX, Row, Sentence, Window, empty_window
+from bilm.data.windows import KEY_SUFFIX, Piece, Row, Window, empty_window
 from bilm.errors import DataError
 
 SHUFFLE_BUFFER = 65_536  # sentences held in memory for shuffling
+# Training cuts long lines into pieces of MAX_PIECE predictions, and the lines of a text with fewer
+# than ROW_LINES lines per row into that many pieces per row.
+ROW_LINES, MAX_PIECE = 8, 1_000
 SORT_BUFFER = 4_096  # sentences that are sorted by length at a time
 MAX_SENTENCE_BATCH = 16_384  # most predictions in a batch of sentences, including padding
 SENTENCE_WINDOW = 2_048  # predictions per window of such a batch; bounds memory
@@ -55,14 +58,15 @@ class LMDataset:
         self.filepattern, self.vocab = self.shards.name, vocab
         self.max_word_length = getattr(vocab, "max_word_length", None)
         self.reverse, self.test, self.seed = reverse, test, seed
-        self.direction = "backward" if reverse else "forward"
+        self.direction, self.order = ("backward", -1) if reverse else ("forward", 1)
         self._shuffle_buffer = shuffle_buffer if shuffle_on_load and not test else 0
 
     def iter_batches(self, batch_size: int, num_steps: int) -> Windows:
         """Return windows for training. Each row continues in the next window.
 
         When a row's sentence ends, the row takes the next sentence from a queue that all rows
-        share. A last window that is not full is dropped.
+        share, or of pieces of long sentences, so that an epoch reads each prediction once, whatever
+        the lines are. A last window that is not full is dropped.
 
         Args:
             batch_size: B, rows.
@@ -83,21 +87,19 @@ class LMDataset:
         """Yield windows for training as `iter_batches` does, each with its position in the text.
 
         Args:
-            batch_size, num_steps: B and T.
             position: position of a window, after which to continue; None starts with the first.
             own: rows to return; the others advance without being encoded. None returns all.
-        Raises: DataError as `iter_batches` does, and if the position is of a batch size other
-            than B.
+        Raises: DataError as `iter_batches` does, and if the position has another number of rows.
         """
         own = range(batch_size) if own is None else own
         mine = f"{self.direction}_"
         if position is not None:
             position = {k.removeprefix(mine): v for k, v in position.items() if k.startswith(mine)}
-        stream = self._stream(position)
-        sentences = self._sentences(stream)
-        rows = [Row(i - own.start, sentences, self._encode) for i in range(batch_size)]
+        stream, length = self._stream(position), self._piece_length(batch_size, num_steps)
+        pieces = self._pieces(stream, length)
+        rows = [Row(i - own.start, pieces, self._encode) for i in range(batch_size)]
         if position is not None:
-            self._put_back(rows, position["rows"])
+            self._put_back(rows, position["rows"], length)
         while True:
             window = empty_window(len(own), num_steps, self.max_word_length)
             for i, row in enumerate(rows):
@@ -107,16 +109,17 @@ class LMDataset:
             parts = stream.position() | {"rows": places}
             yield window, {mine + name: part for name, part in parts.items()}
 
-    def _put_back(self, rows: list[Row], places: np.ndarray) -> None:
+    def _put_back(self, rows: list[Row], places: np.ndarray, length: float) -> None:
         """Move each row back to its place in its sentence. Raises: DataError if it is beyond it."""
         if len(rows) != len(places):
             raise DataError(f"the position has {len(places)} rows, expected {len(rows)}")
         texts = read_references(self.shards, places[:, 0])
         for row, text, (reference, at) in zip(rows, texts, places.tolist(), strict=True):
-            words = text.split()
-            if not 0 <= at <= len(words) + 1:
+            words = text.split()[:: self.order]
+            ends = (end for end in _spans(len(words) + 1, length) if 0 <= at <= end[1])
+            if (span := next(ends, None)) is None:
                 raise text_changed(self.shards, reference)
-            row.go_to(reference, words, at)
+            row.go_to((reference, words, *span), at)
 
     def iter_evaluation(
         self, batch_size: int, n_steps: int, drop_remainder: bool = False
@@ -133,7 +136,7 @@ class LMDataset:
             are on the left. Elsewhere ids are 0 and characters are padding.
         Raises: DataError if a shard cannot be read.
         """
-        sentences = enumerate(self.shards.sentences())
+        sentences = self.shards.sentences()
         queues: list[deque] = [deque() for _ in range(batch_size)]
         rows = [Row(i, iter(queue.popleft, None), self._encode) for i, queue in enumerate(queues)]
         ends = [(0, i) for i in range(batch_size)]  # a heap of (step at which row i ends, i)
@@ -146,8 +149,8 @@ class LMDataset:
                     for queue in queues:
                         queue.append(None)  # end of the row's text
                 else:
-                    queues[i].append(sentence)
-                    heapq.heapreplace(ends, (end + len(sentence[1]) + 1, i))
+                    queues[i].append((0, sentence[:: self.order], 0, len(sentence) + 1))
+                    heapq.heapreplace(ends, (end + len(sentence) + 1, i))
             limit = int(min(n_steps, last - start)) if drop_remainder else n_steps
             window = self._masked_window(rows, n_steps, limit)
             if not np.any(window["mask"]):
@@ -171,7 +174,8 @@ class LMDataset:
                 longest = len(block[-1]) + 1
                 n_rows = min(batch_size, max(1, MAX_SENTENCE_BATCH // longest))
                 block, group = block[:-n_rows], block[-n_rows:]
-                rows = [Row(i, iter([(0, words)]), self._encode) for i, words in enumerate(group)]
+                pieces = [(0, words[:: self.order], 0, len(words) + 1) for words in group]
+                rows = [Row(i, iter([piece]), self._encode) for i, piece in enumerate(pieces)]
                 n_steps = max(1, SENTENCE_WINDOW // len(rows))
                 for start in range(0, longest, n_steps):
                     n_left = min(n_steps, longest - start)
@@ -185,17 +189,37 @@ class LMDataset:
 
         return SentenceStream(self.shards, self._shuffle_buffer, make_rng, position)
 
-    def _sentences(self, stream: SentenceStream) -> Iterator[Sentence]:
+    def _piece_length(self, n_rows: int, n_steps: int) -> float:
+        """Return the minimum number of predictions of a piece of a sentence."""
+        if self.test:
+            return math.inf
+        n_predictions, n_pieces = 0, ROW_LINES * n_rows
+        for n_lines, words in enumerate(self.shards.sentences(), 1):
+            n_predictions += len(words) + 1
+            if n_lines == n_pieces or n_predictions > n_pieces * MAX_PIECE:
+                return MAX_PIECE
+        return max(n_steps, math.ceil(n_predictions / n_pieces))
+
+    def _pieces(self, stream: SentenceStream, length: float = math.inf) -> Iterator[Piece]:
+        started, at = [], 0
+        if stream.rest:
+            reference, at = stream.rest
+            started = [(reference, *read_references(self.shards, np.array([reference])))]
         while True:
-            for reference, text in stream.read_epoch():
-                yield reference, text.split()
+            for reference, text in chain(started, stream.read_epoch()):
+                words = text.split()[:: self.order]
+                for first, end in _spans(len(words) + 1, length):
+                    if first >= at:
+                        stream.rest = (reference, end) if end <= len(words) else ()
+                        yield reference, words, first, end
+                at = 0
+            started = []
             if self.test:
                 return
             if not stream.next_epoch():
                 raise DataError(f"{self.filepattern}: contains no sentence: every line is blank")
 
     def _encode(self, words: list[str]) -> tuple[np.ndarray, np.ndarray | None]:
-        words = words[::-1] if self.reverse else words
         ids = self.vocab.encode(words, self.reverse, split=False)
         if not isinstance(self.vocab, UnicodeCharsVocabulary):
             return ids, None
@@ -205,6 +229,12 @@ class LMDataset:
         window = empty_window(len(rows), n_steps, self.max_word_length)
         lengths = np.array([row.advance(limit, window) for row in rows])
         return window | {"mask": np.arange(n_steps) < lengths[:, None]}
+
+
+def _spans(n_predictions: int, length: float) -> Iterator[tuple[int, int]]:
+    """Yield the first prediction and the one after the last of pieces of nearly equal length."""
+    n_pieces = max(1, int(n_predictions // length))
+    return pairwise(n_predictions * k // n_pieces for k in range(n_pieces + 1))
 
 
 COMMON = ("mask", "first")  # keys whose values are equal in both directions

@@ -8,9 +8,13 @@ from collections.abc import Callable, Iterable, Iterator
 from typing import NamedTuple
 
 from bilm.data.readers import form_of
+from bilm.data.signs import SAMPLE_WORDS, TextSigns
 from bilm.data.text import ON_BAD_UTF8, matching_files, placed_lines
 from bilm.errors import DataError
 from bilm.support.progress import progress
+from bilm.support.urls import is_url
+
+MAX_EXAMINED = 8  # files whose first lines are examined
 
 
 class Shards:
@@ -41,27 +45,29 @@ class Shards:
     def __getitem__(self, index: int) -> str:
         return self.paths[index]
 
-    def texts(self) -> Iterator[str]:
-        """Return the stripped text of each line that is not blank, file after file.
+    def examine(self) -> None:
+        """Warn of signs in the first lines that the text is not tokenized. Raises: DataError."""
+        # Pipes can be read only once.
+        files = [path for path in self if is_url(path) or os.path.isfile(path)][:MAX_EXAMINED]
+        if files:
+            name = files[0] if len(self) == 1 else f"{files[0]} and {len(self) - 1} more"
+            signs, n_words = TextSigns(name), -(-SAMPLE_WORDS // len(files))
+            count_tokens(Shards(files, self.on_bad_utf8), on_words=signs.add, max_tokens=n_words)
+            signs.warn()
 
-        Raises: DataError as `bilm.data.text.read_lines` does.
-        """
+    def texts(self) -> Iterator[str]:
+        """Return the stripped text of each line that is not blank. Raises: DataError."""
         return (text for path in self for *_, text in placed_lines(path, self.errors) if text)
 
     def sentences(self) -> Iterator[list[str]]:
-        """Return the words of each line that is not blank, file after file.
-
-        Raises: DataError as `bilm.data.text.read_lines` does.
-        """
+        """Return the words of each line that is not blank. Raises: DataError."""
         return map(str.split, self.texts())
 
 
 def resolve_shards(filepattern: str | os.PathLike | Shards, on_bad_utf8: str = "error") -> Shards:
-    """Return the files or URLs that a glob matches, sorted by name; `Shards` are returned
-    unchanged.
+    """Return the files or URLs that a glob matches, sorted by name, and `Shards` unchanged.
 
-    Raises: DataError if no file matches, or if a file's ending belongs to a format other than text
-        with one sentence per line.
+    Raises: DataError if no file matches, or if a file's ending belongs to a format other than text.
     """
     if isinstance(filepattern, Shards):
         return filepattern

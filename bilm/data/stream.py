@@ -47,15 +47,17 @@ class SentenceStream:
             position = {"reader": np.zeros(6, np.int64), "buffer": np.zeros(0, np.int64)}
         # The epoch; the number of shards read in it; byte and line reached in the next shard;
         # sentences drawn while reading; sentences drained from the buffer after that.
-        self.epoch, self.shard, self.offset, self.line, self.n_drawn, self.n_drained = map(
-            int, position["reader"]
-        )
+        # Then, if a line is cut into pieces, its reference and the first prediction not yet read.
+        place = position["reader"].tolist()
+        self.epoch, self.shard, self.offset, self.line, self.n_drawn, self.n_drained = place[:6]
+        self.rest = tuple(place[6:])
         self.waiting = position["buffer"].copy()  # references of the lines in the buffer
 
     def position(self) -> Position:
         """Return the position after the last sentence that was yielded."""
         place = self.epoch, self.shard, self.offset, self.line, self.n_drawn, self.n_drained
-        return {"reader": np.array(place, np.int64), "buffer": self.waiting.copy()}
+        reader: np.ndarray = np.array([*place, *self.rest], np.int64)
+        return {"reader": reader, "buffer": self.waiting.copy()}
 
     def read_epoch(self) -> Iterator[tuple[int, str]]:
         """Yield reference and text of each remaining sentence of the epoch.
@@ -113,16 +115,14 @@ def read_references(shards: Shards, references: np.ndarray) -> list[str]:
 
     Raises: DataError if a file cannot be read at a reference, or contains no sentence there.
     """
-    texts = [""] * len(references)
-    order = np.argsort(references, kind="stable")
-    for shard, group in groupby(order, lambda i: int(references[i]) // SHARD_BYTES):
-        places = list(group)
-        offsets = (int(references[i]) % SHARD_BYTES for i in places)
-        for i, text in zip(places, lines_at(shards[shard], shards.errors, offsets), strict=True):
+    distinct, places = np.unique(references, return_inverse=True)
+    texts: list[str] = []
+    for shard, group in groupby(distinct.tolist(), lambda reference: reference // SHARD_BYTES):
+        for text in lines_at(shards[shard], shards.errors, (each % SHARD_BYTES for each in group)):
             if not text:
-                raise text_changed(shards, int(references[i]))
-            texts[i] = text
-    return texts
+                raise text_changed(shards, int(distinct[len(texts)]))
+            texts.append(text)
+    return [texts[place] for place in places.tolist()]
 
 
 def text_changed(shards: Shards, reference: int) -> DataError:

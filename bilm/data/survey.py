@@ -1,19 +1,15 @@
-"""Checks of a text before training: counts, tokenization, and the vocabulary's order."""
+"""Checks of a text before training: signs, counts, and the vocabulary's order."""
 
 from __future__ import annotations
 
-import os
 from collections import Counter
 
 import numpy as np
 from absl import logging
 
 from bilm.data.shards import Shards, TextCounts, count_tokens
-from bilm.data.tokenization import SAMPLE_WORDS, TokenizationCheck
 from bilm.data.vocabulary import MARKS, Vocabulary
-from bilm.support.urls import is_url
 
-MAX_LOOKED_AT = 8  # files of a text whose first lines are checked
 SAMPLE_TOKENS = 1_000_000  # number of tokens read if `sample`
 # Disorder is reported if a word is at least MIN_RATIO times as frequent as one before it, by
 # MIN_DEVIATIONS standard deviations, and if such words make up MIN_SHARE of the text.
@@ -23,23 +19,17 @@ MIN_RATIO, MIN_DEVIATIONS, MIN_SHARE = 2, 4, 0.01
 def survey(
     shards: Shards, vocab: Vocabulary, check_order: bool = True, sample: bool = False
 ) -> TextCounts:
-    """Count the text and log how many words are unknown, and words that are out of order.
+    """Count the text; log how many words are unknown, and words that are out of order.
 
     Args:
-        shards: the files.
-        vocab: vocabulary that the text will be read with.
         check_order: whether to compare the vocabulary's order with the frequencies in the text.
         sample: read only the first lines of each file, `SAMPLE_TOKENS` in total.
-    Returns: the counts of the text or the sample.
     Raises: DataError as `bilm.data.text.read_lines` does.
     """
-    check_tokenization(shards)
+    shards.examine()
     words: Counter[str] = Counter()
-    counts = count_tokens(
-        shards,
-        on_words=words.update if check_order else None,
-        max_tokens=-(-SAMPLE_TOKENS // len(shards)) if sample else None,
-    )
+    most = -(-SAMPLE_TOKENS // len(shards)) if sample else None
+    counts = count_tokens(shards, words.update if check_order else None, most)
     if not sample:
         logging.info("%d sentences, %d predictions", counts.n_sentences, counts.n_predictions)
     if not check_order:
@@ -47,7 +37,7 @@ def survey(
     totals = by_id(words, vocab)
     if counts.n_tokens and vocab.unk >= 0:
         share, where = 100 * totals[vocab.unk] / counts.n_tokens, "sample: " if sample else ""
-        logging.info("%s%.2g %% of the words are not in the vocabulary", where, share)
+        logging.info("%s%.3g %% of the words are not in the vocabulary", where, share)
     if (disorder := find_disorder(totals, vocab)) is not None:
         (early, n_early), (late, n_late) = disorder
         logging.warning(
@@ -58,33 +48,14 @@ def survey(
     return counts
 
 
-def check_tokenization(shards: Shards) -> bool:
-    """Warn if the first lines of a text are not tokenized; return whether a warning was logged.
-
-    Only the first `MAX_LOOKED_AT` files are read, without pipes, which can be read only once.
-
-    Raises: DataError as `bilm.data.text.read_lines` does.
-    """
-    files = [path for path in shards if is_url(path) or os.path.isfile(path)][:MAX_LOOKED_AT]
-    if not files:
-        return False
-    name = files[0] if len(shards) == 1 else f"{files[0]} and {len(shards) - 1} more"
-    check = TokenizationCheck(name)
-    n_words = -(-SAMPLE_WORDS // len(files))
-    count_tokens(Shards(files, shards.on_bad_utf8), on_words=check.add, max_tokens=n_words)
-    return check.warn()
-
-
 def find_disorder(
     counts: np.ndarray, vocab: Vocabulary
 ) -> tuple[tuple[str, int], tuple[str, int]] | None:
-    """Find the two words of a vocabulary whose order is most clearly wrong.
+    """Return the two words of a vocabulary whose order is most clearly wrong, the too rare one
+    first, each with its count; None if they are sorted by frequency, up to sampling error.
 
     Args:
-        counts: occurrences of each id in a text, integer (V,).
-        vocab: the words; the position of marks is ignored.
-    Returns: the earlier word, which is too rare, and the later one, each with its count; None if
-        words are sorted by descending frequency, up to sampling error.
+        counts: occurrences of each id in a text, integer (V,); those of marks are ignored.
     """
     marks = [i for i in map(vocab.word_to_id, MARKS) if i >= 0]
     ids: np.ndarray = np.delete(np.arange(vocab.size), marks)

@@ -1,41 +1,24 @@
-"""Sentences as lists of words: checks them, splits text into words, and detects untokenized text.
-
-Text for a biLM is tokenized: punctuation is separated from words by spaces.
-"""
+"""Sentences as lists of words: checks them, and splits text into sentences and words."""
 
 from __future__ import annotations
 
-from collections import Counter
-from collections.abc import Callable, Container, Iterable, Iterator, Mapping, Sequence, Set
-from itertools import groupby
-from typing import Any, TypeVar
-
-from absl import logging
+import sys
+from collections.abc import Callable, Iterable, Iterator, Mapping, Set
+from itertools import chain, groupby, islice
+from typing import Any
 
 from bilm.errors import DataError
 from bilm.support.imports import optional
 
-# The full stop is left out because abbreviations end with one.
-PUNCTUATION = ",;:!?…،؛؟。、，；：！？।"
-CLOSING = "\"'”’»)]}"  # may follow a word or its punctuation
-SAMPLE_WORDS = 100_000
 MAX_PARTS = 2  # of a word with blanks, such as "10 000"; more is a text
-# Limits for a warning: the minimum number and share of words that end with punctuation, and the
-# maximum number of separate punctuation marks per such word.
-MIN_WORDS, MIN_SHARE = 20, 0.02
-MAX_SEPARATE = 0.25
-N_EXAMPLES = 3
-Words = TypeVar("Words", bound=Sequence[str])
+PART_WORDS = 10_000  # words of a paragraph that are split into sentences at a time
 
 
 def checked_sentence(sentence: Iterable[str], name: str) -> list[str]:
-    """Return the words of a sentence as a list; an iterator is consumed.
+    """Return the words of a sentence as a list; an iterator is consumed. `name` is for the error.
 
-    Args:
-        sentence: words in order. Strings are refused because they would count as lists of
-            one-letter words, sets and mappings because they have no order of words.
-        name: name of the sentence for the error.
-    Raises: DataError if `sentence` is not an ordered collection of strings.
+    Raises: DataError for a string, whose letters would count as words, for sets and mappings, whose
+        words have no order, and for other words than strings.
     """
     if not isinstance(sentence, Iterable) or isinstance(sentence, str | bytes | Set | Mapping):
         found = f"{name} is {repr(sentence)[:60]} ({type(sentence).__name__})"
@@ -76,113 +59,63 @@ def tokenizer(language: str | None = None) -> Callable[[str], list[str]]:
     return lambda text: _words(make_doc(text))
 
 
-def sentence_splitter(language: str) -> Callable[[str], list[list[str]]]:
-    """Return a function that splits a text into sentences, and each sentence into words.
+def sentence_splitter(
+    language: str, paragraph_per_line: bool = False
+) -> Callable[[Iterable[str]], Iterator[list[str]]]:
+    """Return a function that splits texts into sentences, and each sentence into words.
 
-    Line breaks do not end a sentence; blank lines do, and `.`, `!`, `?` and their counterparts in
-    other scripts, unless spaCy treats them as part of a word (`Mr.`).
+    A sentence ends at blank lines and headings, or with `paragraph_per_line` at each line's end, at
+    `.`, `!`, `?` and their like, unless spaCy treats them as part of a word (`Mr.`).
 
-    Args:
-        language: language code of a blank spaCy pipeline, such as `en`.
-    Raises: as `tokenizer`.
+    Args: as of `tokenizer`. Raises: as `tokenizer`.
     """
     pipeline = _spacy_pipeline(language)
     pipeline.add_pipe("sentencizer")
 
-    def split(text: str) -> list[list[str]]:
-        texts = (" ".join(paragraph.split()) for paragraph in paragraphs(text.splitlines()))
-        documents = map(pipeline, texts)
-        found = (_words(sentence) for document in documents for sentence in document.sents)
-        return [words for words in found if words]
+    def split(texts: Iterable[str]) -> Iterator[list[str]]:
+        lines = (line.strip() for text in texts for line in text.split("\n"))
+        by_kind = groupby(lines, (lambda line: object()) if paragraph_per_line else _kind_of_line)
+        for kind, paragraph in by_kind:
+            if kind:
+                yield from _sentences(pipeline, paragraph)
 
     return split
 
 
-def paragraphs(lines: Iterable[str]) -> Iterator[str]:
-    """Join the lines of each paragraph with spaces; blank lines separate paragraphs."""
-    for has_words, group in groupby(map(str.strip, lines), bool):
-        if has_words:
-            yield " ".join(group)
+def _kind_of_line(line: str) -> int:
+    """Return 0 for a blank line, 1 for a heading, which is in capitals or has mostly capitalized
+    words, the others short, and no full stop, and 2 for a line of text."""
+    if not line or line.isupper():
+        return int(bool(line))
+    words = line.split()
+    small = [len(word) for word in words if not word[0].isupper()]
+    is_title = line[0].isupper() and line[-1].isalnum() and "." not in line and len(words) > 1
+    return 1 if is_title and 2 * len(small) < len(words) and max(small, default=0) < 4 else 2
+
+
+def _sentences(pipeline: Any, lines: Iterable[str]) -> Iterator[list[str]]:
+    """Yield the sentences of a paragraph, of which `PART_WORDS` words are split at a time. The last
+    sentence of a part may continue in the next one, unless it is the only one."""
+    words, rest = chain.from_iterable(map(str.split, lines)), ""
+    while part := list(islice(words, PART_WORDS)):
+        *sentences, last = pipeline(" ".join([rest, *part]).strip()).sents
+        yield from map(_words, sentences or [last])
+        rest = last.text if sentences else ""
+    if rest:
+        yield _words(pipeline(rest))
 
 
 def _spacy_pipeline(language: str) -> Any:
     spacy = optional("spacy", "spacy", "--tokenize")
     try:
-        return spacy.blank(language)
+        pipeline = spacy.blank(language)
     except Exception as error:  # the exception for a missing package differs between languages
         raise DataError(
             f"--tokenize={language}: spaCy has no tokenizer for it ({error})"
         ) from error
+    pipeline.max_length = sys.maxsize  # the default protects parsers, which need more memory
+    return pipeline
 
 
 def _words(tokens: Iterable[Any]) -> list[str]:
     return [token.text for token in tokens if not token.is_space]
-
-
-# --- detecting untokenized text ---
-
-
-class TokenizationCheck:
-    """Logs one warning if many of the first words of a text end with punctuation, as in untokenized
-    text.
-
-    Args:
-        name: name of the text for the warning.
-        known: words that may end with punctuation, such as a model's vocabulary.
-    Attributes: `done`, whether further sentences are ignored; `warned`, whether the warning was
-        logged.
-    """
-
-    def __init__(self, name: object, known: Container[str] = ()):
-        self.done = self.warned = False
-        self._name, self._known = name, known
-        self._n_words = self._n_separate = self._n_attached = 0
-        self._attached: Counter[str] = Counter()
-
-    def watch(self, sentences: Iterable[Words]) -> Iterator[Words]:
-        """Yield the sentences unchanged; warn after `SAMPLE_WORDS` words or the last sentence."""
-        for words in sentences:
-            self.add(words)
-            yield words
-        self.warn()
-
-    def add(self, words: Sequence[str]) -> None:
-        """Count the words of a sentence. After `SAMPLE_WORDS` words, warn if necessary and ignore
-        the rest."""
-        if self.done:
-            return
-        if self._n_words >= SAMPLE_WORDS:
-            self.warn()
-            self.done = True
-            return
-        self._n_words += len(words)
-        for word in words:
-            core = word.rstrip(CLOSING)
-            if core[-1:] not in PUNCTUATION or word.startswith("&"):  # &amp; is an HTML entity
-                continue
-            if core[:-1].rstrip(CLOSING)[-1:].isalnum():
-                self._attached[word] += 1
-                self._n_attached += 1
-            elif len(word) == 1 and core:
-                self._n_separate += 1
-
-    def warn(self) -> bool:
-        """Warn, once, if the words counted so far are not tokenized; return `warned`."""
-        least = max(MIN_WORDS, MIN_SHARE * self._n_words)
-        if self.done or self._n_attached < least:
-            return self.warned
-        # A copy, because other threads may add words.
-        counts = dict(self._attached)
-        attached = {word: n for word, n in counts.items() if word not in self._known}
-        n_attached = sum(attached.values())
-        if n_attached < least or self._n_separate > MAX_SEPARATE * n_attached:
-            return self.warned
-        self.done = self.warned = True
-        examples = ", ".join(repr(word) for word, _ in Counter(attached).most_common(N_EXAMPLES))
-        logging.warning(
-            "%s: probably not tokenized: %.2g %% of the words end with punctuation, such as %s; "
-            "separate punctuation with spaces, as in the text that the model was trained on; "
-            "bilm text --tokenize LANG does this",
-            self._name, 100 * n_attached / self._n_words, examples,
-        )  # fmt: skip
-        return self.warned

@@ -9,10 +9,11 @@ import hashlib
 import os
 from collections import Counter
 from collections.abc import Callable, Iterable, Sequence
-from functools import cached_property
+from functools import cache, cached_property
 from typing import Any
 
 import numpy as np
+from absl import logging
 
 from bilm.data.text import read_lines
 from bilm.data.tokenization import checked_sentence, checked_sentences
@@ -183,9 +184,8 @@ class Vocabulary:
         words: Sequence[str] | None = None,
     ):
         self.filename = expanded(filename)
-        if words is None:
-            words = [word for _, word in read_lines(self.filename) if word != NOT_A_WORD]
-        self._words = list(words)
+        lines = (word for _, word in read_lines(self.filename) if word != NOT_A_WORD)
+        self._words = list(lines if words is None else words)
         if not self._words:
             raise DataError(f"{filename}: empty, expected one word per line")
         self._ids = {word: i for i, word in enumerate(self._words)}
@@ -195,6 +195,12 @@ class Vocabulary:
             if len(self._ids) < self.size:
                 word, n = Counter(self._words).most_common(1)[0]
                 raise DataError(f"{filename}: {word!r} is on {n} lines; remove all except one")
+        odd = [word for i, word in enumerate(self._words) if not word or self._ids[word] != i]
+        if odd and words is None:
+            _warn_once(
+                f"{filename}: {len(odd):,} lines are blank or repeat a word, such as {odd[0]!r}; no"
+                " word of a text has their ids. Remove them, unless a model was trained with them"
+            )
 
     @property
     def size(self) -> int:
@@ -245,10 +251,7 @@ class Vocabulary:
         return ids
 
     def id_to_word(self, word_id: int) -> str:
-        """Return the word of an id.
-
-        Raises: DataError if the id is out of range.
-        """
+        """Return the word of an id. Raises: DataError if the id is out of range."""
         if not 0 <= word_id < self.size:
             raise DataError(
                 f"{self.filename}: the id {word_id} is out of range, expected 0 to {self.size - 1}"
@@ -256,10 +259,7 @@ class Vocabulary:
         return self._words[word_id]
 
     def decode(self, ids: Iterable[int]) -> str:
-        """Return the words of ids, separated by spaces.
-
-        Raises: DataError if an id is out of range.
-        """
+        """Return the words of ids, separated by spaces. Raises: DataError as `id_to_word`."""
         return " ".join(self.id_to_word(word_id) for word_id in ids)
 
     def encode(
@@ -277,6 +277,11 @@ class Vocabulary:
         ids = [get(word, unk) for word in _words(sentence, split)]
         first, last = (self.eos, self.bos) if reverse else (self.bos, self.eos)
         return np.array([first, *ids, last], np.int32)
+
+
+@cache
+def _warn_once(message: str) -> None:
+    logging.warning("%s", message)
 
 
 class UnicodeCharsVocabulary(Vocabulary):
@@ -340,11 +345,7 @@ def load_vocab(
 ) -> Vocabulary | UnicodeCharsVocabulary:
     """Load a vocabulary for training or evaluation, like bilm-tf's function of this name.
 
-    Args:
-        vocab_file: one word per line, with the three marks.
-        max_word_length: maximum number of characters of a word including its two marks; None for a
-            model that reads words.
-        validate_file, words: see `Vocabulary`.
+    Args: see `UnicodeCharsVocabulary`; `max_word_length` is None for a model that reads words.
     Raises: DataError as `Vocabulary` does.
     """
     if max_word_length is None:

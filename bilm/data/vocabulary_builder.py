@@ -7,19 +7,18 @@ from collections import Counter
 from typing import NamedTuple
 
 from bilm.data.shards import resolve_shards
-from bilm.data.vocabulary import MARKS, NOT_A_WORD
+from bilm.data.vocabulary import BOS, EOS, MARKS, NOT_A_WORD
 from bilm.errors import DataError
 from bilm.support.files import expanded, protect, replacing
 from bilm.support.progress import progress
 
 
 class VocabularyCounts(NamedTuple):
-    """Counts of the text and of the vocabulary built from it. Tokens do not include marks."""
+    """Counts of the text and of the vocabulary built from it."""
 
     n_sentences: int
     n_tokens: int
     n_distinct: int
-    n_marks: int  # marks in the text, which are not counted as words
     n_words: int  # words in the vocabulary, without marks
     n_covered: int  # tokens of the text that are in the vocabulary
 
@@ -49,13 +48,16 @@ def build_vocabulary(
     if os.path.isdir(output):
         raise DataError(f"{output}: a folder, expected the name of a file")
     protect(output, *shards)
+    shards.examine()
     counts: Counter[str] = Counter()
     n_sentences = 0
     with progress("counting words", "sentences") as shown:
         for words in shown.over(shards.sentences()):
             counts.update(words)
             n_sentences += 1
-    n_marks = sum(counts.pop(name, 0) for name in (*MARKS, NOT_A_WORD))
+    n_tokens, n_ends = counts.total(), counts[BOS] + counts[EOS]
+    for name in (*MARKS, NOT_A_WORD):
+        del counts[name]
     # Sorted by count and word, not by the order in the text.
     ranked = sorted((-n, word) for word, n in counts.items() if n >= min_count)
     ranked = ranked[: None if max_size is None else max(0, max_size - len(MARKS))]
@@ -66,7 +68,5 @@ def build_vocabulary(
         )
     with replacing(output) as path, open(path, "w", encoding="utf-8", newline="\n") as file:
         file.writelines(f"{word}\n" for word in (*MARKS, *(word for _, word in ranked)))
-    n_covered = -sum(n for n, _ in ranked)
-    return VocabularyCounts(
-        n_sentences, counts.total(), len(counts), n_marks, len(ranked), n_covered
-    )
+    n_covered = n_ends - sum(n for n, _ in ranked)
+    return VocabularyCounts(n_sentences, n_tokens, len(counts), len(ranked), n_covered)

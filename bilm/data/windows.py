@@ -18,7 +18,9 @@ from bilm.options.model_options import ModelOptions
 KEY_SUFFIX = {"forward": "", "backward": "_reverse"}  # suffix of a window's keys by direction
 
 Window = dict[str, np.ndarray | bool | None]
-Sentence = tuple[int, list[str]]  # reference in the text (see `stream`), words
+# A piece of a sentence: its reference in the text (see `stream`), its words in reading order, and
+# the first prediction of the piece and the one after its last; a sentence of n words has n + 1.
+Piece = tuple[int, list[str], int, int]
 
 
 def empty_window(n_rows: int, n_steps: int, n_chars: int | None) -> Window:
@@ -46,20 +48,23 @@ class Row:
 
     Args:
         index: index of the row.
-        sentences: source of the next sentences.
-        encode: words -> ids (n + 2,) and characters (n + 2, C) or None.
+        pieces: source of the next pieces of sentences.
+        encode: words in reading order -> ids (n + 2,) and characters (n + 2, C) or None.
     """
 
-    def __init__(self, index: int, sentences: Iterator[Sentence | None], encode: Encode):
-        self.index, self.sentences, self.encode = index, sentences, encode
-        self.reference, self.at, self.end = 0, 0, 0
+    def __init__(self, index: int, pieces: Iterator[Piece | None], encode: Encode):
+        self.index, self.pieces, self.encode = index, pieces, encode
+        self.reference, self.before, self.at, self.end = 0, 0, 0, 0
         self.words: list[str] = []
         self.encoded: Encoded | None = None
 
-    def go_to(self, reference: int, words: list[str], at: int) -> None:
-        """Move to the position before prediction `at` of a sentence."""
-        self.reference, self.words, self.encoded = reference, words, None
-        self.at, self.end = at, len(words) + 1
+    def go_to(self, piece: Piece, at: int | None = None) -> None:
+        """Move to the position before prediction `at` of a sentence; None for the piece's first."""
+        self.reference, words, first, self.end = piece
+        self.at = first if at is None else at
+        # Only the words of the piece, and the one before it, are kept and encoded.
+        self.before, self.encoded = max(first - 1, 0), None
+        self.words = words[self.before : self.end]
 
     def advance(self, n_steps: int, window: dict | None) -> int:
         """Advance by up to `n_steps` predictions and write them into `window`, if given.
@@ -69,17 +74,18 @@ class Row:
         done = 0
         while done < n_steps:
             if self.at == self.end:
-                if (sentence := next(self.sentences, None)) is None:
+                if (piece := next(self.pieces, None)) is None:
                     break
-                self.go_to(*sentence, 0)
+                self.go_to(piece)
             n = min(n_steps - done, self.end - self.at)
             if window is not None:
                 # Sentences are encoded here, because skipped windows do not need ids.
                 self.encoded = self.encoded or self.encode(self.words)
                 ids, chars = self.encoded
-                there, here = slice(done, done + n), slice(self.at, self.at + n)
+                at, there = self.at - self.before, slice(done, done + n)
+                here = slice(at, at + n)
                 window["token_ids"][self.index, there] = ids[here]
-                window["next_token_id"][self.index, there] = ids[self.at + 1 : self.at + n + 1]
+                window["next_token_id"][self.index, there] = ids[at + 1 : at + n + 1]
                 if chars is not None:
                     window["tokens_characters"][self.index, there] = chars[here]
             self.at, done = self.at + n, done + n

@@ -23,7 +23,6 @@ import numpy as np
 from absl import logging
 
 from bilm.data.readers import Corpora, Corpus, Record, Share, input_files, open_corpus
-from bilm.data.tokenization import TokenizationCheck
 from bilm.embedding.backends import sooner_backend
 from bilm.embedding.embedder import ElmoEmbedder, Layers
 from bilm.embedding.embedding_file import dataset_name
@@ -113,7 +112,7 @@ def dump_bilm_embeddings(
     settings = VERSION, model.digest, vocabulary and files.sha256_of(vocabulary), precision, backend
     embedder = ElmoEmbedder(model, None, vocab_file, precision=precision, backend=backend)
     model.check_unchanged()
-    embedder.tokenization.done = True  # the first reading has checked the corpus
+    embedder.signs.done = True  # the first reading has examined the corpus
 
     # The writer.
     selection = embedder.selection(layers, pool, normalize)
@@ -169,14 +168,11 @@ def read_first(corpus: Corpus | Corpora, name_of: Callable[[str], str]) -> tuple
     """
     n_sentences = n_tokens = 0
     names: set[int] = set()
-    check = TokenizationCheck(corpus.path)
-    check.done = not corpus.is_text
     with progress("counting", "sentences") as shown:
         for words, id_, *_ in corpus:
             shown.add(1)
             n_sentences += 1
             n_tokens += len(words)
-            check.add(words)
             refuse_tabs(words, f"{corpus.path}, record {n_sentences}")
             if id_ is not None:
                 if (name := hash(name_of(id_))) in names:
@@ -185,7 +181,6 @@ def read_first(corpus: Corpus | Corpora, name_of: Callable[[str], str]) -> tuple
                         "becomes the same name in the output as an id before; ids must be unique"
                     )
                 names.add(name)
-    check.warn()
     return n_sentences, n_tokens
 
 

@@ -23,7 +23,8 @@ from typing import Any, NamedTuple, TypeVar
 import numpy as np
 
 from bilm.data.grouping import batches, encoder_budget, needed_characters
-from bilm.data.tokenization import MAX_PARTS, TokenizationCheck, check_batch, checked_sentence
+from bilm.data.signs import TextSigns
+from bilm.data.tokenization import MAX_PARTS, check_batch, checked_sentence
 from bilm.data.vocabulary import (
     BOS,
     EOS,
@@ -113,7 +114,7 @@ class ElmoEmbedder:
         lstm = self.options.lstm
         self.n_layers = lstm.n_layers + 1
         self.dim = len(self.options.directions) * lstm.projection_dim
-        self.tokenization = TokenizationCheck("sentences to embed")
+        self.signs = TextSigns("sentences to embed")
 
     def __reduce__(self):
         return type(self), (self.stored, None, *self._settings)
@@ -232,7 +233,7 @@ class ElmoEmbedder:
         group: list[list[str]] = []
         n_tokens = longest = 0
         checked = (_words(words, f"sentence {i}") for i, words in enumerate(sentences))
-        for words in self.tokenization.watch(checked):
+        for words in self.signs.watch(checked, list):
             group.append(words)
             n_tokens += len(words) + 2
             longest = max(longest, len(words) + 2)

@@ -53,7 +53,7 @@ class RunOptions(Checked):
 
     Args:
         n_train_tokens: predictions per epoch; None counts them in the corpus.
-        n_tokens_vocab: vocabulary size; None reads it from the vocabulary file.
+        n_tokens_vocab: vocabulary size; None counts the words of the vocabulary file.
         learning_rate: None takes the optimizer's default from `LEARNING_RATES`.
             `bilm.training.schedule` defines `warmup_steps`, `decay`, `decay_start` and
             `decay_floor`.

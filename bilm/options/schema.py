@@ -117,11 +117,12 @@ def unexpected(name: str, found: Any, expected: str) -> OptionsError:
 
 @dataclass(frozen=True)
 class Checked:
-    """Base class: values are checked on creation; `other` contains the unknown keys."""
+    """Base class: checks values; `other` contains unknown keys, `source` the name of the file."""
 
     ALLOWED: ClassVar[tuple[str, ...]] = ()  # unknown keys that strict reading accepts
 
     other: Mapping[str, Any] = dataclasses.field(default_factory=dict, kw_only=True, hash=False)
+    source: str = dataclasses.field(default="", kw_only=True, compare=False, repr=False)
 
     def __post_init__(self) -> None:
         for field in keys(self):
@@ -185,7 +186,7 @@ def load(cls: type[T], path: str | Path, *, strict: bool) -> T:
     """Build `cls` from a JSON file. Raises: OptionsError that starts with the path."""
     values = read_object(path)
     try:
-        return read(cls, values, strict=strict)
+        return read(cls, values, strict=strict).replace(source=f"{path}: ")
     except OptionsError as error:
         raise OptionsError(f"{path}: {error}") from None
 

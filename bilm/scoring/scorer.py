@@ -427,7 +427,8 @@ class Scorer:
             words = [BOS, *words, EOS][:: -1 if reverse else 1]
             return self._ids_of(words), self._spell(words) if self._spell else None
 
-        return [Row(i, ((0, words) for words in text), encode) for i, text in enumerate(texts)]
+        pieces = ([(0, words, 0, len(words) + 1) for words in text] for text in texts)  # whole ones
+        return [Row(i, iter(text), encode) for i, text in enumerate(pieces)]
 
     def _ids_of(self, words: Sequence[str]) -> np.ndarray:
         return np.array([self._ids.get(word, self._ids[UNK]) for word in words], np.int32)

@@ -45,18 +45,13 @@ class Heldout(NamedTuple):
 
 
 def read_vocabulary(vocab_file: str | Path, options: RunOptions) -> tuple[Vocabulary, bytes]:
-    """Load the vocabulary of a run; also return the content of the file, which the run stores.
-
-    Raises: DataError.
-    """
+    """Load the vocabulary of a run; also return the content of the file. Raises: DataError."""
     vocab = vocabulary_of(vocab_file, options.model, n_tokens=None)
     return vocab, Path(vocab_file).read_bytes()
 
 
 def check_words(vocab: Vocabulary) -> None:
-    """Check that each line of a vocabulary can be a word of a text, which is split at whitespace.
-
-    The words of a stored model or a resumed run need no check: they cannot be changed.
+    """Check that each line of a new run's vocabulary can be a word of a text.
 
     Raises: DataError for a word that contains a blank or a tab; published vocabularies may contain
         other whitespace.
@@ -76,6 +71,7 @@ def read_heldout(shards: Shards, train: Shards, vocab: Vocabulary, options: RunO
     Raises: DataError if the text contains no sentence.
     """
     described = describe_shards(shards)
+    shards.examine()
     counts = word_counts(shards, vocab)
     if not counts[vocab.eos]:
         raise DataError(f"{shards.name}: no sentence; every line is blank")

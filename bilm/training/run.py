@@ -60,7 +60,7 @@ class TrainingRun:
 
     Args:
         options: options of the run. If `n_train_tokens` is None, the corpus is counted;
-            `n_tokens_vocab` is taken from the vocabulary.
+            `n_tokens_vocab` is None or the number of words of the vocabulary.
         vocab_file: one word per line in descending order of frequency, with `<S> </S> <UNK>`.
         train_prefix: glob of the text shards, plain or compressed, one tokenized sentence per
             line; may be a URL, with `*` for several objects.
@@ -109,6 +109,10 @@ class TrainingRun:
         # The file may be edited later, so the run stores what was loaded.
         self.vocab, self.vocab_content = read_vocabulary(self.vocab_file, options)
         self._check_folder()
+        if options.n_tokens_vocab not in (None, n_words := self.vocab.size):
+            expected = f"{n_words}, the number of words of {self.vocab_file}, or no such key"
+            name = f"{options.source}n_tokens_vocab"
+            raise schema.unexpected(name, options.n_tokens_vocab, expected)
         if initialize is None and not self.folder.holds_run:
             check_words(self.vocab)
 

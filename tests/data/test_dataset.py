@@ -35,7 +35,7 @@ def folders(tmp_path_factory):
 
 def sentences_of(reader):
     """The ids of each sentence of a reader, in order."""
-    return (reader._encode(words)[0] for _, words in reader._sentences(reader._stream()))
+    return (reader._encode(words)[0] for _, words, *_ in reader._pieces(reader._stream()))
 
 
 def predictions(reader):
@@ -217,6 +217,21 @@ def test_directions_shuffle_independently(folders):
     forward, backward = window["token_ids"], window["token_ids_reverse"]
     assert (forward != other["token_ids"]).any() and (backward != other["token_ids_reverse"]).any()
     assert set(forward.ravel()) != set(backward.ravel())
+
+
+@pytest.mark.parametrize("lengths", [[14_000], [4_000] * 5, [90, 9_000, 900], [1] * 9 + [9_000]])
+@pytest.mark.parametrize("reverse", [False, True])
+def test_epoch_reads_each_token_once_whatever_the_lines_are(folders, lengths, reverse):
+    pattern, vocab = write_corpus(next(folders), lengths)
+    n_rows, n_steps, n_predictions = 16, 20, sum(lengths) + len(lengths)
+    reader = LMDataset(pattern, vocab, reverse, shuffle_on_load=True)
+    windows = list(islice(reader.iter_batches(n_rows, n_steps), n_predictions // n_rows // n_steps))
+    read = [pair for row in row_predictions(windows, n_rows) for pair in row]
+    once = LMDataset(pattern, vocab, reverse, test=True)
+    text = {pair for sentence in predictions(once) for pair in sentence}
+    assert set(read) <= text and len(text) == n_predictions
+    assert len(set(read)) > 0.95 * n_predictions
+    assert len({tuple(row) for row in windows[0]["next_token_id"].tolist()}) == n_rows
 
 
 def test_own_rows_of_a_host_equal_those_of_all(folders):

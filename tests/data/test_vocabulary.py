@@ -57,6 +57,13 @@ def test_blank_lines_have_ids_and_maxtermid_has_none(tmp_path):
     assert vocab.word_to_id("b") == 2
 
 
+@pytest.mark.parametrize("words", [["!!!MAXTERMID", "a", "", "b"], ["b", "a", "b"]])
+def test_lines_without_a_word_of_their_own_give_one_warning(tmp_path, caplog, words):
+    for _ in range(2):
+        Vocabulary(write(tmp_path, *words))
+    assert caplog.text.count("1 lines are blank or repeat a word, such as") == 1
+
+
 def test_vocabulary_without_marks(tmp_path):
     path = write(tmp_path, "a", "<S>", "b", "a")
     vocab = Vocabulary(path)

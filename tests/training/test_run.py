@@ -31,6 +31,8 @@ from tiny_runs import (
 
 from bilm.data.dataset import SHUFFLE_BUFFER
 from bilm.errors import BilmError, DataError, OptionsError, OutOfMemoryError, WeightsError
+from bilm.options import schema
+from bilm.options.run_options import load_run_options
 from bilm.scoring.perplexity import Perplexity
 from bilm.storage.checkpoint import latest_checkpoint
 from bilm.storage.names import stored_values
@@ -376,6 +378,15 @@ def test_vocabulary_word_with_whitespace(tmp_path, monkeypatch, word):
     assert finetune(tmp_path / "run", TEXT, tmp_path / "tuned", n_steps=1).finished
     with pytest.raises(DataError, match="contains whitespace"):
         finetune(tmp_path / "run", TEXT, tmp_path / "new", new_vocab_file=given, n_steps=1)
+
+
+def test_number_of_words_that_differs_from_the_vocabulary_is_refused(tmp_path):
+    path = tmp_path / "options.json"
+    schema.write(path, tiny_options(n_tokens_vocab=793_471).to_dict())
+    message = f"{path}: n_tokens_vocab: found 793471, expected 49, the number of words of /"
+    with pytest.raises(OptionsError, match=re.escape(message)):
+        TrainingRun(load_run_options(path), VOCABULARY, TEXT, tmp_path / "run")
+    TrainingRun(tiny_options(n_tokens_vocab=49), VOCABULARY, TEXT, tmp_path / "run")
 
 
 @pytest.mark.parametrize("link", [False, True])

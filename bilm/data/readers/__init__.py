@@ -10,14 +10,17 @@ from __future__ import annotations
 import os
 import re
 from collections.abc import Iterator, Sequence
+from functools import partial
 from importlib import import_module
 from itertools import chain, islice
+from operator import itemgetter
 from pathlib import Path, PurePosixPath
 from typing import Any, NamedTuple
 
 from bilm.data.readers.form import Form, InputFile, Record
+from bilm.data.signs import TextSigns
 from bilm.data.text import ON_BAD_UTF8, matching_files, read_lines, require_files, unpacked_name
-from bilm.data.tokenization import paragraphs, sentence_splitter, tokenizer
+from bilm.data.tokenization import sentence_splitter, tokenizer
 from bilm.errors import DataError, OptionsError
 from bilm.support.progress import progress
 
@@ -27,9 +30,7 @@ MAX_SHARES = 100_000
 def read_text(source: InputFile) -> Iterator[Record]:
     """Yield a record per line, also for an empty one; or the sentences of each paragraph."""
     lines = (line for _, line in read_lines(source.path, source.errors))
-    for text in paragraphs(lines) if source.wrapped else lines:
-        for words in source.split(text):
-            yield Record(words)
+    return map(Record, source.split(lines))
 
 
 TEXT = Form(
@@ -67,10 +68,9 @@ class Corpus:
             the header's first word.
         tokenize: language whose spaCy rules split text into words; None splits at whitespace.
         on_bad_utf8: "error", or "replace" to decode invalid UTF-8 as U+FFFD.
-        split_sentences: also split text into sentences by the rules of `tokenize`; lines of a text
-            file are joined to paragraphs first.
-    Attributes: `path`; `form`; `has_ids`, whether records have ids; `is_text`, whether sentences
-        are natural language.
+        split_sentences, paragraph_per_line: also split text into sentences: `sentence_splitter`.
+        signs: counter of signs in the first iteration, shared by the files of a text.
+    Attributes: `path`; `form`; `has_ids`, whether records have ids.
     Raises: DataError if an argument is missing or does not apply to the form; BilmError if a
         package is missing. Iterating raises DataError that names file and line or row.
     """
@@ -84,10 +84,12 @@ class Corpus:
         tokenize: str | None = None,
         on_bad_utf8: str = "error",
         split_sentences: bool = False,
+        paragraph_per_line: bool = False,
+        signs: TextSigns | None = None,
     ):
         self.path = os.path.expanduser(os.fspath(path))
         self.form = form_of(self.path)
-        self.is_text = self.form.is_text
+        self._signs = (signs or TextSigns(path)) if self.form.is_text else None
         self.has_ids = self.form.has_ids or id_column is not None
         given = {"column": column, "id_column": id_column, "id_field": id_field}
         _check_options(self.path, self.form, given | {"tokenize": tokenize})
@@ -95,18 +97,15 @@ class Corpus:
             problem = "ids would not be unique" if self.has_ids else "--tokenize is missing"
             raise DataError(f"{self.path}: --split_sentences cannot be used: {problem}")
         if split_sentences and tokenize is not None:
-            split = sentence_splitter(tokenize)
+            split = sentence_splitter(tokenize, paragraph_per_line)
         else:
-            words = tokenizer(tokenize)
-
-            def split(text: str) -> list[list[str]]:
-                return [words(text)]
-
-        how = ON_BAD_UTF8[on_bad_utf8], split, split_sentences
-        self._source = InputFile(self.path, *how, column, id_column, id_field)
+            split = partial(map, tokenizer(tokenize))
+        errors = ON_BAD_UTF8[on_bad_utf8]
+        self._source = InputFile(self.path, errors, split, column, id_column, id_field)
 
     def __iter__(self) -> Iterator[Record]:
-        return self.form.read(self._source)
+        records, signs, self._signs = self.form.read(self._source), self._signs, None
+        return records if signs is None else signs.watch(records, itemgetter(0))
 
 
 class Corpora:
@@ -116,14 +115,13 @@ class Corpora:
         name: name of all files for messages, such as a pattern.
         corpora: the files.
         span: numbers of the first record to read and of the one after the last; None for all.
-    Attributes: `path`, the name; `has_ids` and `is_text`, as for `Corpus`.
+    Attributes: `path`, the name; `has_ids`, as for `Corpus`.
     Raises: DataError if only some of them have ids.
     """
 
     def __init__(self, name: str, corpora: Sequence[Corpus], span: tuple[int, int] | None = None):
         self.path, self._corpora, self._span = name, corpora, span or (0, None)
         self.has_ids = any(corpus.has_ids for corpus in corpora)
-        self.is_text = all(corpus.is_text for corpus in corpora)
         without = [corpus.path for corpus in corpora if not corpus.has_ids]
         if self.has_ids and without:
             raise DataError(
@@ -192,10 +190,10 @@ def open_corpus(
         reading: further arguments of `Corpus`.
     Raises: DataError as `input_files`, `Corpus` and `Corpora` do.
     """
-    paths = input_files(pattern)
+    paths, signs = input_files(pattern), TextSigns(pattern)
+    corpora = [Corpus(path, **reading, signs=signs) for path in paths]
     if len(paths) == 1 and share is None:
-        return Corpus(paths[0], **reading)
-    corpora = [Corpus(path, **reading) for path in paths]
+        return corpora[0]
     whole = Corpora(os.fspath(pattern), corpora)
     if share is None:
         return whole

@@ -2,12 +2,13 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterable, Iterator
 from typing import NamedTuple
 
 from bilm.errors import DataError
 
 MAX_ID = 1000  # characters
+Split = Callable[[Iterable[str]], Iterator[list[str]]]
 
 
 class Record(NamedTuple):
@@ -31,14 +32,12 @@ class InputFile(NamedTuple):
 
     Fields:
         errors: `errors` of `bytes.decode`.
-        split: splits a text into sentences, and each sentence into words.
-        wrapped: whether a sentence of a text file may continue on the next line.
+        split: splits texts, or the lines of one, into sentences, and each sentence into words.
     """
 
     path: str
     errors: str
-    split: Callable[[str], list[list[str]]]
-    wrapped: bool = False
+    split: Split
     column: str | None = None
     id_column: str | None = None
     id_field: int | None = None
@@ -56,7 +55,7 @@ class Form(NamedTuple):
         options: accepted arguments of `Corpus`: `column`, `id_column`, `id_field`, `tokenize`.
         required: options that must be given.
         has_ids: whether every record has an id even without `id_column`.
-        is_text: whether sentences are natural language; if not, punctuation is not checked.
+        is_text: whether sentences are natural language; if not, `data.signs` are not looked for.
     """
 
     name: str

@@ -10,11 +10,11 @@ from __future__ import annotations
 
 import csv
 import json
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
-from bilm.data.readers.form import Form, InputFile, Record, checked_id
+from bilm.data.readers.form import Form, InputFile, Record, Split, checked_id
 from bilm.data.text import read_lines, unpacked_name, whole_lines
 from bilm.errors import DataError
 from bilm.support.imports import optional
@@ -107,9 +107,7 @@ def table_rows(path: str, columns: Sequence[str], errors: str) -> Rows:
     return ROWS[Path(unpacked_name(path)).suffix](path, columns, errors)
 
 
-def words_of(
-    row: Mapping[str, Any], column: str, split: Callable[[str], list[list[str]]], where: str
-) -> list[list[str]]:
+def words_of(row: Mapping[str, Any], column: str, split: Split, where: str) -> Iterable[list[str]]:
     """Return the sentences of a cell: a text, which is split, or a list of words.
 
     Raises: DataError for a value of another type.
@@ -118,7 +116,7 @@ def words_of(
     if isinstance(value, list) and all(isinstance(word, str) for word in value):
         return [value]
     if value is None or isinstance(value, str):
-        return split(value or "")
+        return split([value or ""])
     raise DataError(f"{where}: {column!r} is {repr(value)[:40]}, expected text or a list of words")
 
 

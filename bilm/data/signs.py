@@ -1,0 +1,159 @@
+"""Signs, in the first words of a text, that it is not one tokenized sentence per line."""
+
+from __future__ import annotations
+
+import re
+from collections import Counter
+from collections.abc import Callable, Container, Iterable, Iterator, Sequence
+from itertools import pairwise
+from typing import NamedTuple, TypeVar
+
+from absl import logging
+
+Item = TypeVar("Item")
+WordsOf = Callable[[Item], Sequence[str]]
+SAMPLE_WORDS = 100_000
+SAMPLE_ROWS, MAX_COLUMNS = 2_000, 10  # sentences that are compared as rows of columns
+MAX_SEPARATE = 0.25  # separate punctuation marks of a kind, per word that contains such a mark
+N_EXAMPLES = 3
+
+
+class Sign(NamedTuple):
+    """What is counted, its minimum number and share for a warning, what it is, and what to do."""
+
+    unit: str
+    least: int
+    share: float
+    what: str
+    remedy: str
+
+
+SPLIT = "bilm text --tokenize LANG does this"
+SIGNS = {
+    "end": Sign("words", 1, 0, "are the marks of a sentence's ends",
+        "remove them: a model adds such marks to each sentence, and reads others as words"),
+    "escape": Sign("words", 1, 0.001, "contain escapes of Moses or HTML",
+        "replace them with the characters, as Moses's deescape-special-chars.perl does"),
+    "long": Sign("characters", 1, 0.5, "are in very long words, as in text without blanks",
+        f"separate the words with blanks; {SPLIT}"),
+    "attached": Sign("words", 5, 0.02, "contain punctuation, so the text is probably not tokenized",
+        f"separate it with blanks, as in the text that the model was trained on; {SPLIT}"),
+    "columns": Sign("lines", 5, 0.8, "are columns of a word and its tags, as in CoNLL or IOB files",
+        "write the words of a sentence on one line; the names of CoNLL-U files end with .conllu"),
+    "single": Sign("sentences", 5, 0.9, "have only one word",
+        "write the words of a sentence on one line or in one row of a table, separated by blanks"),
+}  # fmt: skip
+
+ENDS = ("<S>", "</S>", "<bos>", "<eos>")
+# Kinds of punctuation. A full stop counts only at the end of a sentence: abbreviations have one.
+KINDS = {"stop": ".", "mark": ",;:!?…،؛؟。、，；：！？।", "quote": '"„“”«»‹›「」()'}
+CLOSING = "\"'”’“«»›」)]}"  # may follow the last mark of a word
+ESCAPE = re.compile(r".*&(#\d+|#x[\da-fA-F]+|[a-z]+\d*);.*|@[^\w\s]@")
+# More characters than words have in Chinese and Japanese; in Thai, Lao, Tibetan, Burmese and Khmer;
+# and in other languages.
+LONG = re.compile(
+    r"[\u3000-\u30ff\u3400-\u9fff\uff00-\uffef]{6}|[\u0e00-\u109f\u1780-\u17ff]{16}|\S{31}"
+)
+TAG = re.compile(r"O|_|[BIESLUM]-\S+|-?[A-Z]+[\dA-Z]*[$|-]?|[A-Z]+[:=|]\S+|[^\w\s]+")
+
+
+class TextSigns:
+    """Counts the signs in the first words of the text `name` and logs one warning for each.
+
+    Attributes: `known`, words that are not signs, such as a model's vocabulary; `done`, whether
+        further sentences are ignored.
+    """
+
+    def __init__(self, name: object, known: Container[str] = ()):
+        self._name, self.known, self.done = name, known, False
+        self._totals: Counter[str] = Counter()  # of the units, and of separate marks by kind
+        self._found = {sign: Counter[str]() for sign in (*SIGNS, *KINDS)}
+        self._rows: list[tuple[int, Sequence[str]]] = []  # length and first words of sentences
+        self._left = dict(SIGNS)  # of which no warning was logged
+
+    def watch(self, items: Iterable[Item], words_of: WordsOf) -> Iterator[Item]:
+        """Yield the items unchanged; warn after `SAMPLE_WORDS` words or the last item."""
+        for item in items:
+            self.add(words_of(item))
+            yield item
+        self.warn()
+
+    def add(self, words: Sequence[str]) -> None:
+        """Count the signs of a sentence. After `SAMPLE_WORDS` words, warn and ignore the rest."""
+        if self.done or not words:
+            return
+        self._totals.update(sentences=1, words=len(words), characters=sum(map(len, words)))
+        if len(words) == 1 and not LONG.search(words[0]):
+            self._found["single"][words[0]] += 1
+        if len(self._rows) < SAMPLE_ROWS and not words[0].startswith("#"):  # CoNLL-U's comments
+            self._rows.append((len(words), words[:MAX_COLUMNS]))
+        for i, word in enumerate(words, 1):
+            if word in ENDS:
+                self._found["end"][word] += 1
+            elif ESCAPE.fullmatch(word):
+                self._found["escape"][word] += 1
+            elif LONG.search(word):
+                self._found["long"][word] += len(word)
+            elif kind := _kind(word, i == len(words)):
+                self._found[kind][word] += 1
+            elif word:
+                self._totals.update(kind for kind, marks in KINDS.items() if word in marks)
+        if self._totals["words"] >= SAMPLE_WORDS:
+            self.warn()
+            self.done = True
+
+    def warn(self) -> None:
+        """Warn, once, of each sign that is frequent in the sentences counted so far."""
+        # Copies, because other threads may add words.
+        totals, rows = self._totals.copy(), list(self._rows)
+        found = {name: Counter(dict(words)) for name, words in self._found.items()}
+        for name in ("escape", *KINDS):
+            found[name] = Counter({w: n for w, n in found[name].items() if w not in self.known})
+        for kind in KINDS:
+            if totals[kind] <= MAX_SEPARATE * found[kind].total():
+                found["attached"] += found[kind]
+        totals["lines"] = len(rows)
+        found["columns"].update(map(" ".join, _rows_of_columns(rows)))
+        for name, sign in list(self._left.items()):
+            n, total = found[name].total(), totals[sign.unit]
+            if not self.done and n >= max(sign.least, sign.share * total):
+                del self._left[name]
+                examples = ", ".join(repr(w[:40]) for w, _ in found[name].most_common(N_EXAMPLES))
+                logging.warning(
+                    "%s: %s of the first %s %s %s, such as %s; %s", self._name, f"{n:,}",
+                    f"{total:,}", sign.unit, sign.what, examples, sign.remedy,
+                )  # fmt: skip
+
+
+def _kind(word: str, is_last: bool) -> str:
+    """Return the kind of punctuation that a word contains at its start or end; "" for none."""
+    if word.isalnum() or not any(map(str.isalnum, word)):
+        return ""
+    core = word.rstrip(CLOSING)
+    if core[:-1].rstrip(CLOSING)[-1:].isalnum():
+        if core[-1] in KINDS["mark"]:
+            return "mark"
+        if is_last and core.find(".") == len(core) - 1:  # not e.g. or U.S.
+            return "stop"
+    return "quote" if word[0] in KINDS["quote"] or word[-1] in KINDS["quote"] else ""
+
+
+def _rows_of_columns(sentences: list[tuple[int, Sequence[str]]]) -> list[Sequence[str]]:
+    """Return the sentences that are as long as the next one, if they are columns of words and tags,
+    or of words, some of which are punctuation marks, and anything else."""
+    rows = [row for (n, row), (other, _) in pairwise(sentences) if n == other > 1]
+    columns = [[row[k] for row in rows if len(row) > k] for k in range(MAX_COLUMNS)]
+    if sum(map(str.isdecimal, columns[0])) > len(rows) / 2:  # numbers of words in a sentence
+        del columns[0]
+    n_marks = sum(1 for word in columns[0] if not any(map(str.isalnum, word)))
+    has_tags = not _are_tags(columns[0], len(rows)) and any(
+        _are_tags(column, len(rows)) for column in columns[1:]
+    )
+    return rows if has_tags or 0.02 * len(rows) < n_marks < 0.5 * len(rows) else []
+
+
+def _are_tags(column: list[str], n_rows: int) -> bool:
+    tags = [value for value in column if TAG.fullmatch(value)]
+    letters = [tag for tag in tags if any(map(str.isalpha, tag))]
+    are_words = all(len(tag) == 1 for tag in letters) or len(set(letters)) == 1  # such as A and I
+    return len(tags) > 0.9 * n_rows and len(letters) > n_rows / 2 and not are_words
