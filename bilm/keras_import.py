@@ -55,7 +55,7 @@ def name_layers(keras: Any) -> None:
 
 def watch() -> None:
     """Name the layers to Keras as soon as it is imported."""
-    if "keras" in sys.modules:
+    if sys.modules.get("keras"):  # None forbids its import
         name_layers(sys.modules["keras"])
     else:
         sys.meta_path.insert(0, KerasFinder)
