@@ -1,9 +1,8 @@
 #!/usr/bin/env python
 """Train `novels-en`, the model that is part of the package, and write its folder.
 
-Examples:
+Example:
   python benchmarks/novels_en.py --run novels_run --output bilm/models/novels-en
-  python benchmarks/novels_en.py --n_steps 500 --run quick_run --output quick
 
 The text is classics_en of the shared data: English novels and memoirs, one tokenized sentence per
 line. The same command resumes an interrupted run. The output contains options.json, weights.hdf5,

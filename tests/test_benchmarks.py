@@ -22,11 +22,6 @@ CORPUS = "--input", TEXT, "--vocab", str(VOCABULARY), "--heldout", HELDOUT
     [
         ("train.py", [*SMALL_SOFTMAX, "--seconds", "1"], "tokens_per_s"),
         (
-            "input.py",
-            ["--model", "tiny", "--replicas", "2", "--negatives", "64", "--seconds", "1"],
-            "batches_per_s",
-        ),
-        (
             "latency.py",
             ["--model", "tiny", "--precision", "float32", "--n_sentences", "2", "--rounds", "1"],
             r"bilm float32, cached +\d",

@@ -1,0 +1,150 @@
+#!/usr/bin/env python
+"""Fill gaps in small texts with trigrams and with a biLM, for every language of a folder.
+
+The folder contains tokenized texts NAME.txt, one sentence per line (every tenth is for validation,
+and every tenth word of it a gap), or gaps_NAME_train.tsv and gaps_NAME_valid.json of SIGTYP 2024,
+task 4a (github.com/sigtyp/ST2024). Scores: mean of accuracy at 1 and at 3, averaged over sentences;
+accuracy for 200 words that lack 1 to 3 letters. Writes table.md and scores.png to --output.
+"""
+
+import csv
+import json
+import math
+import random
+import re
+import subprocess
+import sys
+import time
+from collections import Counter, defaultdict
+from itertools import product
+from pathlib import Path
+
+import common
+from absl import app, flags
+
+import bilm
+from bilm.scoring.filling import MASK, pattern
+
+FLAGS = flags.FLAGS
+flags.DEFINE_string("output", "small_texts", "Folder of the results.")
+flags.DEFINE_string("options", "auto", "Options of `bilm train`: a name or a file.")
+TOKEN = re.compile(r"\[MASK\]|\w[\w\u0300-\u036f\u0483-\u0487\u0591-\u05c7\u200d·]*['’]?|[^\w\s]")
+SYSTEMS = "most frequent", "trigrams", "biLM"
+
+
+def texts_of(folder, name):
+    """Return the training sentences, and pairs of a sentence with gaps and the lost words."""
+    if (text := folder / f"{name}.txt").exists():
+        lines, gaps = common.sentences(text), []
+        for words in lines[::10]:
+            lost = random.Random(0).sample(range(len(words)), math.ceil(len(words) / 10))
+            masked = [MASK if i in lost else word for i, word in enumerate(words)]
+            gaps.append((masked, [words[i] for i in sorted(lost)]))
+        return [words for i, words in enumerate(lines) if i % 10], gaps
+    split = str.split if name in ("got", "san", "ohu", "chu", "cop") else TOKEN.findall
+    with open(folder / f"gaps_{name}_train.tsv", encoding="utf-8") as file:
+        train = [split(row[1]) for row in csv.reader(file, "excel-tab", quotechar="^")][1:]
+    gaps = []
+    for row in json.loads((folder / f"gaps_{name}_valid.json").read_text("utf-8")):
+        words = split(row["masked"].replace(MASK, f" {MASK} "))
+        lost = [gap["masked_token"] for gap in row["masked_tokens"]]
+        if lost and words.count(MASK) == len(lost):
+            gaps.append((words, lost))
+    return [words for words in train if words], gaps
+
+
+class Trigrams:
+    """Interpolated trigrams with absolute discounting of 0.75."""
+
+    def __init__(self, sentences):
+        self.followers = defaultdict(Counter)
+        for words in sentences:
+            text = ["<S>", "<S>", *words, "</S>"]
+            for i, n in product(range(2, len(text)), range(3)):
+                self.followers[tuple(text[i - n : i])][text[i]] += 1
+        self.totals = {context: counts.total() for context, counts in self.followers.items()}
+        self.words = [word for word, _ in self.followers[()].most_common() if word != "</S>"]
+
+    def _p(self, context, word):
+        shorter = self._p(context[1:], word) if context else 1 / (len(self.words) + 2)
+        if not (counts := self.followers.get(context)):
+            return shorter
+        rest = 0.75 * len(counts) * shorter
+        return (max(counts[word] - 0.75, 0) + rest) / self.totals[context]
+
+    def best(self, words, i):
+        """Return the three words with which the sentence is the most probable."""
+        text = ["<S>", "<S>", *words, "</S>"]
+        places = [i + 2, *(j for j in (i + 3, i + 4) if j < len(text) and not pattern(text[j]))]
+
+        def log(word):
+            text[i + 2] = word
+            return sum(math.log(self._p((text[j - 2], text[j - 1]), text[j])) for j in places)
+
+        return sorted(filter(pattern(words[i]).fullmatch, self.words), key=log, reverse=True)[:3]
+
+
+def damaged(gaps):
+    """Return 200 sentences with a word that lacks 1 to 3 letters, and the word."""
+    draw, found = random.Random(0), []
+    while len(found) < 200:
+        words, _ = draw.choice(gaps)
+        i, n = draw.randrange(len(words)), draw.randint(1, 3)
+        if words[i].isalpha() and len(words[i]) > 3:
+            at = draw.randrange(len(words[i]) - n + 1)
+            token = f"{words[i][:at]}[{'.' * n}]{words[i][at + n :]}"
+            found.append(([*words[:i], token, *words[i + 1 :]], [words[i]]))
+    return found
+
+
+def trained(train, out):
+    if not (out / "minutes").exists():
+        out.mkdir(parents=True, exist_ok=True)
+        for name, is_heldout in (("train", False), ("heldout", True)):
+            text = (" ".join(s) for i, s in enumerate(train) if (i % 20 == 19) == is_heldout)
+            (out / f"{name}.txt").write_text("\n".join(text), "utf-8")
+        started = time.time()
+        for command in (
+            f"vocab --input {out}/train.txt --output {out}/vocab.txt --min_count 1",
+            f"train --input {out}/train.txt --heldout {out}/heldout.txt --vocab {out}/vocab.txt "
+            f"--output {out}/run --options {FLAGS.options}",
+        ):
+            subprocess.run([sys.executable, "-m", "bilm", *command.split()], check=True)
+        (out / "minutes").write_text(str((time.time() - started) / 60))
+    return bilm.load_scorer(out / "run"), float((out / "minutes").read_text())
+
+
+def measured(folder, name, out):
+    train, gaps = texts_of(folder, name)
+    scorer, minutes = trained(train, out)
+    trigrams, filler = Trigrams(train), scorer.filler()
+    fills = [lambda s, f=f: [f(s, i) for i, word in enumerate(s) if pattern(word)]
+             for f in (lambda words, i: trigrams.words[:3], trigrams.best)]  # fmt: skip
+    fills.append(lambda s: [[w for w, _ in gap.candidates] for gap in filler.fill(s, 3)])
+    found, letters = {"tokens": sum(map(len, train))}, damaged(gaps)
+    for system, fill in zip(SYSTEMS, fills, strict=True):
+        filled = [(lost, fill(words)) for words, lost in gaps]
+        hits = ([(w in b[:1]) + (w in b) for w, b in zip(*each, strict=True)] for each in filled)
+        found[system] = sum(sum(own) / 2 / len(own) for own in hits) / len(gaps)
+    for i in (1, 2):
+        right = sum(fills[i](words)[0][:1] == lost for words, lost in letters)
+        found[f"letters: {SYSTEMS[i]}"] = right / len(letters)
+    return found | {"minutes": minutes}
+
+
+def main(argv):
+    import pandas as pd
+
+    folder, out, found = Path(argv[1]), Path(FLAGS.output), {}
+    names = {path.stem for path in folder.glob("*.txt")}
+    for name in sorted(names | {p.stem.split("_")[1] for p in folder.glob("gaps_*_train.tsv")}):
+        found[name] = measured(folder, name, out / name)
+        rows = ([n, *(f"{v:,.{3 * (v < 1)}f}" for v in f.values())] for n, f in found.items())
+        (out / "table.md").write_text(common.markdown(["text", *found[name]], rows), "utf-8")
+    print((out / "table.md").read_text("utf-8"))
+    axes = pd.DataFrame(found).T[list(SYSTEMS)].plot.bar(rot=0, ylabel="accuracy at 1 and 3")
+    axes.figure.savefig(out / "scores.png", dpi=150)
+
+
+if __name__ == "__main__":
+    app.run(main)
