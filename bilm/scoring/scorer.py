@@ -354,7 +354,8 @@ class Scorer:
         scores: dict[int, Score] = {}
         lengths = np.array([sum(map(len, text)) + len(text) for text in window], np.int64)
         for rows, n_rows in batches(lengths, self.batch_tokens):
-            logs, hidden = self._run([window[i] for i in rows], lengths[rows], n_rows)
+            keeps, texts = n_likeliest is not None, [window[i] for i in rows]
+            logs, hidden = self._run(texts, lengths[rows], n_rows, keeps)
             for row, i in enumerate(rows):
                 words = window[i][-1]
                 own = slice(lengths[i] - len(words) - 1, lengths[i])
@@ -366,12 +367,12 @@ class Scorer:
         return [scores[i] for i in range(len(window))]
 
     def _run(
-        self, texts: list[Text], n_predictions: np.ndarray, n_rows: int
+        self, texts: list[Text], n_predictions: np.ndarray, n_rows: int, keeps_hidden: bool
     ) -> tuple[dict[str, np.ndarray], dict[str, Any]]:
         """Run over texts, sorted by descending numbers of predictions, in `n_rows` rows.
 
         Returns: for each direction, in its reading order, log-probabilities float32 (B, T) and the
-            outputs of the last layer, float32 (B, T, P).
+            outputs of the last layer, float32 (B, T, P), if `keeps_hidden`.
         """
         lengths: np.ndarray = np.zeros((n_rows, 1), np.int64)
         lengths[: len(texts), 0] = n_predictions
@@ -381,9 +382,9 @@ class Scorer:
         for steps, batch in self._batches(texts, n_rows, n_steps):
             mask = np.arange(steps.start, steps.stop) < lengths
             last, state = self._run_outputs(batch, mask, state)
-            parts.append((self._run_losses(last, batch["targets"]), last))
+            parts.append((self._run_losses(last, batch["targets"]), last if keeps_hidden else {}))
         losses, hidden = (
-            {d: ops.concatenate([part[d] for part in each], axis=1) for d in self.model.directions}
+            {d: ops.concatenate([part[d] for part in each], axis=1) for d in each[0]}
             for each in zip(*parts, strict=True)
         )
         return {d: -ops.convert_to_numpy(loss) for d, loss in losses.items()}, hidden
