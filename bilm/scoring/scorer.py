@@ -392,7 +392,7 @@ class Scorer:
     def _predicted(self, direction: str, words: list[str], hidden: Any, n: int) -> list[Predicted]:
         """Return the predictions of a direction from its outputs in reading order, (T + 1, P)."""
         words = [BOS, *words] if direction == "backward" else [*words, EOS]
-        steps = np.arange(len(words))[:: -1 if direction == "backward" else 1]
+        steps = np.array(range(len(words))[:: -1 if direction == "backward" else 1])
         found: list[Predicted] = []
         for logs in self._all_logs(hidden, steps):
             ids = self._ids_of(words[len(found) : len(found) + len(logs)])
