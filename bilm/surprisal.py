@@ -5,13 +5,11 @@ from __future__ import annotations
 import math
 from collections import deque
 from collections.abc import Iterable, Iterator, Sequence
-from itertools import repeat, tee
 from typing import Any, NamedTuple
 
 import numpy as np
 
 from bilm.data.tokenization import check_batch, checked_sentence
-from bilm.scoring.adaptation import Adaptation
 from bilm.scoring.scorer import Predicted, Score, Scorer, Substitute
 
 NATS_PER_BIT = math.log(2)
@@ -88,7 +86,6 @@ def _listed(likeliest: Iterable[Substitute]) -> str:
 def word_surprisals(
     scorer: Scorer,
     sentences: Iterable[Sequence[str]],
-    adaptation: Adaptation | None = None,
     context: int = 0,
     top: int = 0,
     mark: str | None = None,
@@ -98,7 +95,7 @@ def word_surprisals(
     Args:
         scorer: the language model, for example `bilm.load_scorer("novels-en")`.
         sentences: lists of words, or strings, which are split at blanks.
-        adaptation, context: see `Scorer.score`; with an adaptation, entropies and ranks are nan.
+        context: see `Scorer.score`.
         top: number of likeliest words.
         mark: word such as `|` between the regions of a sentence, which the model does not read.
     Raises: DataError if a sentence is neither a string nor a list of words; ValueError.
@@ -114,7 +111,7 @@ def word_surprisals(
             regions.append(np.cumsum(is_mark)[~is_mark])
             yield [word for word in words if word != mark]
 
-    for score in scorer.score(unmarked(), adaptation, context, None if adaptation else top):
+    for score in scorer.score(unmarked(), context, top):
         yield Surprisal.of(score)._replace(region=regions.popleft())
 
 
@@ -139,20 +136,12 @@ def by_region(found: Surprisal) -> dict[str, Any]:
 
 
 def surprisal_columns(
-    scorer: Scorer,
-    sentences: Iterable[Sequence[str]],
-    adaptation: Adaptation | None = None,
-    **how: Any,
+    scorer: Scorer, sentences: Iterable[Sequence[str]], **how: Any
 ) -> Iterator[dict[str, list]]:
     """Yield the columns of `bilm surprisal` for each sentence, without its place; `how` contains
     `context`, `top` and `mark` of `word_surprisals`."""
-    check_batch(sentences)
-    read, again = tee(sentences) if adaptation else (sentences, ())
-    adapted = word_surprisals(scorer, again, adaptation) if adaptation else repeat(None)
-    for found, other in zip(word_surprisals(scorer, read, **how), adapted, strict=False):
+    for found in word_surprisals(scorer, sentences, **how):
         columns: dict[str, Any] = {"position": range(len(found.word)), **found._asdict()}
-        if other is not None:
-            columns |= {"forward_adapted": other.forward, "backward_adapted": other.backward}
         if how.get("mark") is not None:
             columns = by_region(found)
         yield {name: np.asarray(values).tolist() for name, values in columns.items()}

@@ -12,7 +12,6 @@ from scorers import MODELS, WORDS, check, model_of
 from bilm.analysis import surprisal_table, word_surprisals
 from bilm.data.vocabulary import Vocabulary
 from bilm.errors import DataError
-from bilm.scoring.adaptation import Adaptation
 from bilm.scoring.perplexity import heldout_dataset, perplexity
 from bilm.scoring.scorer import Scorer, perplexity_of_scores
 from bilm.surprisal import by_region
@@ -119,9 +118,6 @@ def test_score_with_the_whole_text_as_context_equals_the_perplexity_of_one_row(
 def test_score_with_context_does_not_depend_on_batches(scorer):
     expected = list(scorer.score(STORY * 3, context=2))
     check(list(Scorer(scorer.model, WORDS, batch_tokens=2).score(STORY * 3, context=2)), expected)
-    for more in ({"context": 1}, {"n_likeliest": 0}):
-        with pytest.raises(ValueError, match="an adaptation cannot be combined with"):
-            next(scorer.score(STORY, Adaptation(cache=0.1), **more))
 
 
 # --- regions and tables ---

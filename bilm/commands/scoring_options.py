@@ -1,4 +1,4 @@
-"""The text, the model and the adaptation of commands that score sentences."""
+"""The text and the model of commands that score sentences."""
 
 from __future__ import annotations
 
@@ -12,7 +12,6 @@ from bilm.data.text import STANDARD_INPUT
 
 if TYPE_CHECKING:
     from bilm.data.readers import Corpus
-    from bilm.scoring.adaptation import Adaptation
     from bilm.scoring.scorer import Scorer
 
 Result = TypeVar("Result")
@@ -119,26 +118,4 @@ text_options = opt.gathered("text", Text, opt.group(
     opt.id_column_option,
     opt.bad_utf8_option,
     opt.tokenize_option,
-))  # fmt: skip
-
-
-# --- adaptation ---
-
-
-def _adaptation(adapt: float | None, cache: float | None) -> Adaptation | None:
-    """Return the adaptation that the values of the options select; None for none."""
-    if adapt is None and cache is None:
-        return None
-    from bilm.scoring.adaptation import Adaptation
-
-    return Adaptation(rate=adapt or 0.0, cache=cache or 0.0)
-
-
-adaptation_options = opt.gathered("adaptation", _adaptation, opt.group(
-    "Adaptation to the text (reported separately)",
-    opt.option("--adapt", opt.Number(0), "Learning rate of dynamic evaluation, such as 0.0003: "
-               "after every 20 predictions, the model is trained on them.",
-               "no dynamic evaluation"),
-    opt.option("--cache", opt.Number(0, 1, max_open=True), "Weight of a cache of the words that "
-               "followed similar contexts, such as 0.1.", "no cache"),
 ))  # fmt: skip

@@ -4,17 +4,14 @@ from __future__ import annotations
 
 from collections import Counter
 from functools import partial
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
-from cloup.constraints import If, IsSet, accept_none, constraint
+from cloup.constraints import constraint, mutually_exclusive
 
 from bilm.commands import options as opt
 from bilm.commands import scoring_options as scoring
 from bilm.commands.main import command
 from bilm.commands.output import Column, table
-
-if TYPE_CHECKING:
-    from bilm.scoring.adaptation import Adaptation
 
 BOTH = "forward", "backward"
 WORD_COLUMNS = (
@@ -37,8 +34,6 @@ right (backward), in bits. There is one row per word, with the other columns
   forward_entropy      entropy of the predicted distribution in bits: the expected surprisal
   forward_rank         1 plus the number of likelier words of the vocabulary, with its marks
   forward_top          with --top: the likeliest words and their surprisal, "chair:1.9 bed:2.25"
-  forward_adapted      with --adapt or --cache: surprisal for a model that adapts to the sentences
-                       in their order. The other columns are of the model that does not adapt
 and the same for backward, which are empty for a forward-only model.
 
 With --regions, words equal to MARK separate regions and are not read. Each region that contains
@@ -50,7 +45,6 @@ are; forward_sum, -log2 of its probability given its context; forward_mean; the 
 @command(notes=[scoring.PLACE_NOTE, NOTE, *scoring.NOTES])
 @scoring.model_options
 @scoring.text_options
-@scoring.adaptation_options
 @opt.group(
     "Results",
     opt.option("--context", opt.Integer(0), "Number of sentences of the same file before a "
@@ -60,11 +54,10 @@ are; forward_sum, -log2 of its probability given its context; forward_mean; the 
                metavar="MARK"),
     opt.table_option,
 )  # fmt: skip
-@constraint(If(IsSet("regions"), accept_none), ["top", "adapt", "cache"])
-@constraint(If(IsSet("context"), accept_none), ["adapt", "cache"])
+@constraint(mutually_exclusive, ["regions", "top"])
 def surprisal(
-    files: scoring.Files, text: scoring.Text, adaptation: Adaptation | None, context: int | None,
-    top: int | None, regions: str | None, output: str | None
+    files: scoring.Files, text: scoring.Text, context: int | None, top: int | None,
+    regions: str | None, output: str | None
 ) -> None:  # fmt: skip
     """Print the surprisal of each word or region in bits, by direction.
 
@@ -83,10 +76,9 @@ def surprisal(
 
     scorer = files.open()
     how: dict[str, Any] = {"context": context or 0, "top": top or 0, "mark": regions}
-    measured = partial(surprisal_columns, scorer, adaptation=adaptation, **how)
+    measured = partial(surprisal_columns, scorer, **how)
     shown = [*(REGION_COLUMNS if regions else WORD_COLUMNS)]
     shown += [Column(f"{name}_top", str) for name in BOTH if top]
-    shown += [Column(f"{name}_adapted", float) for name in BOTH if adaptation]
     known: Counter[bool] = Counter()
     columns, inputs = [*text.columns, *shown], [*text.files, *files]
     with table(output, columns, inputs) as write, progress("scoring", "sentences") as bar:

@@ -2,17 +2,14 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
-from cloup.constraints import AnySet, If, accept_none, constraint, mutually_exclusive
+from cloup.constraints import constraint, mutually_exclusive
 
 from bilm.commands import options as opt
 from bilm.commands import scoring_options as scoring
 from bilm.commands.main import command
 from bilm.commands.output import show
-
-if TYPE_CHECKING:
-    from bilm.scoring.adaptation import Adaptation
 
 NOTE = """
 All figures are of the full softmax. READING is "running text", which carries the LSTM states from
@@ -21,10 +18,6 @@ sentence to sentence in a row, so the result depends on --batch_size, or "single
 omits words outside the vocabulary: <UNK> is easy to predict if many are unknown. WORD FREQUENCIES
 PERPLEXITY predicts each word by the frequencies in the rest of the text. --json has the names in
 lower case as keys, such as average_perplexity.
-
-With --adapt or --cache a model that adapts to what it has read also reads the text, in one row, and
-scores each word before it adapts to the word (ADAPTED ... PERPLEXITY). All other lines are of the
-model that does not adapt, also in one row (--batch_size 1). The stored model does not change.
 """
 
 
@@ -38,26 +31,23 @@ model that does not adapt, also in one row (--batch_size 1). The stored model do
 @opt.group(
     "Measurement",
     opt.option("--batch_size", opt.Integer(1), "Number of rows; each sentence is assigned to "
-               "the row that ends first.", "that of training, or 128; 1 with --adapt or --cache"),
+               "the row that ends first.", "that of training, or 128"),
     opt.flag("--stateless", "Start each sentence from zero state."),
     opt.option("--start", opt.OneOf(["zero", "checkpoint"]), "State at the start of each row: "
                "zero, or the state in the run's checkpoint.", "zero"),
     opt.option("--decimals", opt.Integer(0), "Decimals of the printed figures.", default=2),
 )  # fmt: skip
-@scoring.adaptation_options
-@constraint(If(AnySet("adapt", "cache"), accept_none), ["stateless", "start", "batch_size"])
 @constraint(mutually_exclusive, ["stateless", "start"])
 @opt.json_option
 def test(
     files: scoring.Files, input_: str, on_bad_utf8: str, batch_size: int | None, stateless: bool,
-    start: str | None, adaptation: Adaptation | None, decimals: int, json: bool
+    start: str | None, decimals: int, json: bool
 ) -> None:  # fmt: skip
     """Measure the perplexity of held-out text.
 
     Examples:
       bilm test --model run --input 'heldout/*.txt'
       bilm test --model run --input dev.txt --vocab vocab.txt --stateless
-      bilm test --model elmo --input dev.txt --adapt 0.0003 --cache 0.1
     """
     from absl import logging
 
@@ -68,8 +58,7 @@ def test(
 
     stored = open_model(files.model, files.weights, files.softmax)
     found, vocabulary = stored.build_language_model(), stored.vocabulary(files.vocab)
-    n_trained = stored.options.other.get("batch_size", 128)
-    batch_size = batch_size or (n_trained if adaptation is None else 1)
+    batch_size = batch_size or stored.options.other.get("batch_size", 128)
     text = resolve_shards(input_, on_bad_utf8)
     text.examine()
     state = None
@@ -88,14 +77,8 @@ def test(
     unknown = measures.unknown_percent(counts, vocabulary)
     about = measures.compared(unigram, unknown)
     logging.info("perplexity %s (%s); %s; without them: %.2f", result, reading, about, result.known)
-    figures: dict[str, Any] = {"READING": reading}
-    if adaptation is not None:
-        from bilm.scoring.adaptation import adapted_perplexity
-
-        adapted = adapted_perplexity(found, dataset, adaptation)
-        for name, value in {**adapted.directions, "average": adapted.mean}.items():
-            figures[f"ADAPTED {name.upper()} PERPLEXITY"] = value
-    figures |= {
+    figures: dict[str, Any] = {
+        "READING": reading,
         **{f"{name.upper()} PERPLEXITY": value for name, value in result.directions.items()},
         "WORD FREQUENCIES PERPLEXITY": unigram,
         "PERCENT OF UNKNOWN WORDS": unknown,

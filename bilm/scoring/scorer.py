@@ -19,7 +19,6 @@ from bilm.data.windows import KEY_SUFFIX, Row, distinct_shapes, empty_window, mo
 from bilm.errors import DataError, OptionsError
 from bilm.language_model import BiLM
 from bilm.layers.functional import compiled
-from bilm.scoring.adaptation import Adaptation, AdaptiveReader
 from bilm.scoring.filling import MASK, Filler, Gap
 from bilm.scoring.perplexity import Perplexity
 from bilm.storage.stored_model import StoredModel, open_model
@@ -189,7 +188,6 @@ class Scorer:
     def score(
         self,
         sentences: Iterable[Sequence[str]],
-        adaptation: Adaptation | None = None,
         context: int = 0,
         n_likeliest: int | None = None,
     ) -> Iterator[Score]:
@@ -201,21 +199,12 @@ class Scorer:
 
         Args:
             sentences: lists of words.
-            adaptation: how the model adapts to the sentences, in their order. Each word is scored
-                before the model adapts to it, so a score depends on earlier sentences only. The
-                model of the scorer does not change. None, the default, for no adaptation.
             context: number of sentences before a sentence that both directions read first, in
                 their order, as in training; the LSTM state is carried from them.
             n_likeliest: number of likeliest words in `Score.predicted`; None to leave it out.
-        Raises: DataError if a sentence is not a list of words; ValueError for an adaptation with
-            one of the last two; for an adaptation, the errors of `AdaptiveReader`.
+        Raises: DataError if a sentence is not a list of words.
         """
         check_batch(sentences)
-        if adaptation is not None:
-            if context or n_likeliest is not None:
-                raise ValueError("an adaptation cannot be combined with context or n_likeliest")
-            yield from self._score_adapting(sentences, adaptation)
-            return
         window: list[Text] = []
         before: deque[list[str]] = deque(maxlen=context)
         n_tokens = 0
@@ -325,19 +314,6 @@ class Scorer:
         for parts in zip(*(self._all_logs(hidden[d][0], steps[d]) for d in hidden), strict=True):
             rows = zip(*map(ops.convert_to_numpy, parts), strict=True)
             yield from (dict(zip(hidden, row, strict=True)) for row in rows)
-
-    def _score_adapting(
-        self, sentences: Iterable[Sequence[str]], adaptation: Adaptation
-    ) -> Iterator[Score]:
-        reader = AdaptiveReader(self.model, adaptation)
-        for number, sentence in enumerate(sentences):
-            words = _checked_words(sentence, f"sentence {number}")
-            parts, state = [], self.model.zero_state(1)
-            for _, batch in self._batches([[words]], 1, adaptation.n_steps):
-                logs, state = reader.read(batch, state)
-                parts.append(logs)
-            joined = {d: np.concatenate([part[d] for part in parts]) for d in parts[0]}
-            yield self._as_score(words, joined)
 
     def _as_score(self, words: list[str], logs: dict[str, np.ndarray]) -> Score:
         """Return the score of a sentence from log-probabilities in reading order, copied."""
