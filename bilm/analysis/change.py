@@ -8,20 +8,18 @@ Every measure is a function of the means of some features over the usages of eac
     prt          distance of prototypes: cosine distance between the mean vectors. Kutuzov and
                  Giulianelli 2020, arXiv:2005.00050, who report the inverse of the similarity, which
                  ranks words equally
-    jsd_kmeans   Jensen-Shannon divergence in bits between the shares of clusters of all usages;
-                 Giulianelli et al. 2020
 
-The fewer the usages, the larger are `prt` and `jsd_kmeans` of a word that did not change, because
-few usages estimate means badly. Therefore, their mean over random splits of the word's usages into
-groupings of the same sizes is subtracted: the expected value is 0 without change. The expected
-value of `apd` does not depend on the number of usages, because each pair has a usage of each
-grouping. It is not 0 without change, but the mean over random splits, `apd_same`.
+The fewer the usages, the larger is `prt` of a word that did not change, because few usages estimate
+means badly. Therefore, its mean over random splits of the word's usages into groupings of the same
+sizes is subtracted: the expected value is 0 without change. The expected value of `apd` does not
+depend on the number of usages, because each pair has a usage of each grouping. It is not 0 without
+change, but the mean over random splits, `apd_same`.
 
 Intervals are percentile bootstrap intervals (usages are drawn with replacement within each
-grouping), shifted by the bootstrap's estimate of the bias. Clusters are computed once, not for each
-resample. p-values are results of a permutation test: the share of the random splits with a measure
-at least as large. A small p-value means that the two samples differ in distribution, for example in
-topic or genre; it does not show that the meaning has changed.
+grouping), shifted by the bootstrap's estimate of the bias. p-values are results of a permutation
+test: the share of the random splits with a measure at least as large. A small p-value means that
+the two samples differ in distribution, for example in topic or genre; it does not show that the
+meaning has changed.
 
 The baseline `ppmi` needs no biLM: the cosine distance of a word's rows of positive pointwise mutual
 information with context words, after Hamilton et al. 2016, arXiv:1605.09096.
@@ -37,7 +35,6 @@ from typing import TYPE_CHECKING, Any, NamedTuple
 
 import numpy as np
 
-from bilm.analysis.maps import N_CLUSTERS, cluster
 from bilm.analysis.usages import Usages, UsagesFile, normalized, words_near
 from bilm.errors import DataError, OptionsError
 from bilm.support.imports import optional
@@ -48,9 +45,9 @@ if TYPE_CHECKING:
 
 Combine = Callable[[np.ndarray, np.ndarray], np.ndarray]
 
-LARGEST = {"apd": 2.0, "prt": 2.0, "jsd_kmeans": 1.0}
-MEASURES = DEFAULT = tuple(LARGEST)
-CORRECTED = ("prt", "jsd_kmeans")  # less their mean over random splits of the usages
+MEASURES = ("apd", "prt")
+LARGEST = 2.0  # value of a measure
+CORRECTED = ("prt",)  # less its mean over random splits of the usages
 MEAN = "mean"  # in the column `layer`: the vectors are means of those of the LSTM layers
 PROPER = "PROPN"  # the tag of proper nouns in Universal Dependencies
 MIN_USAGES = 2  # per grouping
@@ -76,18 +73,6 @@ def _prototype_distance(a: np.ndarray, b: np.ndarray) -> np.ndarray:
     return 1 - (a * b).sum(axis=-1) / np.where(norms > 0, norms, 1)
 
 
-def _jensen_shannon(a: np.ndarray, b: np.ndarray) -> np.ndarray:
-    """Jensen-Shannon divergence in bits of distributions in the last axis.
-
-    `scipy.spatial.distance.jensenshannon` returns nan for some almost equal distributions, whose
-    divergence is rounded below 0 (SciPy issue 20083).
-    """
-    rel_entr = optional("scipy.special", "analysis", "divergences").rel_entr
-    middle = (a + b) / 2
-    divergence = rel_entr(a, middle).sum(axis=-1) + rel_entr(b, middle).sum(axis=-1)
-    return np.clip(divergence / (2 * np.log(2)), 0, 1)
-
-
 @dataclass(frozen=True)
 class Settings:
     """How change is measured.
@@ -98,18 +83,16 @@ class Settings:
         between: the names of two groupings; None for the only two.
         n_resamples: number of resamples of the interval and of random splits of the test; 0 for
             neither.
-        n_clusters: number of clusters of k-means.
         tags: parts of speech to keep; None for all.
         proper_names: whether proper names are kept. They have the tag PROPN; in text without tags,
             they are capitalized words that do not start a sentence.
-        seed: seed of clusters and resamples.
+        seed: seed of the resamples.
     """
 
-    measures: tuple[str, ...] = DEFAULT
+    measures: tuple[str, ...] = MEASURES
     layers: tuple[int, ...] | None = None
     between: tuple[str, str] | None = None
     n_resamples: int = 1000
-    n_clusters: int = N_CLUSTERS
     tags: frozenset[str] | None = None
     proper_names: bool = True
     seed: int = 0
@@ -143,7 +126,7 @@ def measure(
         usages: the usages of the word in both groupings.
         is_first: which of them belong to the first grouping, boolean (N,).
         layer: number of the layer; None for the mean of the LSTM layers.
-        settings: resamples and clusters.
+        settings: the resamples.
     Raises: OptionsError for an unknown measure, or if the layer is not stored; DataError for
         vectors that are not finite.
     """
@@ -154,7 +137,7 @@ def measure(
         return Measured(float("nan"))
     layers = _lstm_layers(usages) if layer is None else [layer]
     vectors = np.mean([usages.vectors(k) for k in layers], axis=0, dtype=float)
-    features, combine = _features(name, vectors, settings)
+    features, combine = _features(name, vectors)
     random = np.random.default_rng(settings.seed)
     batch = max(1, BATCH_NUMBERS // len(features))
 
@@ -180,7 +163,7 @@ def measure(
         return Measured(float(value - expected), same=float(splits.mean() - expected))
     drawn = resampled(bootstrap, settings.n_resamples)
     tails = (1 - CONFIDENCE) / 2, (1 + CONFIDENCE) / 2
-    bounds = np.clip(np.quantile(drawn, tails) - (drawn.mean() - value), 0, LARGEST[name])
+    bounds = np.clip(np.quantile(drawn, tails) - (drawn.mean() - value), 0, LARGEST)
     p = (1 + (splits >= value - EPSILON).sum()) / (1 + len(splits))
     values = value - expected, *(bounds - expected), p, splits.mean() - expected
     return Measured(*map(float, values))
@@ -191,14 +174,11 @@ def _lstm_layers(usages: UsagesFile | Usages) -> list[int]:
     return [k for k in usages.layers if k] or [0]
 
 
-def _features(name: str, vectors: np.ndarray, settings: Settings) -> tuple[np.ndarray, Combine]:
+def _features(name: str, vectors: np.ndarray) -> tuple[np.ndarray, Combine]:
     """Return the features (N, F) of a measure, and the function of their means."""
     if name == "apd":
         return normalized(vectors), _average_pairwise_distance
-    if name == "prt":
-        return vectors, _prototype_distance
-    labels = cluster(vectors, settings.n_clusters, settings.seed)
-    return np.eye(labels.max() + 1)[labels], _jensen_shannon
+    return vectors, _prototype_distance
 
 
 def ppmi_distances(frame: pandas.DataFrame, groupings: tuple[str, str]) -> dict[str, float]:

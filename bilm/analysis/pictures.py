@@ -33,7 +33,6 @@ LEVEL = 0.05  # of adjusted p-values
 IN_WORDS = {
     "apd": "mean cosine distance between a usage in {} and a usage in {}",
     "prt": "cosine distance of the mean vectors of {} and {}, less that of random splits",
-    "jsd_kmeans": "divergence of the clusters of {} and {}, less that of random splits",
 }
 CHANGED, SAME = "#b2182b", "#4d4d4d"  # distinct for colour-blind readers and in grey
 

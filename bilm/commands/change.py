@@ -6,14 +6,13 @@ from bilm.commands import options as opt
 from bilm.commands.main import command
 from bilm.commands.output import Column, as_json, table
 
-MEASURES = ("apd", "prt", "jsd_kmeans")
+MEASURES = ("apd", "prt")
 TYPES = {"i": int, "f": float}  # by the kinds of pandas
 NOTE = """
 Measures of the change of a word between the groupings A and B:
   apd              mean cosine distance between a usage in A and a usage in B
   prt              cosine distance between the mean vectors in A and in B
-  jsd_kmeans       Jensen-Shannon divergence (bits) between the shares of clusters, by k-means
-prt and jsd_kmeans are differences from the mean over random splits of the usages: 0 without change.
+prt is a difference from the mean over random splits of the usages: 0 without change.
 
 The table has a row per word, or per word and selected layer: cite ("yes", or why not to report the
 row), usages_A (compared usages), count_A and per_million_A (in the text), log_ratio (binary
@@ -42,10 +41,9 @@ author: compare with words of similar frequency that are known not to change.
     "Measures",
     opt.option("--measures", opt.List(opt.OneOf(MEASURES)), "Measures separated by commas.",
                default=",".join(MEASURES)),
-    opt.option("--n_clusters", opt.Integer(2), "Number of clusters of k-means.", default=5),
     opt.option("--n_resamples", opt.Integer(0), "Number of resamples of intervals and tests; 0 for "
                "neither.", default=1000),
-    opt.option("--seed", opt.Integer(0), "Seed of clusters and resamples.", default=0),
+    opt.option("--seed", opt.Integer(0), "Seed of the resamples.", default=0),
 )  # fmt: skip
 @opt.group(
     "Results",
@@ -57,7 +55,7 @@ author: compare with words of similar frequency that are known not to change.
 def change(
     usages: str, between: tuple[str, str] | None, layers: tuple[int, ...] | None,
     tags: tuple[str, ...] | None, no_proper_names: bool, measures: tuple[str, ...],
-    n_clusters: int, n_resamples: int, seed: int, output: str | None,
+    n_resamples: int, seed: int, output: str | None,
     plot: str | None, rank: str | None, json: bool,
 ) -> None:  # fmt: skip
     """Measure how much words differ between groupings.
@@ -78,7 +76,7 @@ def change(
     if rank not in measures:
         raise OptionsError(f"--rank is {rank!r}, expected one of {', '.join(measures)}")
     settings = Settings(
-        measures, layers, between, n_resamples, n_clusters,
+        measures, layers, between, n_resamples,
         None if tags is None else frozenset(tags), not no_proper_names, seed,
     )  # fmt: skip
     frame = measure_change(UsagesFile(usages), settings)
