@@ -52,7 +52,7 @@ ROOT_FILES = {
 MODULES = {  # module: what its page is about
     "bilm": "Embedding, scoring, training, vocabularies, export",
     "bilm.analysis": "Usages of words, change, maps, surprisal, minimal pairs",
-    "bilm.surprisal": "Surprisal of words and regions",
+    "bilm.analysis.surprisal": "Surprisal of words and regions",
     "bilm.elmo": "The Keras layer, with bilm-tf's names",
     "bilm.compat.bilm_tf": "bilm-tf's model, with its names",
     "bilm.data": "Vocabularies, batchers and data sets, with bilm-tf's names",

@@ -127,12 +127,9 @@ def measure(
         is_first: which of them belong to the first grouping, boolean (N,).
         layer: number of the layer; None for the mean of the LSTM layers.
         settings: the resamples.
-    Raises: OptionsError for an unknown measure, or if the layer is not stored; DataError for
-        vectors that are not finite.
+    Raises: OptionsError if the layer is not stored; DataError for vectors that are not finite.
     """
     settings = settings or Settings()
-    if name not in MEASURES:
-        raise OptionsError(f"the measure is {name!r}, expected one of {', '.join(MEASURES)}")
     if min(is_first.sum(), (~is_first).sum()) < MIN_USAGES:
         return Measured(float("nan"))
     layers = _lstm_layers(usages) if layer is None else [layer]

@@ -24,7 +24,6 @@ if TYPE_CHECKING:
 COLORS = ("grouping", "cluster")
 N_CLUSTERS = 5  # of k-means
 N_TYPICAL = 3  # words in the name of a cluster
-MANY = 1_000  # usages, which overlap in a picture
 WIDTH, HEIGHT = 7.4, 5.4  # inches of a picture
 # Of the page:
 TEMPLATE = "page.html"
@@ -69,14 +68,11 @@ def usage_map(
     Raises: OptionsError for an unknown layer; MissingExtraError.
     """
     vectors = usages.vectors(layer)
-    x, y = _projected(normalized(vectors)).T
+    centred = normalized(vectors) - normalized(vectors).mean(axis=0)
+    left, sizes, _ = np.linalg.svd(centred, full_matrices=False)
+    missing = max(0, 2 - len(sizes))  # components, which are zero
+    x, y = np.pad((left * sizes)[:, :2], ((0, 0), (0, missing))).T
     return usages.frame.assign(x=x, y=y, cluster=cluster(vectors, n_clusters, seed))
-
-
-def _projected(vectors: np.ndarray) -> np.ndarray:
-    """Return the first two principal components, float (N, 2); zeros where there are fewer."""
-    left, sizes, _ = np.linalg.svd(vectors - vectors.mean(axis=0), full_matrices=False)
-    return np.pad((left * sizes)[:, :2], ((0, 0), (0, max(0, 2 - len(sizes)))))
 
 
 def cluster_names(frame: pandas.DataFrame) -> list[str]:
@@ -139,10 +135,9 @@ def draw_map(
             axes.scatter(
                 own["x"], own["y"], s=size, c=PALETTE[k % len(PALETTE)],
                 marker=MARKS[k % len(MARKS)], label=f"{plain(name)} ({len(own):,})",
-                alpha=0.75 if len(frame) < MANY else 0.4, linewidths=0.3, edgecolors="white",
+                alpha=0.6, linewidths=0.3, edgecolors="white",
             )  # fmt: skip
-        axes.set_xticks([])
-        axes.set_yticks([])
+        axes.set(xticks=[], yticks=[])
         axes.margins(0.08)
         words = ", ".join(dict.fromkeys(frame["word"]))
         axes.set_title(plain(f"{words}, layer {number}"), loc="left")
@@ -181,10 +176,8 @@ def write_page(
     usages[0].vectors(layer)  # an error before anything is computed
     protect(path)
     plotly = optional("plotly.offline", "analysis", "pages of usages").get_plotlyjs()
-    words = []
     with progress("projecting", "maps", len(usages) * len(layers)) as shown:
-        for own in usages:
-            words.append(_content(own, n_clusters, seed, shown.add))
+        words = [_content(own, n_clusters, seed, shown.add) for own in usages]
     data = {
         "words": words, "layers": layers, "layer": max(layers) if layer is None else layer,
         "colors": COLORS, "palette": PALETTE, "symbols": SYMBOLS,

@@ -7,12 +7,14 @@ Benchmark of Linguistic Minimal Pairs for English", TACL 8, arXiv:1912.00582).
 from __future__ import annotations
 
 import os
+from collections import Counter
 from collections.abc import Iterable, Iterator
 from dataclasses import dataclass, field
 from functools import partial
 from itertools import tee
 from typing import NamedTuple
 
+from bilm.analysis.surprisal import NATS_PER_BIT
 from bilm.data.readers import form_of
 from bilm.data.readers.tables import FORM as TABLES
 from bilm.data.readers.tables import table_rows, text_of, words_of
@@ -20,11 +22,8 @@ from bilm.data.text import ON_BAD_UTF8
 from bilm.data.tokenization import tokenizer
 from bilm.errors import DataError
 from bilm.scoring.scorer import Score, Scorer
-from bilm.surprisal import NATS_PER_BIT
 
-# In bits. If a sentence is computed in another batch, its log-probability changes by less than
-# this, because sums of float32 numbers are rounded.
-TIE = 1e-4
+TIE = 1e-4  # bits, more than what log-probabilities change by in another batch
 SENTENCES = ("sentence_good", "sentence_bad")  # columns
 
 
@@ -75,16 +74,15 @@ class Accuracy:
 
     n_pairs: int = 0
     n_unknown: int = 0
-    n_correct: dict[str, int] = field(default_factory=dict)
-    n_ties: dict[str, int] = field(default_factory=dict)
+    n_correct: Counter[str] = field(default_factory=Counter)
+    n_ties: Counter[str] = field(default_factory=Counter)
 
     def add(self, score: PairScore) -> None:
         """Count a pair."""
         self.n_pairs += 1
         self.n_unknown += bool(score.unknown)
-        for direction, bits in score.preference.items():
-            self.n_correct[direction] = self.n_correct.get(direction, 0) + (bits > TIE)
-            self.n_ties[direction] = self.n_ties.get(direction, 0) + (abs(bits) <= TIE)
+        self.n_correct.update({d: bits > TIE for d, bits in score.preference.items()})
+        self.n_ties.update({d: abs(bits) <= TIE for d, bits in score.preference.items()})
 
     @property
     def percent(self) -> dict[str, float]:

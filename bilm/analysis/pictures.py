@@ -72,13 +72,8 @@ def drawing(output: str | Path, width: float, height: float) -> Iterator[Any]:
             figure.savefig(temporary, dpi=DPI, format=ending[1:])
 
 
-def draw_change(
-    frame: pandas.DataFrame,
-    output: str | Path,
-    measure: str = "apd",
-    layer: int | str | None = None,
-) -> None:
-    """Draw the words of a table, ranked by a measure, with their intervals.
+def draw_change(frame: pandas.DataFrame, output: str | Path, measure: str = "apd") -> None:
+    """Draw the words of a table, of its last layer, ranked by a measure, with their intervals.
 
     The numbers of compared usages in both texts follow each word. Words whose adjusted p-value is
     at most 0.05 are filled red. Of more than `MAX_WORDS` words, the first ones are drawn.
@@ -87,12 +82,9 @@ def draw_change(
         frame: result of `measure_change`.
         output: picture; the ending .png, .svg or .pdf selects its form.
         measure: measure that ranks the words.
-        layer: number of the layer, or "mean"; None for the last of the table.
-    Raises: OptionsError for another ending, or if the frame lacks measure or layer.
+    Raises: OptionsError for another ending.
     """
-    number = frame["layer"].iloc[-1] if layer is None else layer
-    if measure not in frame or number not in set(frame["layer"]):
-        raise OptionsError(f"the table contains no {measure} of layer {number}")
+    number = frame["layer"].iloc[-1]
     ranked = frame[frame["layer"] == number].dropna(subset=measure)
     ranked = ranked.sort_values(measure, ascending=False)
     own = ranked.head(MAX_WORDS).iloc[::-1]  # the first word is at the top

@@ -70,9 +70,9 @@ def surprisal(
     """
     from absl import logging
 
+    from bilm.analysis.surprisal import surprisal_columns
     from bilm.errors import DataError
     from bilm.support.progress import progress
-    from bilm.surprisal import surprisal_columns
 
     scorer = files.open()
     how: dict[str, Any] = {"context": context or 0, "top": top or 0, "mark": regions}

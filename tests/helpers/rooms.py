@@ -20,7 +20,7 @@ ORDER = [  # from the bottom to the top; an entry is a module or a package direc
     ["language_model"],
     ["storage"],
     ["scoring", "embedding", "elmo"],
-    ["export", "training", "surprisal", "analysis", "cluster", "integrations"],
+    ["export", "training", "analysis", "cluster", "integrations"],
     ["compat", "model", "simple_elmo", "allennlp"],
     ["doctor"],
     ["commands"],

@@ -10,11 +10,11 @@ from keras import ops
 from scorers import MODELS, WORDS, check, model_of
 
 from bilm.analysis import surprisal_table, word_surprisals
+from bilm.analysis.surprisal import by_region
 from bilm.data.vocabulary import Vocabulary
 from bilm.errors import DataError
 from bilm.scoring.perplexity import heldout_dataset, perplexity
 from bilm.scoring.scorer import Scorer, perplexity_of_scores
-from bilm.surprisal import by_region
 
 TEXT = [["the", "cat", "sat"], ["unheard", "日本語", "😀e\u0301"], [], ["mat"] * 40]
 

@@ -24,7 +24,7 @@ class Surprisal(NamedTuple):
 
     Fields:
         word: the words.
-        characters: int64: number of characters (Unicode code points).
+        characters: int64: number of Unicode code points.
         known: boolean: whether the vocabulary contains the word. The surprisal of a word that it
             lacks is that of `<UNK>`, which all such words share; do not compare it with others.
         forward, backward: float64.
@@ -55,6 +55,10 @@ class Surprisal(NamedTuple):
     @classmethod
     def of(cls, score: Score) -> Surprisal:
         """Convert log-probabilities in nats to bits."""
+
+        def listed(likeliest: Iterable[Substitute]) -> str:
+            return " ".join(f"{word}:{log / -NATS_PER_BIT:.4g}" for word, log in likeliest)
+
         words, n_words, predicted = score.tokens, len(score.tokens), score.predicted or {}
         right = np.full(n_words + 1, np.nan) if score.backward is None else score.backward
         logs = score.forward[:-1], right[1:]
@@ -64,7 +68,7 @@ class Surprisal(NamedTuple):
         columns: list[Any] = [
             *(np.array([each.entropy for each in own]) / NATS_PER_BIT for own in both),
             *(np.array([each.rank for each in own], np.float64) for own in both),
-            *([_listed(each.likeliest) for each in own] for own in both),
+            *([listed(each.likeliest) for each in own] for own in both),
             np.zeros(n_words, np.int64),
         ]
         return cls(
@@ -77,10 +81,6 @@ class Surprisal(NamedTuple):
             np.cumsum(backward[::-1])[::-1],
             *columns,
         )
-
-
-def _listed(likeliest: Iterable[Substitute]) -> str:
-    return " ".join(f"{word}:{log / -NATS_PER_BIT:.4g}" for word, log in likeliest)
 
 
 def word_surprisals(
@@ -98,7 +98,7 @@ def word_surprisals(
         context: see `Scorer.score`.
         top: number of likeliest words.
         mark: word such as `|` between the regions of a sentence, which the model does not read.
-    Raises: DataError if a sentence is neither a string nor a list of words; ValueError.
+    Raises: DataError if a sentence is neither a string nor a list of words.
     """
     check_batch(sentences)
     regions: deque[np.ndarray] = deque()

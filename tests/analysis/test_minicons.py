@@ -9,8 +9,8 @@ import pytest
 
 if find_spec("minicons") is None or keras.backend.backend() != "tensorflow":
     pytest.skip("needs minicons: make test-clients", allow_module_level=True)
+from bilm.analysis.surprisal import Surprisal, by_region
 from bilm.scoring.scorer import Predicted, Score
-from bilm.surprisal import Surprisal, by_region
 
 pytestmark = [pytest.mark.clients, pytest.mark.filterwarnings("ignore")]
 WORDS = ["<s>", "</s>", "she", "he", "rose", "sat", "from", "on", "her", "the", "chair", "quickly"]
