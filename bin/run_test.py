@@ -16,11 +16,9 @@ NAMES = {"input_": "test_prefix", "vocab": "vocab_file", "model": "save_dir"}
 
 
 def complete(values: dict[str, Any]) -> None:
-    """Set the reference's number of rows, unless the model adapts to the text in one row, and the
-    reference's digits."""
+    """Set the reference's number of rows and digits."""
     values["decimals"] = max(values["decimals"], 12)
-    if values["batch_size"] is None and values["adapt"] is None and values["cache"] is None:
-        values["batch_size"] = 256
+    values["batch_size"] = values["batch_size"] or 256
 
 
 if __name__ == "__main__":

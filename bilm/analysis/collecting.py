@@ -353,10 +353,8 @@ def write_usages(
             f"layers are {numbers}, expected numbers from 0 to {embedder.n_layers - 1}"
         )
     usages, stored = found.usages, embedder.stored
-    fields = {
-        "layers": tuple(numbers), "dim": embedder.dim, "model": str(stored),
-        "digest": stored.digest,
-    }  # fmt: skip
+    fields = {"layers": tuple(numbers), "dim": embedder.dim}
+    fields |= {"model": str(stored), "digest": stored.digest}
     description = Description(**{**found.description.__dict__, **fields})
     texts = [text for grouping in description.groupings for text in grouping.texts]
     protect(output, *texts, *stored.own_files)

@@ -59,7 +59,7 @@ def surprisal(
     files: scoring.Files, text: scoring.Text, context: int | None, top: int | None,
     regions: str | None, output: str | None
 ) -> None:  # fmt: skip
-    """Print the surprisal of each word or region in bits, by direction.
+    """Print the surprisal of words or regions in bits.
 
     Probabilities are computed with the full softmax.
 
