@@ -13,9 +13,7 @@ from __future__ import annotations
 from argparse import ArgumentParser
 from pathlib import Path
 
-from sentence_transformers import SentenceTransformer, util
-
-from bilm.integrations.sentence_module import ElmoSentences
+import bilm
 
 
 def main() -> None:
@@ -25,6 +23,11 @@ def main() -> None:
     flags.add_argument("--query", required=True, help="a sentence")
     flags.add_argument("--n", type=int, default=5, help="number of sentences")
     given = flags.parse_args()
+    bilm.quiet()
+    from sentence_transformers import SentenceTransformer, util  # imports TensorFlow
+
+    from bilm.integrations.sentence_module import ElmoSentences
+
     corpus = Path(given.corpus).read_text(encoding="utf-8").splitlines()
     model = SentenceTransformer(modules=[ElmoSentences(given.model)], device="cpu")
     (hits,) = util.semantic_search(model.encode([given.query]), model.encode(corpus), top_k=given.n)

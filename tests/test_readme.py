@@ -21,7 +21,7 @@ ROOT = Path(__file__).parent.parent
 GOLDEN = ROOT / "tests" / "golden"
 README, MIGRATION = ROOT / "README.md", ROOT / "docs" / "migration.md"
 TUTORIALS = sorted((ROOT / "docs" / "tutorials").glob("*.md"))  # `make docs` runs them
-PAGES = [README, *sorted((ROOT / "docs").glob("*.md")), *TUTORIALS]
+PAGES = [README, ROOT / "CONTRIBUTING.md", *sorted((ROOT / "docs").glob("*.md")), *TUTORIALS]
 RUNNABLE = [
     README,
     MIGRATION,

@@ -21,9 +21,9 @@ the average of the layers, averaged over the tokens. The signatures `tokens` and
 inputs and outputs of the old TensorFlow Hub module. To export a layer with a trained weighting,
 call bilm.export_saved_model.
 
-onnx: one file. MODEL is any stored biLM that reads characters. The exported model reads the ids
-that bilm.Elmo(MODEL).batcher() computes and returns the outputs of serving_default. It requires the
-extra onnx.
+onnx: one file. MODEL is any stored biLM that reads characters or lexicons. The exported model reads
+the ids that bilm.Elmo(MODEL).batcher() computes and returns the outputs of serving_default. It
+requires the extra onnx.
 
 word2vec: text with the vectors of words without context (layer 0), which gensim reads.
 """

@@ -65,7 +65,8 @@ def info(model: str | None, named_model: str | None, weights: str | None, json: 
     print(printable("\n".join(_lines(found))))
     if evaluations:
         columns = [Column(name.replace("_", " "), float) for name in evaluations[0]]
-        print_table(columns, (list(row.values()) for row in evaluations), "Last evaluations")
+        rows = ([_value(*item) for item in row.items()] for row in evaluations)
+        print_table(columns, rows, "Last evaluations")
 
 
 def describe(model: StoredModel) -> dict[str, Any]:
@@ -192,6 +193,11 @@ def _evaluations(path: Path) -> list[dict[str, str]]:
     """Return the last rows of a run's history with a held-out perplexity, or else its last rows."""
     rows = [{name: row[name] or "" for name in COLUMNS} for row in read_history(path)]
     return ([row for row in rows if row["heldout_perplexity"]] or rows)[-HISTORY_ROWS:]
+
+
+def _value(column: str, text: str) -> float | str:
+    """Return a value of the history; measured numbers as float, which `print_table` rounds."""
+    return text if not text or column in ("step", "restart", "heldout_text") else float(text)
 
 
 def _lines(found: dict[str, Any]) -> Iterator[str]:

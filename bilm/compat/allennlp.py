@@ -14,6 +14,7 @@ from the state after the previous batch; `cuda_device` is ignored, see `torch.nn
 
 from __future__ import annotations
 
+import json
 import math
 import os
 import sys
@@ -50,7 +51,9 @@ from bilm.options.model_options import N_CHARACTERS_WITH_PADDING
 from bilm.storage import names
 from bilm.storage.formats import allennlp as stored_allennlp
 from bilm.storage.formats.pytorch_rows import LoadedStateDict, StateDictTensors
+from bilm.storage.hdf5 import NewHDF5
 from bilm.storage.stored_model import StoredModel, open_model
+from bilm.support.files import replacing
 
 DEFAULT_MODEL = "original"  # AllenNLP's default options and weights
 MAX_CHARACTERS = 50  # of a word with its two marks
@@ -345,6 +348,37 @@ class ElmoEmbedder:
     ) -> Iterator[np.ndarray]:
         """Yield the layers of each sentence; `batch_size` is not needed."""
         return self.embedder.embed_sentences(sentences)
+
+    def embed_file(
+        self,
+        input_file: Iterable[str],
+        output_file_path: str | Path,
+        output_format: str = "all",
+        batch_size: int = 64,
+        forget_sentences: bool = False,
+    ) -> None:
+        """Write the vectors of the sentences of a file to an HDF5 file.
+
+        Args:
+            input_file: lines with one sentence each and blanks between the words.
+            output_file_path: the HDF5 file: a float32 dataset per sentence, named 0, 1, ..., and
+                `sentence_to_index`, a JSON object from sentences to these names.
+            output_format: layers to store: all, top or average.
+            batch_size: accepted and not needed.
+            forget_sentences: leave out `sentence_to_index`.
+        Raises: DataError for a blank line; OptionsError; OSError.
+        """
+        lines = [line.strip() for line in input_file]
+        if "" in lines:
+            raise DataError(f"line {lines.index('') + 1}: blank, expected a sentence")
+        found = self.embedder.embed_sentences(map(str.split, lines), output_format)
+        with replacing(output_file_path) as temporary, NewHDF5(temporary) as file:
+            for k, vectors in enumerate(found):
+                file[str(k)] = vectors
+                file.check()
+            if not forget_sentences:
+                index = {line: str(k) for k, line in enumerate(lines)}
+                file["sentence_to_index"] = [json.dumps(index)]
 
     def batch_to_embeddings(
         self, batch: Sequence[Sequence[str]]

@@ -58,6 +58,7 @@ def read_history(path: str | Path) -> list[dict[str, str]]:
             int(row["step"]), int(row["restart"] or 0)
             if set(row) != {*COLUMNS} or None in row.values():
                 raise ValueError(f"expected the columns {', '.join(COLUMNS)}")
+            [float(text) for name, text in row.items() if text and name != "heldout_text"]
     except FileNotFoundError:
         return []
     except (OSError, ValueError, TypeError, KeyError, csv.Error) as error:

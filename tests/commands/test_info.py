@@ -123,7 +123,7 @@ def test_info_shows_the_last_evaluations_of_a_run(run_here, tmp_path, monkeypatc
     run = shutil.copytree(tiny_run("characters"), tmp_path / "run")
     history = History(run / "history.csv")
     for step in range(30):
-        history.add(step, loss_forward=5 - step / 100, learning_rate=0.2)
+        history.add(step, loss_forward=5 - step / 1e5, learning_rate=0.2)
         if step % 2 == 0:
             history.add(step, heldout_perplexity=200 - step)
     history.write()
@@ -131,11 +131,15 @@ def test_info_shows_the_last_evaluations_of_a_run(run_here, tmp_path, monkeypatc
     assert [row["step"] for row in found] == [str(step) for step in range(10, 30, 2)]
     assert found[-1]["heldout_perplexity"] == "172"
     lines = run_here("bilm info", run).stdout.splitlines()
-    assert lines[-2].split() == ["28", "4.72", "0.2", "172", "0"]
+    assert lines[-2].split() == ["28", "4.9997", "0.2", "172", "0"]
     assert "perplexity" in "".join(lines[-14:-12])
 
 
-@pytest.mark.parametrize("content", [None, "step,other\n1,\x1b[31m\n", ",".join(COLUMNS) + "\n1\n"])
+TEXT_AS_LOSS = ",".join(COLUMNS) + "\n1" + ",x" * (len(COLUMNS) - 2) + ",0\n"
+DAMAGED = ["step,other\n1,\x1b[31m\n", ",".join(COLUMNS) + "\n1\n", TEXT_AS_LOSS]
+
+
+@pytest.mark.parametrize("content", [None, *DAMAGED])
 def test_info_of_a_run_without_or_with_a_damaged_history(content, run_here, tmp_path):
     run = shutil.copytree(tiny_run("characters"), tmp_path / "run")
     (run / "history.csv").unlink()

@@ -260,3 +260,19 @@ def test_batch_to_embeddings_pads_with_zeros():
     layers, mask = ElmoEmbedder(*files(CASES[0])).batch_to_embeddings([["a"], ["the", "bank"]])
     assert mask.tolist() == [[True, False], [True, True]]
     assert (layers[0, :, 1] == 0).all() and layers.shape[2] == 2
+
+
+def test_embed_file_writes_the_datasets_of_allennlp(tmp_path):
+    embedder, output = ElmoEmbedder(*files(CASES[0])), tmp_path / "vectors.hdf5"
+    lines = ["the bank closed\n", "日本語\n"]
+    embedder.embed_file(lines, output, "average", batch_size=2)
+    with h5py.File(output) as file:
+        assert json.loads(file["sentence_to_index"][0]) == {"the bank closed": "0", "日本語": "1"}
+        for k, line in enumerate(lines):
+            expected = embedder.embed_sentence(line.split()).mean(axis=0)
+            np.testing.assert_allclose(file[str(k)], expected, rtol=0, atol=1e-6)
+    embedder.embed_file(lines, output, forget_sentences=True)
+    with h5py.File(output) as file:
+        assert list(file) == ["0", "1"] and file["1"].shape[:2] == (embedder.embedder.n_layers, 1)
+    with pytest.raises(DataError, match="line 2: blank, expected a sentence"):
+        embedder.embed_file(["a\n", "\n"], output)
