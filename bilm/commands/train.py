@@ -123,6 +123,8 @@ def choose(
 
     record = folder.record()
     if record.get("auto"):
+        if run["hours"]:
+            logging.info("auto: a resumed run keeps its length; --hours is for new runs")
         stored = schema.read(RunOptions, record["options"], strict=False)
         if n_train_tokens is not None:
             stored = stored.replace(n_train_tokens=n_train_tokens)

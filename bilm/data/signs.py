@@ -40,6 +40,8 @@ SIGNS = {
         f"separate it with blanks, as in the text that the model was trained on; {SPLIT}"),
     "columns": Sign("lines", 5, 0.8, "are columns of a word and its tags, as in CoNLL or IOB files",
         "write the words of a sentence on one line; the names of CoNLL-U files end with .conllu"),
+    "joined": Sign("sentences", 1, 0.4, "have a capitalized word after . ! or ?, as if joined",
+        f"write one sentence on a line; with --split_sentences, {SPLIT}"),
     "single": Sign("sentences", 5, 0.9, "have only one word",
         "write the words of a sentence on one line or in one row of a table, separated by blanks"),
 }  # fmt: skip
@@ -47,6 +49,7 @@ SIGNS = {
 ENDS = ("<S>", "</S>", "<bos>", "<eos>")
 # Kinds of punctuation. A full stop counts only at the end of a sentence: abbreviations have one.
 KINDS = {"stop": ".", "mark": ",;:!?…،؛؟。、，；：！？।", "quote": '"„“”«»‹›「」()'}
+LAST = (".", "!", "?", "…")  # words at the end of a sentence
 CLOSING = "\"'”’“«»›」)]}"  # may follow the last mark of a word
 ESCAPE = re.compile(r".*&(#\d+|#x[\da-fA-F]+|[a-z]+\d*);.*|@[^\w\s]@")
 # More characters than words have in Chinese and Japanese; in Thai, Lao, Tibetan, Burmese and Khmer;
@@ -87,6 +90,8 @@ class TextSigns:
             self._found["single"][words[0]] += 1
         if len(self._rows) < SAMPLE_ROWS and not words[0].startswith("#"):  # CoNLL-U's comments
             self._rows.append((len(words), words[:MAX_COLUMNS]))
+        if any(end in LAST and word[:1].isupper() for end, word in pairwise(words)):
+            self._found["joined"][" ".join(words[:MAX_COLUMNS])] += 1
         for i, word in enumerate(words, 1):
             if word in ENDS:
                 self._found["end"][word] += 1

@@ -5,6 +5,7 @@ from __future__ import annotations
 import operator
 from collections import deque
 from collections.abc import Iterable, Iterator, Sequence
+from functools import cache, partial
 from pathlib import Path
 from typing import Any, NamedTuple
 
@@ -51,18 +52,34 @@ class Predicted(NamedTuple):
     likeliest: list[Substitute]
 
     @classmethod
-    def of(cls, logs: Any, ids: np.ndarray, words: Sequence[str], n: int) -> list[Predicted]:
-        """Describe N distributions, log-probabilities in nats (N, V), ordered by word id, with the
-        `n` likeliest words of the vocabulary `words`; `ids`, (N,), are the words that occur."""
-        entropies = -ops.sum(ops.exp(logs) * logs, axis=1)
-        is_likelier = logs > ops.take_along_axis(logs, ids[:, None], axis=1)
-        ranks = 1 + ops.sum(ops.cast(is_likelier, "int32"), axis=1)
-        found = (entropies, ranks, *ops.top_k(logs, min(n, len(words))))
-        rows = zip(*(ops.convert_to_numpy(each).tolist() for each in found), strict=True)
+    def of(cls, found: Sequence[np.ndarray], words: Sequence[str]) -> list[Predicted]:
+        """Return each of the distributions that `described` has described; `words` by id."""
         return [
             cls(h, rank, [Substitute(words[i], log) for log, i in zip(logs, ids, strict=True)])
-            for h, rank, logs, ids in rows
+            for h, rank, logs, ids in zip(*(each.tolist() for each in found), strict=True)
         ]
+
+
+def described(scores: Any, ids: Any, n: int) -> list[Any]:
+    """Describe N distributions over V words, each proportional to exp(score).
+
+    Args:
+        scores: float (N, V).
+        ids: integer (N,), the words that occur.
+        n: number of likeliest words, at most V.
+    Returns: log-probabilities in nats of these words, float (N,); entropies in nats, float (N,);
+        ranks, integer (N,); and the `n` largest log-probabilities, float (N, n), with their words,
+        integer (N, n).
+    """
+    scores = scores - ops.max(scores, axis=1, keepdims=True)
+    shares = ops.exp(scores)
+    total = ops.sum(shares, axis=1)
+    normalizer = ops.log(total)
+    entropies = normalizer - ops.sum(shares * scores, axis=1) / total
+    own = ops.take_along_axis(scores, ids[:, None], axis=1)
+    ranks = 1 + ops.sum(ops.cast(scores > own, "int32"), axis=1)
+    best, words = ops.top_k(scores, n)
+    return [own[:, 0] - normalizer, entropies, ranks, best - normalizer[:, None], words]
 
 
 class Score(NamedTuple):
@@ -183,7 +200,14 @@ class Scorer:
         hidden = {d: keras.KerasTensor((None, None, width), "float32") for d in model.directions}
         self._run_outputs = compiled(self._outputs, [batch, mask, state])
         self._run_losses = compiled(self._losses, [hidden, by_direction])
-        self._run_logs = compiled(self._logs, [keras.KerasTensor((None, width), "float32")])
+        vectors, ids = (
+            keras.KerasTensor((None, width), "float32"),
+            keras.KerasTensor((None,), "int32"),
+        )
+        self._run_logs = compiled(self._logs, [vectors])
+        self._run_described = cache(
+            lambda n: compiled(partial(self._described, n=n), [vectors, ids])
+        )
 
     def score(
         self,
@@ -241,18 +265,19 @@ class Scorer:
             return Substitutes(best["forward"], None, None, is_known)
         return Substitutes(**best, both=self._best(self.both_sides(logs), n), is_known=is_known)
 
-    def both_sides(self, logs: dict[str, np.ndarray]) -> np.ndarray:
+    def both_sides(self, logs: dict[str, np.ndarray], ids: np.ndarray | None = None) -> np.ndarray:
         """Return the log-probability of each word of the vocabulary given both sides of a position.
 
         If the sides are independent given the word, P(w | left, right) is proportional to
         P(w | left) P(w | right) / P(w). P(w) follows Zipf's law by the rank in the vocabulary,
-        which is sorted by descending frequency. Marks have the probability 0.
+        which is sorted by descending frequency. Other words than `ids` have the probability 0.
 
         Args:
             logs: a result of `log_probabilities`; of a forward-only model, the left side decides.
+            ids: the words that can occur; None for all except marks.
         """
-        product = np.full(len(self.words), -np.inf)
-        product[self.proper] = np.sum(list(logs.values()), axis=0)[self.proper]
+        product, ids = np.full(len(self.words), -np.inf), self.proper if ids is None else ids
+        product[ids] = np.sum(list(logs.values()), axis=0)[ids]
         if len(logs) == 2:
             product += np.log(np.arange(len(self.words)) + ZIPF_OFFSET)
         return product - np.logaddexp.reduce(product)
@@ -280,8 +305,12 @@ class Scorer:
     def filler(self, words: Iterable[str] = ()) -> Filler:
         """Return a `Filler` for several calls of `fill` with the same words."""
 
+        ids: np.ndarray = np.append(
+            self.proper, self._ids[UNK]
+        )  # `<UNK>` stands for the other words
+
         def quick(tokens: list[str], position: int) -> np.ndarray:
-            return self.both_sides(next(self.log_probabilities(tokens, [position])))
+            return self.both_sides(next(self.log_probabilities(tokens, [position])), ids)
 
         def totals(sentences: Iterable[list[str]]) -> np.ndarray:
             return np.array([list(score.total.values()) for score in self.score(sentences)])
@@ -315,64 +344,70 @@ class Scorer:
             rows = zip(*map(ops.convert_to_numpy, parts), strict=True)
             yield from (dict(zip(hidden, row, strict=True)) for row in rows)
 
-    def _as_score(self, words: list[str], logs: dict[str, np.ndarray]) -> Score:
-        """Return the score of a sentence from log-probabilities in reading order, copied."""
-        found: dict[str, np.ndarray] = {d: log.astype(np.float32) for d, log in logs.items()}
-        backward = found.get("backward")
-        return Score(
-            found["forward"],
-            None if backward is None else backward[::-1].copy(),
-            words,
-            np.array([word in self._ids for word in (*words, EOS)]),
-        )
+    def _as_score(self, words: list[str], found: dict[str, list[np.ndarray]]) -> Score:
+        """Return the score of a sentence from the results of `_measured` for its predictions."""
+        if "backward" in found:
+            found["backward"] = [each[::-1].copy() for each in found["backward"]]
+        logs: dict[str, np.ndarray] = {d: each[0].astype(np.float32) for d, each in found.items()}
+        is_known = np.array([word in self._ids for word in (*words, EOS)])
+        predicted = {d: Predicted.of(rest, self.words) for d, (_, *rest) in found.items() if rest}
+        return Score(logs["forward"], logs.get("backward"), words, is_known, predicted or None)
 
     def _score(self, window: list[Text], n_likeliest: int | None) -> list[Score]:
         scores: dict[int, Score] = {}
         lengths = np.array([sum(map(len, text)) + len(text) for text in window], np.int64)
         for rows, n_rows in batches(lengths, self.batch_tokens):
-            keeps, texts = n_likeliest is not None, [window[i] for i in rows]
-            logs, hidden = self._run(texts, lengths[rows], n_rows, keeps)
+            texts = [window[i] for i in rows]
+            ends = np.cumsum([len(text[-1]) + 1 for text in texts])[:-1]
+            found = self._run(texts, lengths[rows], n_rows, n_likeliest)
+            split = {d: [np.split(each, ends) for each in own] for d, own in found.items()}
             for row, i in enumerate(rows):
-                words = window[i][-1]
-                own = slice(lengths[i] - len(words) - 1, lengths[i])
-                scores[i] = self._as_score(words, {d: log[row, own] for d, log in logs.items()})
-                if (n := n_likeliest) is not None:
-                    own_hidden = {d: last[row, own] for d, last in hidden.items()}
-                    predicted = {d: self._predicted(d, words, h, n) for d, h in own_hidden.items()}
-                    scores[i] = scores[i]._replace(predicted=predicted)
+                own = {d: [each[row] for each in parts] for d, parts in split.items()}
+                scores[i] = self._as_score(window[i][-1], own)
         return [scores[i] for i in range(len(window))]
 
     def _run(
-        self, texts: list[Text], n_predictions: np.ndarray, n_rows: int, keeps_hidden: bool
-    ) -> tuple[dict[str, np.ndarray], dict[str, Any]]:
+        self, texts: list[Text], n_predictions: np.ndarray, n_rows: int, n: int | None
+    ) -> dict[str, list[np.ndarray]]:
         """Run over texts, sorted by descending numbers of predictions, in `n_rows` rows.
 
-        Returns: for each direction, in its reading order, log-probabilities float32 (B, T) and the
-            outputs of the last layer, float32 (B, T, P), if `keeps_hidden`.
+        Returns: for each direction the results of `_measured` for the predictions of the last
+            sentence of each text, in reading order, one text after another.
         """
         lengths: np.ndarray = np.zeros((n_rows, 1), np.int64)
         lengths[: len(texts), 0] = n_predictions
-        parts: list[tuple[dict, dict]] = []
+        starts = lengths.copy()  # of the last sentences
+        starts[: len(texts), 0] -= [len(text[-1]) + 1 for text in texts]
+        parts: list[dict[str, list[np.ndarray]]] = []
         state = self.model.flatten_state(self.model.zero_state(n_rows))
-        n_steps = max(self.batch_tokens // n_rows, 1)  # below T for a single long sentence
+        # Below T for a single long sentence, whose parts therefore follow one another.
+        n_steps = max(self.batch_tokens // n_rows, 1)
         for steps, batch in self._batches(texts, n_rows, n_steps):
-            mask = np.arange(steps.start, steps.stop) < lengths
+            places = np.arange(steps.start, steps.stop)
+            mask = places < lengths
             last, state = self._run_outputs(batch, mask, state)
-            parts.append((self._run_losses(last, batch["targets"]), last if keeps_hidden else {}))
-        losses, hidden = (
-            {d: ops.concatenate([part[d] for part in each], axis=1) for d in each[0]}
-            for each in zip(*parts, strict=True)
-        )
-        return {d: -ops.convert_to_numpy(loss) for d, loss in losses.items()}, hidden
+            own = mask & (places >= starts)
+            parts.append(self._measured(last, batch["targets"], own, n))
+        return {
+            d: [np.concatenate(each) for each in zip(*(part[d] for part in parts), strict=True)]
+            for d in parts[0]
+        }
 
-    def _predicted(self, direction: str, words: list[str], hidden: Any, n: int) -> list[Predicted]:
-        """Return the predictions of a direction from its outputs in reading order, (T + 1, P)."""
-        words = [BOS, *words] if direction == "backward" else [*words, EOS]
-        steps = np.array(range(len(words))[:: -1 if direction == "backward" else 1])
-        found: list[Predicted] = []
-        for logs in self._all_logs(hidden, steps):
-            ids = self._ids_of(words[len(found) : len(found) + len(logs)])
-            found += Predicted.of(logs, ids, self.words, n)
+    def _measured(
+        self, hidden: dict[str, Any], targets: dict[str, Any], own: np.ndarray, n: int | None
+    ) -> dict[str, list[np.ndarray]]:
+        """Return for each direction, at the places `own`, boolean (B, T), the log-probabilities of
+        the targets, float (M,); and unless `n` is None the other results of `described`."""
+        if n is None:
+            losses = self._run_losses(hidden, targets).items()
+            return {d: [-ops.convert_to_numpy(loss)[own]] for d, loss in losses}
+        run, found = self._run_described(min(n, len(self.words))), {}
+        at_once = max(1, PREDICTED_AT_ONCE // len(self.words))
+        for d, last in hidden.items():
+            vectors, ids = ops.convert_to_numpy(last)[own], targets[d][own]
+            slices = [slice(k, k + at_once) for k in range(0, max(1, len(ids)), at_once)]
+            parts = [map(ops.convert_to_numpy, run(vectors[k], ids[k])) for k in slices]
+            found[d] = [np.concatenate(each) for each in zip(*parts, strict=True)]
         return found
 
     def _all_logs(self, hidden: Any, steps: np.ndarray) -> Iterator[Any]:
@@ -423,9 +458,16 @@ class Scorer:
 
     def _logs(self, hidden):
         """Return the log-probabilities of all words, float (N, V), from outputs (N, P)."""
+        scores = self._scores(hidden)
+        return scores - ops.logsumexp(scores, axis=1, keepdims=True)
+
+    def _described(self, hidden, ids, n):
+        """Describe, from outputs (N, P), what is predicted: see `described`."""
+        return described(self._scores(hidden), ids, n)
+
+    def _scores(self, hidden):
         softmax = self.model.softmax
-        logits = ops.matmul(hidden, ops.transpose(softmax.kernel)) + softmax.bias
-        return logits - ops.logsumexp(logits, axis=1, keepdims=True)
+        return ops.matmul(hidden, ops.transpose(softmax.kernel)) + softmax.bias
 
     def _best(self, logs: np.ndarray, n: int) -> list[Substitute]:
         order = self.proper[np.argsort(-logs[self.proper], kind="stable")[:n]]

@@ -6,11 +6,12 @@ from types import SimpleNamespace
 import keras
 import numpy as np
 import pytest
+from keras import ops
 
 if find_spec("minicons") is None or keras.backend.backend() != "tensorflow":
     pytest.skip("needs minicons: make test-clients", allow_module_level=True)
 from bilm.analysis.surprisal import Surprisal, by_region
-from bilm.scoring.scorer import Predicted, Score
+from bilm.scoring.scorer import Predicted, Score, described
 
 pytestmark = [pytest.mark.clients, pytest.mark.filterwarnings("ignore")]
 WORDS = ["<s>", "</s>", "she", "he", "rose", "sat", "from", "on", "her", "the", "chair", "quickly"]
@@ -43,9 +44,11 @@ def logs(transformer):
 
 def found_of(logs):
     logs, ids = logs.numpy(), np.array([WORDS.index(word) for word in [*SENTENCE, "</s>"]])
-    forward, predicted = logs[np.arange(len(ids)), ids], Predicted.of(logs, ids, WORDS, 3)
+    forward, *rest = map(ops.convert_to_numpy, described(logs, ids, 3))
     known = np.ones(len(ids), bool)
-    return Surprisal.of(Score(forward, None, SENTENCE, known, {"forward": predicted}))
+    return Surprisal.of(
+        Score(forward, None, SENTENCE, known, {"forward": Predicted.of(rest, WORDS)})
+    )
 
 
 def test_surprisal_rank_and_likeliest_words_equal_minicons(transformer, logs):

@@ -61,6 +61,12 @@ def test_invalid_tables_are_refused(tmp_path, name, content, message):
         list(Corpus(path, column="text"))
 
 
+def test_conllu_row_without_a_word_is_refused(tmp_path):
+    (tmp_path / "a.conllu").write_text("1\ta\tb\n2\t \tc\n")
+    with pytest.raises(DataError, match=r"a\.conllu, line 2: .*expected the columns of CoNLL-U"):
+        list(Corpus(tmp_path / "a.conllu"))
+
+
 def test_conllu_without_blank_lines_is_refused(tmp_path):
     (tmp_path / "a.conllu").write_text("1\ta\n2\tb\n1\tc\n")
     message = r"a\.conllu, line 3: word 1 after word 2; expected a blank line between two sentences"

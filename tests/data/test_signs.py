@@ -7,7 +7,8 @@ from bilm.data.shards import Shards
 from bilm.data.signs import SIGNS, TextSigns
 
 RAW = "Das Haus ist, wie er sagte, groß. Wer weiß? Niemand!"
-TOKENIZED = "Das Haus ist , wie Dr. M. sagte , groß . Wer weiß ? Niemand !"
+TOKENIZED = "Das Haus ist , wie Dr. M. sagte , groß . wer weiß ?"
+JOINED = "She rose . He sat ."
 IOB = "-DOCSTART- -X- O O", "Ann NNP I-NP B-PER", "sings VBZ I-VP O", ". . O O"
 CONLLU = "# sent_id = 1", "1 Ann Ann PROPN _ _ 2 nsubj _ _", "2 sings sing VERB _ _ 0 root _ _"
 FRENCH = "Le DET:ART le", "chat NOM chat", "dort VER:pres dormir", ". SENT ."
@@ -16,6 +17,7 @@ THAI = "ประเทศไทย มี ชื่อ อย่าง เป�
 FRAGMENTS = {
     "end": "are the marks", "escape": "escapes of Moses", "long": "very long words",
     "attached": "contain punctuation", "columns": "are columns", "single": "only one word",
+    "joined": "have a capitalized word after",
 }  # fmt: skip
 
 
@@ -54,6 +56,7 @@ def examine(*lines, known=(), n=10):
             for line in ("他说，这本书很好看。", THAI.replace(" ", ""), "MKTAY" * 9)
         ),
         *(("escape", [line]) for line in ("he &apos;s here", "well @-@ known", "a &#124; b")),
+        *(("joined", lines) for lines in ([JOINED], [JOINED, "she sat ."], ["Wo ? Da ! ..."])),
         *(("end", [line]) for line in ("<S> a b </S>", "<bos> a b <eos> c d", "a b </S>")),
     ],
 )
@@ -65,7 +68,14 @@ def test_each_sign_gives_one_warning(sign, lines, caplog):
 @pytest.mark.parametrize(
     "lines",
     [
-        *([TOKENIZED], ["no marks at all"], ["他 说 ， 好 。", "这 本 书"], [THAI], [", ,"]),
+        *(
+            [TOKENIZED],
+            [JOINED, "She sat .", "He ? she !"],
+            ["no marks at all"],
+            ["他 说 ， 好 。", "这 本 书"],
+            [THAI],
+            [", ,"],
+        ),
         *([":) :: http://a.b/c <unk> [MASK] e.g. U.S."], ["the old house sees a dog ."]),
         ("O", "what a", "day is", "this , my", "I", "sing"),  # a poem
         ["what I see is this", "what A wants is that"],

@@ -5,6 +5,7 @@ import math
 from itertools import product
 
 import keras
+import numpy as np
 import pytest
 from tiny_runs import tiny_run
 
@@ -52,6 +53,16 @@ def test_fill_compares_other_words_by_their_share_of_unk(scorer):
     (gap,) = scorer.fill(tokens, 100, mask="[?]", words=["dog", "cat", "emu", "dog"])
     expected = by_brute_force(scorer, tokens, 0, [*PROPER, "dog", "emu"], n_unknown=2)
     assert dict(gap.candidates) == pytest.approx(expected, rel=20 * ATOL)
+
+
+def test_fill_compares_other_words_if_more_words_match_than_are_compared(monkeypatch):
+    monkeypatch.setattr("bilm.scoring.filling.N_COMPARED", 3)
+    scorer = Scorer(model_of("words"), WORDS)
+    logs = next(scorer.log_probabilities(["the", "cat"], [0]))
+    best = np.argsort(-scorer.both_sides(logs, np.arange(len(WORDS))))[:4]
+    assert WORDS.index("<UNK>") in best  # a likely place of an unknown word
+    (gap,) = scorer.fill(["[MASK]", "cat"], 3, words=["emu"])
+    assert "emu" in dict(gap.candidates)
 
 
 def test_fill_starts_with_the_surest_of_several_gaps(scorer):

@@ -27,7 +27,8 @@ def read_conllu(source: InputFile) -> Iterator[Record]:
         if not line or line.startswith("#"):
             continue
         columns = line.split("\t")
-        if len(columns) < 2 or not columns[0].replace("-", "").replace(".", "").isdecimal():
+        is_number = columns[0].replace("-", "").replace(".", "").isdecimal()
+        if not is_number or not "".join(columns[1:2]).strip():
             raise DataError(
                 f"{source.path}, line {number}: {line[:40]!r}; expected the columns of CoNLL-U, "
                 "ID and FORM first, separated by tabs"
