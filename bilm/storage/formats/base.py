@@ -101,8 +101,7 @@ class Mix(NamedTuple):
 
 
 class Checkpoint(Protocol):
-    """The part of `bilm.storage.checkpoint.Checkpoint` that readers of models use, for modules that
-    do not import TensorFlow; see there."""
+    """What readers of models, without TensorFlow, use of `bilm.storage.checkpoint.Checkpoint`."""
 
     path: str
     files: tuple[Path, ...]
