@@ -64,8 +64,9 @@ def info(model: str | None, named_model: str | None, weights: str | None, json: 
         return
     print(printable("\n".join(_lines(found))))
     if evaluations:
-        columns = [Column(name.replace("_", " "), float) for name in evaluations[0]]
-        rows = ([_value(*item) for item in row.items()] for row in evaluations)
+        shown = [name for name in evaluations[0] if name != "heldout_text"]
+        columns = [Column(name.replace("_", " "), float) for name in shown]
+        rows = ([_value(name, row[name]) for name in shown] for row in evaluations)
         print_table(columns, rows, "Last evaluations")
 
 
@@ -197,7 +198,7 @@ def _evaluations(path: Path) -> list[dict[str, str]]:
 
 def _value(column: str, text: str) -> float | str:
     """Return a value of the history; measured numbers as float, which `print_table` rounds."""
-    return text if not text or column in ("step", "restart", "heldout_text") else float(text)
+    return text if not text or column in ("step", "restart") else float(text)
 
 
 def _lines(found: dict[str, Any]) -> Iterator[str]:

@@ -181,6 +181,7 @@ class Budget:
         self.seconds = (deadline or 0.0) - time.monotonic()
         self.last: tuple[int, float] | None = None  # step and time, without evaluations
         self.pace = 0.0  # seconds of a step, with its share of the saves
+        self.stated = setup.plan.n_steps  # the length in the log; small changes are not stated
 
     def __call__(self, progress: Progress) -> None:
         """Measure the pace now and then; change the length if the run would be late or early."""
@@ -203,7 +204,9 @@ class Budget:
         n_steps = min(self.longest, step + max(1, int(left / each)))
         if abs(plan.n_steps - n_steps) * each <= 0.01 * self.seconds + 0.1 * left:
             return
-        logging.info("%d steps instead of %d, to end on time", n_steps, plan.n_steps)
+        if abs(n_steps - self.stated) > 0.25 * self.stated:
+            logging.info("%d steps instead of %d, to end on time", n_steps, self.stated)
+            self.stated = n_steps
         plan.n_steps = self.setup.trainer.schedule.n_steps = n_steps
         saved = self.setup.checkpoints
         auto = {**(saved.record.auto or {}), "n_steps": n_steps}
