@@ -58,8 +58,7 @@ def test(
 
     stored = open_model(files.model, files.weights, files.softmax)
     found, vocabulary = stored.build_language_model(), stored.vocabulary(files.vocab)
-    of_training = stored.checkpoint.n_rows if stored.checkpoint else 0  # of all replicas
-    batch_size = batch_size or of_training or stored.options.other.get("batch_size", 128)
+    batch_size = batch_size or stored.options.other.get("batch_size", 128)
     text = resolve_shards(input_, on_bad_utf8)
     text.examine()
     state = None

@@ -181,16 +181,6 @@ def test_perplexity_by_start_and_export_of_a_run(run_here, tmp_path):
     assert (done.returncode, done.stdout) == (0, "".join(f"wrote {path}\n" for path in written))
 
 
-def test_test_command_reads_as_many_rows_as_all_replicas_of_the_training(run_here, tmp_path):
-    """So that it prints the figure in the log of the training."""
-    folder = shutil.copytree(tiny_run("words"), tmp_path / "run")
-    options = json.loads((folder / "options.json").read_text())
-    (folder / "options.json").write_text(json.dumps(options | {"batch_size": 1}))
-    command = ["bilm test", "--input", HELDOUT, "--decimals=9", "--start=checkpoint", "--model"]
-    expected, found = (run_here(*command, each) for each in (tiny_run("words"), folder))
-    assert found.returncode == 0 and found.stdout == expected.stdout, found.stderr
-
-
 def test_test_command_states_unknown_words_and_the_perplexity_without_them(run_here, tmp_path):
     """Frequencies: each word by the rest of the text."""
     folder, text = tiny_run("words"), tmp_path / "text"

@@ -108,7 +108,6 @@ class Checkpoint(Protocol):
     skipped: list[str]
     is_reference: bool
     n_words: int
-    n_rows: int
     vocabulary: str
     shapes: dict[str, tuple[int, ...]]
     dtypes: dict[str, np.dtype]
