@@ -68,7 +68,7 @@ class KerasLayer(keras.layers.Layer):
         output_key: the output to return; None for `default`.
         signature_outputs_as_dict: return the dict of all outputs.
         name: name of the layer.
-        tags, input_shape, dtype: accepted and not needed.
+        tags, input_shape, output_shape, dtype: accepted and not needed.
 
     Inputs: strings (B,), split into words, for `default`; a dict of `tokens`, string (B, T), and
         `sequence_len`, integer (B,), their numbers, for `tokens`. Lists become tensors.
@@ -91,6 +91,7 @@ class KerasLayer(keras.layers.Layer):
         name: str | None = None,
         tags: Any = None,
         input_shape: Any = None,
+        output_shape: Any = None,
         dtype: Any = None,
     ):
         if keras.backend.backend() != "tensorflow":
