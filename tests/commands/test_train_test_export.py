@@ -230,13 +230,16 @@ def test_train_elmo_accepts_options_of_train_and_continues_a_run_with_its_own(
 
 @pytest.mark.slow
 def test_training_on_cpu_replicas(run_here, train_arguments, tmp_path):
-    arguments = train_arguments(n_gpus=0, cpu_replicas=2, batch_size=3)
+    arguments = train_arguments(n_gpus=0, cpu_replicas=2, batch_size=3, heldout=HELDOUT)
     done = run("bilm train", *arguments)
     assert done.returncode == 0, done.stderr
     assert "starting at step 0 of 2 on CPU:0, CPU:1: 2 replicas x 3 rows" in done.stderr
     assert "step 2 of 2" in done.stderr
     assert f"saved every 1000 steps or 15 minutes to {tmp_path / 'run'}\n" in done.stderr
     assert "Sharding" not in done.stderr
+    (line,) = (line for line in done.stderr.splitlines() if "held-out perplexity" in line)
+    tested = run_here("bilm test", "--model", tmp_path / "run", "--input", HELDOUT).stdout
+    assert f"perplexity {tested.rsplit(' = ')[-1].strip()} (running text" in line
     done = run_here("bilm train", *arguments)
     assert done.returncode == 0
     assert "run: finished at step 2" in done.stderr
