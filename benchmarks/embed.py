@@ -25,9 +25,7 @@ from bilm.layers.functional import INFERENCE_PRECISIONS
 
 FLAGS = flags.FLAGS
 flags.DEFINE_enum("model", "small", ["small", "original"], "Size of the model.")
-flags.DEFINE_enum(
-    "precision", "float32", INFERENCE_PRECISIONS, "Precision of the inputs of matrix products."
-)
+flags.DEFINE_enum("precision", "float32", INFERENCE_PRECISIONS, "Precision of matrix products.")
 flags.DEFINE_integer("batch_size", 128, "Sentences of average length per batch.", 1)
 flags.DEFINE_integer("n_sentences", 640, "Lines of the text.", 2)
 flags.DEFINE_integer("n_times", 3, "Repetitions; the median is reported.", 1)

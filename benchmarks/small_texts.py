@@ -1,5 +1,5 @@
 #!/usr/bin/env python
-"""Fill gaps in small texts with trigrams and with a biLM, for every language of a folder.
+"""Fill gaps in small texts with trigrams, a biLM, and a biLM and its memory, for each of a folder.
 
 The folder contains tokenized texts NAME.txt, one sentence per line (every tenth is for validation,
 and every tenth word of it a gap), or gaps_NAME_train.tsv and gaps_NAME_valid.json of SIGTYP 2024,
@@ -24,12 +24,13 @@ from absl import app, flags
 
 import bilm
 from bilm.scoring.filling import MASK, pattern
+from bilm.scoring.memory import Memory
 
 FLAGS = flags.FLAGS
 flags.DEFINE_string("output", "small_texts", "Folder of the results.")
-flags.DEFINE_string("options", "auto", "Options of `bilm train`: a name or a file.")
+flags.DEFINE_integer("seed", 0, "Seed of the runs.")
 TOKEN = re.compile(r"\[MASK\]|\w[\w\u0300-\u036f\u0483-\u0487\u0591-\u05c7\u200d·]*['’]?|[^\w\s]")
-SYSTEMS = "most frequent", "trigrams", "biLM"
+SYSTEMS = "most frequent", "trigrams", "biLM", "biLM and memory"
 
 
 def texts_of(folder, name):
@@ -103,30 +104,32 @@ def trained(train, out):
         for name, is_heldout in (("train", False), ("heldout", True)):
             text = (" ".join(s) for i, s in enumerate(train) if (i % 20 == 19) == is_heldout)
             (out / f"{name}.txt").write_text("\n".join(text), "utf-8")
-        started = time.time()
+        started, texts = time.time(), f"--input {out}/train.txt --heldout {out}/heldout.txt"
         for command in (
             f"vocab --input {out}/train.txt --output {out}/vocab.txt --min_count 1",
-            f"train --input {out}/train.txt --heldout {out}/heldout.txt --vocab {out}/vocab.txt "
-            f"--output {out}/run --options {FLAGS.options}",
+            f"train {texts} --vocab {out}/vocab.txt --output {out}/run --options auto "
+            f"--seed {FLAGS.seed}",
+            f"memory {texts} --model {out}/run --output {out}/memory.hdf5",
         ):
             subprocess.run([sys.executable, "-m", "bilm", *command.split()], check=True)
         (out / "minutes").write_text(str((time.time() - started) / 60))
-    return bilm.load_scorer(out / "run"), float((out / "minutes").read_text())
+    scorer = bilm.load_scorer(out / "run")
+    memory = Memory.load(out / "memory.hdf5", scorer.words)
+    return scorer.filler(), scorer.filler(memory=memory), float((out / "minutes").read_text())
 
 
 def measured(folder, name, out):
     train, gaps = texts_of(folder, name)
-    scorer, minutes = trained(train, out)
-    trigrams, filler = Trigrams(train), scorer.filler()
+    (*fillers, minutes), trigrams = trained(train, out), Trigrams(train)
     fills = [lambda s, f=f: [f(s, i) for i, word in enumerate(s) if pattern(word)]
              for f in (lambda words, i: trigrams.words[:3], trigrams.best)]  # fmt: skip
-    fills.append(lambda s: [[w for w, _ in gap.candidates] for gap in filler.fill(s, 3)])
+    fills += [lambda s, f=f: [[w for w, _ in g.candidates] for g in f.fill(s, 3)] for f in fillers]
     found, letters = {"tokens": sum(map(len, train))}, damaged(gaps)
     for system, fill in zip(SYSTEMS, fills, strict=True):
         filled = [(lost, fill(words)) for words, lost in gaps]
         hits = ([(w in b[:1]) + (w in b) for w, b in zip(*each, strict=True)] for each in filled)
         found[system] = sum(sum(own) / 2 / len(own) for own in hits) / len(gaps)
-    for i in (1, 2):
+    for i in (1, 2, 3):
         right = sum(fills[i](words)[0][:1] == lost for words, lost in letters)
         found[f"letters: {SYSTEMS[i]}"] = right / len(letters)
     return found | {"minutes": minutes}

@@ -4,7 +4,6 @@
 Examples:
   python benchmarks/train.py --model small
   python benchmarks/train.py --model original --precision bfloat16 --batch_size 128
-  python benchmarks/train.py --model small --json small.json
 
 The text is classics_en of the shared data, or Python's documentation if that is missing. Machines
 differ and are noisy: compare tokens/s per GFLOP/s of the 2048^3 float32 product, which the same run

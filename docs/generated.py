@@ -61,6 +61,7 @@ MODULES = {  # module: what its page is about
     "bilm.training.history": "The history of a run",
     "bilm.scoring.scorer": "Probabilities of sentences and words",
     "bilm.scoring.filling": "Gaps of a text",
+    "bilm.scoring.memory": "Memory of a training text",
     "bilm.scoring.perplexity": "Perplexity",
     "bilm.storage.stored_model": "Stored models",
     "bilm.options": "Options of models and runs",

@@ -26,8 +26,7 @@ MAX_USAGES = 5000
     "Usages",
     opt.option("--usages", opt.FILE, "Table that bilm usages wrote.", required=True,
                metavar="PARQUET"),
-    opt.option("--word", opt.TEXT, "A word; may be given several times.", "all words",
-               multiple=True),
+    opt.option("--word", opt.TEXT, "A word; may be repeated.", "all words", multiple=True),
     opt.option("--max_usages", opt.Integer(2), "Maximum number of usages per word, drawn at "
                "random.", default=MAX_USAGES),
     opt.option("--seed", opt.Integer(0), "Seed of the sample and the clusters.", default=0),

@@ -43,8 +43,7 @@ word2vec: text with the vectors of words without context (layer 0), which gensim
 @opt.group(
     "hdf5",
     opt.flag("--include_softmax", "Also write the softmax and its words to <stem>_softmax.hdf5."),
-    opt.option("--vocab", opt.FETCHED, "Vocabulary of the softmax.",
-               "vocab.txt in the model's folder"),
+    opt.option("--vocab", opt.FETCHED, "Words of the softmax.", "vocab.txt in the model's folder"),
 )  # fmt: skip
 @opt.group("word2vec", opt.option("--words", opt.FETCHED, "Words, one per line."))
 @constraint(If(Equal("to", "word2vec"), require_all, accept_none), ["words"])

@@ -30,11 +30,8 @@ candidate matches has no rows.
 @opt.group(
     "Candidates",
     opt.option("--mask", opt.TEXT, "Token that represents a lost word.", default="[MASK]"),
-    opt.option(
-        "--words",
-        opt.FETCHED,
-        "File of words, separated by whitespace, that are candidates besides the vocabulary.",
-    ),
+    opt.option("--words", opt.FETCHED, "File of more candidates, separated by whitespace."),
+    scoring.memory_option,
     opt.option("--n", opt.Integer(1), "Number of words for each gap.", default=10),
 )
 @opt.group(
@@ -45,8 +42,8 @@ candidate matches has no rows.
 )  # fmt: skip
 @constraint(mutually_exclusive, ["output", "json", "restored"])
 def fill(
-    files: scoring.Files, text: scoring.Text, mask: str, words: str | None, n: int,
-    output: str | None, json: bool, restored: bool
+    files: scoring.Files, text: scoring.Text, mask: str, words: str | None, memory: str | None,
+    n: int, output: str | None, json: bool, restored: bool
 ) -> None:  # fmt: skip
     """List the most probable words for gaps in a text.
 
@@ -57,10 +54,12 @@ def fill(
     """
     from bilm.data.text import read_lines
     from bilm.scoring.filling import Gap
+    from bilm.scoring.memory import Memory
 
     more = () if words is None else (w for _, line in read_lines(words) for w in line.split())
     scorer = files.open()
-    filler = scorer.filler(more)
+    recall = None if memory is None else Memory.load(memory, scorer.words)
+    filler = scorer.filler(more, recall)
 
     def filled(sentences: Iterator[list[str]]) -> Iterator[tuple[list[str], list[Gap]]]:
         return ((tokens, filler.fill(tokens, n, mask)) for tokens in sentences)

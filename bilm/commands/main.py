@@ -35,8 +35,8 @@ from bilm.support.urls import masked
 # help lists them in this order.
 COMMANDS = (
     "text", "vocab", "train", "test", "export", "finetune", "embed", "score", "surprisal",
-    "minimal-pairs", "substitutes", "fill", "usages", "change", "explore", "info", "models",
-    "doctor"
+    "minimal-pairs", "substitutes", "memory", "fill", "usages", "change", "explore", "info",
+    "models", "doctor"
 )  # fmt: skip
 NOTES = """
 \b

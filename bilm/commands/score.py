@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterator
+from math import exp
 from typing import TYPE_CHECKING
 
 from bilm.commands import options as opt
@@ -28,15 +29,16 @@ each sentence ("bilm surprisal" writes a row for each word):
                        scored as <UNK>, which can be more likely than a known word
   sentence             the words, instead of the number
 
-The last line of the log is AVERAGE PERPLEXITY = <number>, as of "bilm test --stateless".
+The last line of the log is AVERAGE PERPLEXITY = <number>, as of "bilm test --stateless". With
+--memory, the rows are of the mixture, and PERPLEXITY WITH MEMORY = <number> precedes the line.
 """
 
 
 @command(notes=[scoring.PLACE_NOTE, NOTE, *scoring.NOTES])
 @scoring.model_options
 @scoring.text_options
-@opt.group("Results", opt.table_option)
-def score(files: scoring.Files, text: scoring.Text, output: str | None) -> None:
+@opt.group("Results", opt.table_option, scoring.memory_option)
+def score(files: scoring.Files, text: scoring.Text, output: str | None, memory: str | None) -> None:
     """Print the log-probabilities of sentences.
 
     Probabilities are computed with the full softmax.
@@ -48,11 +50,14 @@ def score(files: scoring.Files, text: scoring.Text, output: str | None) -> None:
     """
     from absl import logging
 
+    from bilm.scoring.memory import Memory
     from bilm.scoring.scorer import perplexity_of_scores
     from bilm.support.progress import progress
 
     scorer = files.open()
+    recall = None if memory is None else Memory.load(memory, scorer.words)
     scores = text.scored(scorer, scorer.score)
+    losses: list[float] = []  # of the mixture
 
     def written() -> Iterator[Score]:
         columns = [*text.columns[:-1], *SENTENCE_COLUMNS]  # the words instead of the number
@@ -61,12 +66,17 @@ def score(files: scoring.Files, text: scoring.Text, output: str | None) -> None:
             progress("scoring", "sentences") as shown,
         ):
             for place, found in scores:
-                write((*place[:-1], *_sentence(found)))
+                mixed = found if recall is None else found.mixed(recall)
+                losses.append(-mixed.mean * mixed.n_predictions)
+                write((*place[:-1], *_sentence(mixed)))
                 if output is not None:
                     shown.add(1)
                 yield found
 
-    logging.info("AVERAGE PERPLEXITY = %s (single sentences)", perplexity_of_scores(written()))
+    alone = perplexity_of_scores(written())
+    if recall is not None:
+        logging.info("PERPLEXITY WITH MEMORY = %.2f", exp(sum(losses) / alone.n_predictions))
+    logging.info("AVERAGE PERPLEXITY = %s (single sentences)", alone)
 
 
 def _sentence(found: Score) -> Row:

@@ -56,6 +56,8 @@ model_options = opt.gathered("files", Files, opt.model_options(
     help="Stored model with its softmax.",
 ))  # fmt: skip
 
+memory_option = opt.option("--memory", opt.FETCHED, 'File of "bilm memory".', "no memory")
+
 
 # --- text ---
 

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import Any
 
-from cloup.constraints import constraint, mutually_exclusive
+from cloup.constraints import If, constraint, mutually_exclusive, require_all
 
 from bilm.commands import options as opt
 from bilm.commands import scoring_options as scoring
@@ -17,7 +17,7 @@ sentence to sentence in a row, so the result depends on --batch_size, or "single
 (--stateless), which start from zero state, as in "bilm score". PERPLEXITY WITHOUT UNKNOWN WORDS
 omits words outside the vocabulary: <UNK> is easy to predict if many are unknown. WORD FREQUENCIES
 PERPLEXITY predicts each word by the frequencies in the rest of the text. --json has the names in
-lower case as keys, such as average_perplexity.
+lower case as keys, such as average_perplexity. WITH MEMORY is that of the mixture.
 """
 
 
@@ -35,13 +35,15 @@ lower case as keys, such as average_perplexity.
     opt.flag("--stateless", "Start each sentence from zero state."),
     opt.option("--start", opt.OneOf(["zero", "checkpoint"]), "State at the start of each row: "
                "zero, or the state in the run's checkpoint.", "zero"),
+    scoring.memory_option,
     opt.option("--decimals", opt.Integer(0), "Decimals of the printed figures.", default=2),
 )  # fmt: skip
 @constraint(mutually_exclusive, ["stateless", "start"])
+@constraint(If("memory", require_all), ["stateless"])
 @opt.json_option
 def test(
     files: scoring.Files, input_: str, on_bad_utf8: str, batch_size: int | None, stateless: bool,
-    start: str | None, decimals: int, json: bool
+    start: str | None, memory: str | None, decimals: int, json: bool
 ) -> None:  # fmt: skip
     """Measure the perplexity of held-out text.
 
@@ -54,6 +56,8 @@ def test(
     from bilm.data.shards import resolve_shards
     from bilm.errors import BilmError
     from bilm.scoring import perplexity as measures
+    from bilm.scoring.memory import Memory
+    from bilm.scoring.scorer import Scorer, perplexity_of_scores
     from bilm.storage.stored_model import open_model
 
     stored = open_model(files.model, files.weights, files.softmax)
@@ -69,16 +73,21 @@ def test(
                 f"--batch_size={batch_size}: the checkpoint has {n_rows} rows; use "
                 f"--batch_size={n_rows}"
             )
+    reading = "single sentences" if stateless else "running text"
+    figures: dict[str, Any] = {"READING": reading}
+    if memory is not None:
+        words = [vocabulary.id_to_word(i) for i in range(vocabulary.size)]
+        recall, scores = Memory.load(memory, words), Scorer(found, words).score(text.sentences())
+        mixed = perplexity_of_scores(each.mixed(recall) for each in scores)
+        figures["AVERAGE PERPLEXITY WITH MEMORY"] = mixed.mean
     dataset = measures.heldout_dataset(text, vocabulary, len(found.options.directions) == 2)
     result = measures.perplexity(found, dataset, batch_size, stateless=stateless, state=state)
-    reading = "single sentences" if stateless else "running text"
     counts = measures.word_counts(text, vocabulary)
     unigram = measures.unigram_perplexity(None, counts)
     unknown = measures.unknown_percent(counts, vocabulary)
     about = measures.compared(unigram, unknown)
     logging.info("perplexity %s (%s); %s; without them: %.2f", result, reading, about, result.known)
-    figures: dict[str, Any] = {
-        "READING": reading,
+    figures |= {
         **{f"{name.upper()} PERPLEXITY": value for name, value in result.directions.items()},
         "WORD FREQUENCIES PERPLEXITY": unigram,
         "PERCENT OF UNKNOWN WORDS": unknown,

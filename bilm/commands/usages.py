@@ -39,9 +39,7 @@ NAMED = re.compile(r"([^=/\\]+)=(.+)")
 
 
 @command(notes=[NOTE, opt.input_forms_help, opt.MODEL_FORMS])
-@opt.model_options(
-    help="Stored model to use.",
-)
+@opt.model_options(help="Stored model to use.")
 @opt.group(
     "Words and texts",
     opt.option("--words", opt.FILE, "File with the words, one entry per line."),

@@ -18,9 +18,7 @@ Files may be URLs, such as s3://BUCKET/NAME; this requires the extra remote.
 @opt.group(
     "Files",
     opt.text_input("Text: a file or a quoted pattern."),
-    opt.option(
-        "--output", opt.FILE_OR_URL, "Vocabulary to write, one word per line.", required=True
-    ),
+    opt.option("--output", opt.FILE_OR_URL, "Vocabulary to write, a word per line.", required=True),
     opt.bad_utf8_option,
 )
 @opt.group(

@@ -10,6 +10,7 @@ from unicodedata import normalize
 import numpy as np
 
 from bilm.data.vocabulary import UNK
+from bilm.scoring.memory import Memory
 
 MASK = "[MASK]"
 LOST = re.compile(r"\[(\.+|-+)\]")  # a dot for each lost letter, dashes for an unknown number
@@ -55,8 +56,10 @@ def pattern(token: str, mask: str = MASK) -> re.Pattern[str] | None:
 class Filler:
     """Fills gaps with the words of a vocabulary and of a list.
 
-    The candidates that fit best by both sides of a gap are compared by the probability of the whole
-    sentence with each of them: the geometric mean over the directions, normalized.
+    The candidates that fit best by both sides of a gap are compared by a product of powers: of the
+    probability of the whole sentence with the candidate, in each direction of the model, and with a
+    memory also of its probability in each view of the memory and of its frequency. Without one, the
+    product is the geometric mean over the directions.
 
     Args:
         vocabulary: the words in the order of ids.
@@ -66,6 +69,7 @@ class Filler:
         totals: function from sentences to their log-probabilities by direction, float
             (n, directions).
         words: further candidates. Those outside of the vocabulary share the probability of `<UNK>`.
+        memory: memory of the training text, with fitted exponents; None for none.
     """
 
     def __init__(
@@ -75,8 +79,9 @@ class Filler:
         quick: Callable[[list[str], int], np.ndarray],
         totals: Callable[[Iterable[list[str]]], np.ndarray],
         words: Iterable[str] = (),
+        memory: Memory | None = None,
     ):
-        self._quick, self._totals = quick, totals
+        self._quick, self._totals, self._memory = quick, totals, memory
         known = [vocabulary[i] for i in proper.tolist()]
         more = sorted({*words}.difference(vocabulary))
         unknown = np.full(len(more), list(vocabulary).index(UNK))
@@ -94,7 +99,7 @@ class Filler:
         }
         text = [UNK if i in gaps else token for i, token in enumerate(tokens)]
         remaining = [i for i in gaps if len(allowed[i])]
-        while remaining:
+        while remaining and len(gaps) > 1:
             best = {i: self._candidates(text, i, allowed[i], 1)[0] for i in remaining}
             surest = max(remaining, key=lambda i: best[i].probability)
             text[surest] = best[surest].word
@@ -105,18 +110,27 @@ class Filler:
         """Return the `n` best allowed words at place `i`, whose word in the text has no effect."""
         if not len(allowed):
             return []
-        compared, factors = self.factors(text, i, allowed, max(n, N_COMPARED))
-        logs = factors.mean(axis=1)
+        compared, logs = self._compared(text, i, allowed, max(n, N_COMPARED))
         probabilities = np.exp(logs - np.logaddexp.reduce(logs))
         order = np.argsort(-probabilities, kind="stable")[:n]
         return [Candidate(self.words[compared[k]], float(probabilities[k])) for k in order]
 
-    def factors(
+    def _compared(
         self, text: list[str], i: int, allowed: np.ndarray, n: int
     ) -> tuple[np.ndarray, np.ndarray]:
-        """Return the `n` allowed words that fit best by both sides, integer (n,), and the
-        log-probability of the sentence with each of them by direction, float64 (n, directions)."""
-        quick = self._quick(text, i)[self._ids[allowed]] - self._sharing[allowed]
-        best = allowed[np.argsort(-quick, kind="stable")[:n]]
+        """Return the `n` allowed words that fit best by the context, integer (n,), and the
+        logarithms of the products that compare them, float64 (n,)."""
+        quick = both = self._quick(text, i)[self._ids[allowed]]
+        if self._memory is not None:
+            recalled = self._memory.log_probabilities(text, i)[self._ids[allowed]]
+            both = recalled[:, 0] - np.logaddexp.reduce(recalled[:, 0])
+            both = np.logaddexp(quick - np.logaddexp.reduce(quick), both)
+        order = np.argsort(self._sharing[allowed] - both, kind="stable")[:n]
+        best = allowed[order]
         totals = self._totals([*text[:i], self.words[k], *text[i + 1 :]] for k in best)
-        return best, totals - self._sharing[best, None]
+        totals = totals - self._sharing[best, None]
+        if self._memory is None:
+            return best, totals.mean(axis=1)
+        recalled = recalled[order] - self._sharing[best, None]
+        of_sentence, of_memory = self._memory.exponents
+        return best, of_sentence * totals.sum(axis=1) + recalled @ of_memory

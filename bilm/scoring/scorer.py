@@ -21,6 +21,7 @@ from bilm.errors import DataError, OptionsError
 from bilm.language_model import BiLM
 from bilm.layers.functional import compiled
 from bilm.scoring.filling import MASK, Filler, Gap
+from bilm.scoring.memory import Memory
 from bilm.scoring.perplexity import Perplexity
 from bilm.storage.stored_model import StoredModel, open_model
 
@@ -120,12 +121,18 @@ class Score(NamedTuple):
     @property
     def total(self) -> dict[str, float]:
         """The log-probability of the sentence, by direction."""
-        by_direction = {"forward": self.forward, "backward": self.backward}
-        return {
-            name: float(values.sum(dtype=np.float64))
-            for name, values in by_direction.items()
-            if values is not None
-        }
+        return {name: float(log.sum(dtype=np.float64)) for name, log in self.logs.items()}
+
+    @property
+    def logs(self) -> dict[str, np.ndarray]:
+        """The arrays by direction."""
+        arrays = {"forward": self.forward, "backward": self.backward}
+        return {name: array for name, array in arrays.items() if array is not None}
+
+    def mixed(self, memory: Memory) -> Score:
+        """Return the score by the mixture of the model and a memory of its training text."""
+        logs = memory.mixed(self.tokens, self.logs)
+        return self._replace(forward=logs["forward"], backward=logs.get("backward"))
 
     @property
     def mean(self) -> float:
@@ -302,8 +309,8 @@ class Scorer:
             raise ValueError(f"n is {n}, expected at least 1")
         return self.filler(words).fill(_checked_words(tokens, "the sentence"), n, mask)
 
-    def filler(self, words: Iterable[str] = ()) -> Filler:
-        """Return a `Filler` for several calls of `fill` with the same words."""
+    def filler(self, words: Iterable[str] = (), memory: Memory | None = None) -> Filler:
+        """Return a `Filler` for several calls of `fill` with the same words, and with a memory."""
 
         ids: np.ndarray = np.append(
             self.proper, self._ids[UNK]
@@ -315,7 +322,7 @@ class Scorer:
         def totals(sentences: Iterable[list[str]]) -> np.ndarray:
             return np.array([list(score.total.values()) for score in self.score(sentences)])
 
-        return Filler(self.words, self.proper, quick, totals, words)
+        return Filler(self.words, self.proper, quick, totals, words, memory)
 
     def known(self, word: str) -> str:
         """Return the word itself if the vocabulary contains it, `<UNK>` otherwise."""

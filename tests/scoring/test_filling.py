@@ -14,7 +14,9 @@ if keras.backend.backend() != "tensorflow":
 from scorers import ATOL, MARKS, MODELS, WORDS, model_of, one
 
 from bilm.errors import DataError
+from bilm.scoring import memory as module
 from bilm.scoring.filling import pattern
+from bilm.scoring.memory import Memory
 from bilm.scoring.scorer import Scorer
 
 PROPER = [word for word in dict.fromkeys(WORDS) if word not in ("", *MARKS)]
@@ -63,6 +65,22 @@ def test_fill_compares_other_words_if_more_words_match_than_are_compared(monkeyp
     assert WORDS.index("<UNK>") in best  # a likely place of an unknown word
     (gap,) = scorer.fill(["[MASK]", "cat"], 3, words=["emu"])
     assert "emu" in dict(gap.candidates)
+
+
+def test_fill_with_a_memory_multiplies_powers(scorer, monkeypatch):
+    monkeypatch.setattr(module, "N_STEPS", 1)
+    memory = Memory.of([["the", "cat", "sat"], ["mat", "the", "cat"]], WORDS)
+    tokens = ["the", "[MASK]", "sat"]
+    logs = []
+    for word in PROPER:
+        totals = sum(one(scorer, ["the", word, "sat"]).total.values())
+        recalled = memory.log_probabilities(["the", "<UNK>", "sat"], 1)[scorer._ids[word]]
+        logs.append(0.225 * totals + recalled @ [0.5, 0.3, 0.4, -0.55])  # of shares of 0.5
+    expected = np.exp(logs - np.logaddexp.reduce(logs))
+    (gap,) = scorer.filler(memory=memory).fill(tokens, 100)
+    assert dict(gap.candidates) == pytest.approx(
+        dict(zip(PROPER, expected, strict=True)), rel=20 * ATOL
+    )
 
 
 def test_fill_starts_with_the_surest_of_several_gaps(scorer):

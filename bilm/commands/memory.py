@@ -1,0 +1,41 @@
+"""`bilm memory`: a memory of the training text of a model."""
+
+from __future__ import annotations
+
+from bilm.commands import options as opt
+from bilm.commands import scoring_options as scoring
+from bilm.commands.main import command
+
+NOTE = """
+The file (HDF5) has about 6 bytes per token of the training text. The shares of the mixture are
+fitted on the held-out text, which the training text must not contain; the perplexities are of this
+text, each sentence from zero state. The time of a prediction grows with the training text.
+"""
+
+
+@command(notes=[NOTE, opt.SOFTMAX_NOTE, opt.MODEL_FORMS])
+@scoring.model_options
+@opt.group(
+    "Text",
+    opt.text_input("Training text of the model: a file or a quoted pattern."),
+    opt.option("--heldout", opt.FILE_OR_URL, "Held-out text, as --input.", required=True),
+    opt.option("--output", opt.FILE, "File to write.", required=True),
+)
+def memory(files: scoring.Files, input_: str, heldout: str, output: str) -> None:
+    """Write a memory of the training text, for --memory.
+
+    Examples:
+      bilm memory --model run --input train.txt --heldout dev.txt --output run/memory.hdf5
+      bilm memory --model elmo --input 'corpus/*.gz' --heldout dev.txt --output memory.hdf5
+    """
+    from bilm.data.shards import resolve_shards
+    from bilm.scoring.memory import Memory
+    from bilm.scoring.scorer import perplexity_of_scores
+
+    scorer = files.open()
+    scores = list(scorer.score(resolve_shards(heldout).sentences()))
+    alone = perplexity_of_scores(scores)
+    found = Memory.of(resolve_shards(input_).sentences(), scorer.words)
+    mixed = found.fit_shares([(score.tokens, score.logs) for score in scores])
+    found.save(output)
+    print(f"PERPLEXITY WITH MEMORY = {mixed}\nAVERAGE PERPLEXITY = {alone}")

@@ -1,0 +1,168 @@
+"""The memory of a text equals a computation word by word; fits; files; commands."""
+
+import json
+import math
+
+import numpy as np
+import pytest
+from command_runs import assert_fails
+from tiny_runs import HELDOUT, TEXT, tiny_run
+
+from bilm.errors import DataError, WeightsError
+from bilm.scoring import memory as module
+from bilm.scoring.memory import AFFIXES, FLOOR, OFFSETS, Memory
+from bilm.storage.hdf5 import save_hdf5
+
+WORDS = ["<S>", "</S>", "<UNK>", "walked", "talked", "walks", "a", "cat", "rat", "the", "dog"]
+TEXT_ = [line.split() for line in (
+    "the cat walked", "a rat talked the dog", "", "the unheard walks a cat", "walked the cat",
+    "the rat walked the cat", "a dog talked a dog",
+)]  # fmt: skip
+
+
+@pytest.fixture
+def memory(monkeypatch):
+    monkeypatch.setattr(module, "N_STEPS", 3)
+    return Memory.of(TEXT_, WORDS)
+
+
+def by_hand(memory, view, tokens, place, text=TEXT_):
+    """P(w | context) from dictionaries, for a place counted from -1, the mark of the start."""
+    known = [[w if w in WORDS else "<UNK>" for w in s] for s in text]
+    counts = {w: 0.5 for w in WORDS}
+    for sentence in known:
+        for w in ["<S>", *sentence, "</S>"]:
+            counts[w] += 1
+    total = sum(counts.values())
+    weights = memory.fitted[view]
+
+    def phi(v, w):
+        if "<UNK>" in (v, w) or None in (v, w):
+            return np.zeros(5)
+        is_mark = v in ("<S>", "</S>")
+        affixes = [not is_mark and v[a] == w[a] for a in AFFIXES]
+        return np.array([v == w, (v == w) * math.log(total / counts[v]) / 10, *affixes])
+
+    def at(sentence, i):
+        marked = {-1: "<S>", len(sentence): "</S>"}
+        return marked.get(i, sentence[i] if 0 <= i < len(sentence) else None)
+
+    tokens = [w if w in WORDS else "<UNK>" for w in tokens]
+    left, right = tokens[: max(place, 0)], tokens[place + 1 :]
+    bag = {"forward": left, "backward": right, "both": left + right}[view]
+    places = {"forward": (0, 1), "backward": (-1, 0), "both": (0, 0)}[view]
+    sums = dict.fromkeys(WORDS, 0.0)
+    for sentence in known:
+        marked = ["<S>", *sentence, "</S>"]
+        pairs = sum((phi(v, w) for v in set(bag) for w in marked), np.zeros(5))
+        for i in range(places[0], len(sentence) + places[1]):
+            s = weights[-1] @ pairs
+            for k, row in zip(OFFSETS[view], weights, strict=False):
+                s += row @ phi(at(tokens, place + k), at(sentence, i + k))
+            sums[at(sentence, i)] += math.exp(s)
+    everything = sum(sums.values())
+    return [(1 - FLOOR) * sums[w] / everything + FLOOR * counts[w] / total for w in WORDS]
+
+
+@pytest.mark.parametrize("view", OFFSETS)
+def test_memory_equals_a_computation_word_by_word(memory, view):
+    for tokens in (["the", "cat", "walked", "a", "dog"], ["rat"], ["the", "unheard", "odd"]):
+        marked = memory._marked(tokens)
+        first, last = {"forward": (0, 1), "backward": (-1, 0), "both": (0, 0)}[view]
+        for place in range(first, len(tokens) + last):
+            found = memory._probabilities(view, marked, place + 1)
+            assert found.sum() == pytest.approx(1)
+            np.testing.assert_allclose(found, by_hand(memory, view, tokens, place), rtol=1e-4)
+
+
+@pytest.mark.parametrize("view", OFFSETS)
+def test_memory_gradient_equals_differences_and_leaves_out_the_own_sentence(memory, view):
+    weights, others = memory.fitted[view], memory.text[memory.sentence != 3]
+    place = memory.starts[3] + 4  # "a" of the fourth sentence
+
+    def log(changed):
+        without = Memory(WORDS, others, {view: changed})
+        without.frequencies = memory.frequencies  # those of the whole text
+        marked = without._marked(TEXT_[3])
+        return math.log(without._probabilities(view, marked, 4)[WORDS.index("a")])
+
+    found = memory._gradient(view, place)
+    for index in np.ndindex(weights.shape):
+        step = np.zeros_like(weights)
+        step[index] = 0.01
+        expected = (log(weights + step) - log(weights - step)) / 0.02
+        assert found[index] == pytest.approx(expected, abs=2e-3)
+
+
+def test_memory_fits_shares(memory):
+    logs = {"forward": np.log([0.5, 0.5, 0.9]), "backward": np.log([1e-9, 1e-9, 1e-9])}
+    found = memory.fit_shares([(["the", "cat"], logs)])
+    shares = memory.fitted["shares"]
+    recalled = np.exp(memory._recalled(["the", "cat"], logs)["forward"])
+
+    def likelihood(share):
+        return np.log(share * np.exp(logs["forward"]) + (1 - share) * recalled).sum()
+
+    grid = np.linspace(0.001, 0.999, 500)
+    assert likelihood(shares[0]) > max(map(likelihood, grid)) - 0.02 and shares[1] < 0.01
+    mixed = memory.mixed(["the", "cat"], logs)["forward"]
+    assert found.directions["forward"] == pytest.approx(np.exp(-mixed.mean()), rel=1e-5)
+    expected = shares[0] * np.exp(logs["forward"]) + (1 - shares[0]) * recalled
+    np.testing.assert_allclose(np.exp(mixed), expected, rtol=1e-5)
+    memory.fit_shares([(["the", "cat"], {"forward": logs["forward"]})])  # a forward-only model
+    assert memory.fitted["shares"] == pytest.approx(shares[:1])
+    with pytest.raises(DataError, match="directions of the model: 2; expected 1"):
+        memory.mixed(["the", "cat"], logs)
+
+
+def test_memory_of_a_part_of_a_long_text(memory, monkeypatch):
+    monkeypatch.setattr(module, "MAX_FITTED", int(memory.starts[3]) + 4)  # within a sentence
+    found = Memory.of(TEXT_, WORDS)
+    assert len(found.text) == len(memory.text)
+    assert all(np.isfinite(weights).all() for weights in found.fitted.values())
+    for n in (0, 1):  # nothing is left without the own sentence
+        with pytest.raises(DataError, match=f"number of sentences: {n}; expected 2 or more"):
+            Memory.of(TEXT_[:n], WORDS)
+
+
+def test_memory_file(memory, tmp_path):
+    memory.save(tmp_path / "memory.hdf5")
+    found = Memory.load(tmp_path / "memory.hdf5", WORDS)
+    a, b = (m.log_probabilities(["the", "cat"], 1) for m in (memory, found))
+    np.testing.assert_array_equal(a, b)
+    with pytest.raises(DataError, match="of another vocabulary"):
+        Memory.load(tmp_path / "memory.hdf5", [*WORDS, "more"])
+    (tmp_path / "text").write_text("words")
+    save_hdf5(tmp_path / "other", {"text": np.zeros(3)})
+    content = (tmp_path / "memory.hdf5").read_bytes()
+    (tmp_path / "half").write_bytes(content[: len(content) // 2])
+    reasons = {"text": "not a whole", "half": "not a whole", "other": "the dataset `both` is mis"}
+    for name, reason in reasons.items():
+        with pytest.raises(WeightsError, match=f"{name}: {reason}"):
+            Memory.load(tmp_path / name, WORDS)
+
+
+def test_memory_command_and_its_users(run_here, tmp_path, monkeypatch):
+    monkeypatch.setattr(module, "N_STEPS", 2)
+    model, file = ["--model", tiny_run("words")], tmp_path / "memory.hdf5"
+    text = tmp_path / "text"
+    text.write_text("w1 w2 w3\nw2 [MASK] w1\n", encoding="utf-8")
+    arguments = [*model, "--input", TEXT, "--heldout", HELDOUT, "--output", file]
+    done = run_here("bilm memory", *arguments)
+    assert done.returncode == 0, done.stderr
+    mixed, alone = (float(line.split(" = ")[1]) for line in done.stdout.splitlines())
+    assert mixed < alone
+    arguments = [*model, "--input", HELDOUT, "--memory", file]
+    figures = json.loads(run_here("bilm test", *arguments, "--stateless", "--json").stdout)
+    assert figures["average_perplexity_with_memory"] == pytest.approx(mixed, abs=0.01)
+    assert figures["average_perplexity"] == pytest.approx(alone, abs=0.01)
+    done = run_here("bilm score", *arguments)
+    found = float(done.stderr.split("PERPLEXITY WITH MEMORY = ")[1].split()[0])
+    assert found == mixed
+    plain = run_here("bilm score", *model, "--input", HELDOUT)
+    assert plain.stdout != done.stdout and plain.stderr.splitlines()[-1] in done.stderr
+    a, b = (run_here("bilm fill", *model, "--input", text, *more).stdout
+            for more in ([], ["--memory", file]))  # fmt: skip
+    assert a.count("\n") == b.count("\n") == 11 and a != b
+    done = run_here("bilm test", *arguments)
+    assert_fails(done, "--stateless", status=2)
