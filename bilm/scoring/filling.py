@@ -120,17 +120,17 @@ class Filler:
     ) -> tuple[np.ndarray, np.ndarray]:
         """Return the `n` allowed words that fit best by the context, integer (n,), and the
         logarithms of the products that compare them, float64 (n,)."""
-        quick = both = self._quick(text, i)[self._ids[allowed]]
+        quick = both = self._quick(text, i)[self._ids[allowed]] - self._sharing[allowed]
         if self._memory is not None:
             recalled = self._memory.log_probabilities(text, i)[self._ids[allowed]]
+            recalled = recalled - self._sharing[allowed, None]
             both = recalled[:, 0] - np.logaddexp.reduce(recalled[:, 0])
             both = np.logaddexp(quick - np.logaddexp.reduce(quick), both)
-        order = np.argsort(self._sharing[allowed] - both, kind="stable")[:n]
+        order = np.argsort(-both, kind="stable")[:n]
         best = allowed[order]
         totals = self._totals([*text[:i], self.words[k], *text[i + 1 :]] for k in best)
         totals = totals - self._sharing[best, None]
         if self._memory is None:
             return best, totals.mean(axis=1)
-        recalled = recalled[order] - self._sharing[best, None]
         of_sentence, of_memory = self._memory.exponents
-        return best, of_sentence * totals.sum(axis=1) + recalled @ of_memory
+        return best, of_sentence * totals.sum(axis=1) + recalled[order] @ of_memory

@@ -312,9 +312,8 @@ class Scorer:
     def filler(self, words: Iterable[str] = (), memory: Memory | None = None) -> Filler:
         """Return a `Filler` for several calls of `fill` with the same words, and with a memory."""
 
-        ids: np.ndarray = np.append(
-            self.proper, self._ids[UNK]
-        )  # `<UNK>` stands for the other words
+        # `<UNK>` stands for words that the vocabulary lacks.
+        ids: np.ndarray = np.append(self.proper, self._ids[UNK])
 
         def quick(tokens: list[str], position: int) -> np.ndarray:
             return self.both_sides(next(self.log_probabilities(tokens, [position])), ids)
