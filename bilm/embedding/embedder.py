@@ -69,7 +69,7 @@ class ElmoEmbedder:
         batch_tokens: tokens that are computed at a time, with marks. It bounds memory and does not
             change results.
         precision: dtype of matrix-multiplication inputs: `bfloat16` is faster on processors that
-            support it, and changes vectors by less than 1 %. `int8` stores the weights of LSTMs,
+            support it, and changes vectors by about 0.5 %. `int8` stores the weights of LSTMs,
             highway layers and projections in eight bits and computes with ONNX Runtime on the CPU.
         backend: `keras`, or `numpy`, which computes in float32 without importing Keras, except
             models that read words: it starts sooner, but computes more slowly.
