@@ -218,7 +218,7 @@ bad_utf8_option = option(
 )  # fmt: skip
 precision_option = option(
     "--precision", OneOf([*DTYPES_OF_PRODUCTS, "int8"]), "dtype of matrix-multiplication inputs. "
-    "bfloat16 is faster and changes vectors by less than 1 %; int8 is fastest "
+    "bfloat16 is faster and changes vectors by about 0.5 %; int8 is fastest "
     "and changes them by about 2 %. int8 requires the extra onnx.", default="float32",
 )  # fmt: skip
 tokenize_option = option(
