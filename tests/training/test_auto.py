@@ -163,7 +163,8 @@ def test_auto_run_resumes_with_its_own_length(tmp_path, run_here, monkeypatch):
     command = [*arguments(folder), "--heldout", HELDOUT, "--n_gpus=0", "--xla", "--no_xla"]
     for length in (["--n_steps", "2"], ["--n_steps", "3"], []):
         done = run_here("bilm train", *command, *length)
-        assert done.returncode == 0 and len(done.stderr.splitlines()) <= 16, done.stderr
+        own = [line for line in done.stderr.splitlines() if not line.startswith(("W0000", "\t"))]
+        assert done.returncode == 0 and len(own) <= 16, done.stderr  # without TensorFlow's lines
         n_steps = int(length[1]) if length else 3
         assert RunFolder(folder).latest_checkpoint().step == n_steps
         assert RunFolder(folder).record()["auto"]["n_steps"] == n_steps
