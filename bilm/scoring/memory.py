@@ -26,7 +26,7 @@ MIXING_STEPS = 30  # of expectation maximization
 
 
 class Memory:
-    """Predicts a word from the places i of a text whose contexts are similar:
+    """Predicts a word from the places i of a text whose contexts are similar::
 
         P(w | context) = (1 - FLOOR) * sum of exp(s_i) with w_i = w / sum of exp(s_i) + FLOOR * P(w)
         s_i = sum over offsets k of weights[k] . phi(v at k, u at i + k)

@@ -120,8 +120,8 @@ def test_finetune_with_two_workers_equals_one_process(tmp_path):
 def test_resume_after_sigkill_of_a_worker(tmp_path, dead):
     folder, flags = tmp_path / "run", {"n_steps": LONG, "checkpoint_steps": 5, "heldout": None}
     workers = addresses(2)
-    started = [start_worker(k, workers, folder, WORDS, **flags) for k in range(2)]
-    wait_for(folder, "step 10: saved")
+    started = [start_worker(k, workers, folder, WORDS, log_steps=1, **flags) for k in range(2)]
+    wait_for(folder, "step 12 of")
     started[dead].kill()
     started[dead].wait()
     start = time.monotonic()
