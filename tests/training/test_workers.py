@@ -167,9 +167,12 @@ def test_sigterm_saves_the_run_and_ends_all_workers(tmp_path, name, signalled):
 def test_workers_whose_folder_is_not_shared_are_refused(tmp_path):
     """Each has a checkpoint of the same step, of other weights."""
     folders, workers = [tmp_path / "0", tmp_path / "1"], addresses(2)
-    for seed, folder in enumerate(folders):
-        run(folder, 2, n_replicas=2, saving=Saving(steps=2), initialize=lambda model, k=seed: (
-            model.softmax.bias.assign(model.softmax.bias + k)))  # fmt: skip
+    for number, folder in enumerate(folders):
+
+        def initialize(model, number=number):
+            model.softmax.bias.assign(model.softmax.bias + number)
+
+        run(folder, 2, n_replicas=2, saving=Saving(steps=2), initialize=initialize)
     started = [
         start_worker(k, workers, folder, WORDS, n_steps=4, heldout=None)
         for k, folder in enumerate(folders)
