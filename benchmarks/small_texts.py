@@ -4,7 +4,7 @@
 The folder contains tokenized texts NAME.txt, one sentence per line (every tenth is for validation,
 and every tenth word of it a gap), or gaps_NAME_train.tsv and gaps_NAME_valid.json of SIGTYP 2024,
 task 4a (github.com/sigtyp/ST2024). Scores: mean of accuracy at 1 and at 3, averaged over sentences;
-accuracy for 200 words that lack 1 to 3 letters. Writes table.md and scores.png to --output.
+accuracy for 200 words that lack 1 to 3 letters. Writes table.md and scores.png (extra analysis).
 """
 
 import csv

@@ -29,7 +29,7 @@ FALLBACK = (
 DPI = 150
 MAX_WORDS = 60  # in one picture
 LEVEL = 0.05  # of adjusted p-values
-# What a measure is, for the texts A and B.
+# Descriptions of the measures, with places for the names of both texts.
 IN_WORDS = {
     "apd": "mean cosine distance between a usage in {} and a usage in {}",
     "prt": "cosine distance of the mean vectors of {} and {}, less that of random splits",

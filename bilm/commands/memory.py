@@ -8,8 +8,8 @@ from bilm.commands.main import command
 
 NOTE = """
 The file (HDF5) has about 6 bytes per token of the training text. The shares of the mixture are
-fitted on the held-out text, which the training text must not contain; the perplexities are of this
-text, each sentence from zero state. The time of a prediction grows with the training text.
+fitted on the held-out text, which the training text must not contain; the perplexities describe
+this text. The time of a prediction grows with the training text.
 """
 
 
@@ -31,11 +31,14 @@ def memory(files: scoring.Files, input_: str, heldout: str, output: str) -> None
     from bilm.data.shards import resolve_shards
     from bilm.scoring.memory import Memory
     from bilm.scoring.scorer import perplexity_of_scores
+    from bilm.support.files import protect
 
+    text, held = resolve_shards(input_), resolve_shards(heldout)
+    protect(output, *text, *held, *files)
+    text.examine()
     scorer = files.open()
-    scores = list(scorer.score(resolve_shards(heldout).sentences()))
-    alone = perplexity_of_scores(scores)
-    found = Memory.of(resolve_shards(input_).sentences(), scorer.words)
-    mixed = found.fit_shares([(score.tokens, score.logs) for score in scores])
+    scores = list(scorer.score(held.sentences()))
+    found = Memory.of(text.sentences(), scorer.words)
+    mixed = found.fit_shares([(each.tokens, each.logs) for each in scores])
     found.save(output)
-    print(f"PERPLEXITY WITH MEMORY = {mixed}\nAVERAGE PERPLEXITY = {alone}")
+    print(f"PERPLEXITY WITH MEMORY = {mixed}\nAVERAGE PERPLEXITY = {perplexity_of_scores(scores)}")

@@ -17,7 +17,7 @@ sentence to sentence in a row, so the result depends on --batch_size, or "single
 (--stateless), which start from zero state, as in "bilm score". PERPLEXITY WITHOUT UNKNOWN WORDS
 omits words outside the vocabulary: <UNK> is easy to predict if many are unknown. WORD FREQUENCIES
 PERPLEXITY predicts each word by the frequencies in the rest of the text. --json has the names in
-lower case as keys, such as average_perplexity. WITH MEMORY is that of the mixture.
+lower case as keys, such as average_perplexity. WITH MEMORY: of the mixture.
 """
 
 

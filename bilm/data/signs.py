@@ -145,7 +145,7 @@ def _kind(word: str, is_last: bool) -> str:
 
 def _rows_of_columns(sentences: list[tuple[int, Sequence[str]]]) -> list[Sequence[str]]:
     """Return the sentences that are as long as the next one, if they are columns of words and tags,
-    or of words, some of which are punctuation marks, and anything else."""
+    or of anything else beside words that include punctuation marks."""
     rows = [row for (n, row), (other, _) in pairwise(sentences) if n == other > 1]
     columns = [[row[k] for row in rows if len(row) > k] for k in range(MAX_COLUMNS)]
     if sum(map(str.isdecimal, columns[0])) > len(rows) / 2:  # numbers of words in a sentence

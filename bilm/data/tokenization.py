@@ -94,8 +94,8 @@ def _kind_of_line(line: str) -> int:
 
 
 def _sentences(pipeline: Any, lines: Iterable[str]) -> Iterator[list[str]]:
-    """Yield the sentences of a paragraph, of which `PART_WORDS` words are split at a time. The last
-    sentence of a part may continue in the next one, unless it is the only one."""
+    """Yield the sentences of a paragraph, which is split `PART_WORDS` words at a time. The last
+    sentence of a part may continue in the next part, unless it is the only one."""
     words, rest = chain.from_iterable(map(str.split, lines)), ""
     while part := list(islice(words, PART_WORDS)):
         *sentences, last = pipeline(" ".join([rest, *part]).strip()).sents

@@ -1,4 +1,4 @@
-"""Fills gaps in a text: lost words, and words of which letters are lost."""
+"""Fills gaps in a text: lost words, and lost letters of words."""
 
 from __future__ import annotations
 

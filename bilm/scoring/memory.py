@@ -177,7 +177,7 @@ class Memory:
 
     def mixed(self, tokens: Sequence[str], logs: Arrays) -> Arrays:
         """Return log(share * P_biLM(w) + (1 - share) * P_memory(w)) of the words of a sentence.
-        `logs` are those of the biLM in the order of `Score`, float (T + 1,). Raises: DataError."""
+        `logs`: of the biLM, in the order of `Score`, float (T + 1,). Raises: DataError."""
         if len(logs) != (n := len(self.fitted["shares"])):
             raise DataError(f"directions of the model: {len(logs)}; expected {n}, as in the memory")
         pairs = zip(logs.items(), self._recalled(tokens, logs).values(), strict=True)

@@ -292,7 +292,7 @@ class Scorer:
     def fill(
         self, tokens: Sequence[str], n: int = 10, mask: str = MASK, words: Iterable[str] = ()
     ) -> list[Gap]:
-        """Fill the gaps of a sentence: lost words, and words of which letters are lost.
+        """Fill the gaps of a sentence: lost words, and lost letters of words.
 
         Several gaps are filled jointly: first the one whose best word is the most probable, then
         the others given this word, and finally each given the best words of all others.
@@ -312,7 +312,7 @@ class Scorer:
     def filler(self, words: Iterable[str] = (), memory: Memory | None = None) -> Filler:
         """Return a `Filler` for several calls of `fill` with the same words, and with a memory."""
 
-        # `<UNK>` stands for words that the vocabulary lacks.
+        # `<UNK>` represents words that the vocabulary lacks.
         ids: np.ndarray = np.append(self.proper, self._ids[UNK])
 
         def quick(tokens: list[str], position: int) -> np.ndarray:

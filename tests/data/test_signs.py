@@ -22,7 +22,7 @@ FRAGMENTS = {
 
 
 def signs_in(caplog, name="text"):
-    """The names of the signs of which a warning was logged."""
+    """The names of the signs in logged warnings."""
     lines = [record.getMessage() for record in caplog.records if record.levelname == "WARNING"]
     assert all(line.startswith(f"{name}: ") and "such as '" in line for line in lines)
     found = [sign for line in lines for sign, part in FRAGMENTS.items() if part in line]

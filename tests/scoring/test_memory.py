@@ -150,6 +150,10 @@ def test_memory_command_and_its_users(run_here, tmp_path, monkeypatch):
     arguments = [*model, "--input", TEXT, "--heldout", HELDOUT, "--output", file]
     done = run_here("bilm memory", *arguments)
     assert done.returncode == 0, done.stderr
+    before = text.read_bytes()
+    refused = [*model, "--input", TEXT, "--heldout", text, "--output", text]
+    assert_fails(run_here("bilm memory", *refused), "is also an input")
+    assert text.read_bytes() == before
     mixed, alone = (float(line.split(" = ")[1]) for line in done.stdout.splitlines())
     assert mixed < alone
     arguments = [*model, "--input", HELDOUT, "--memory", file]
