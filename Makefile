@@ -73,7 +73,7 @@ test-clients: $(EXTRAS)/installed $(FLAIR)/installed  ## run the tests of option
 	$(EXTRAS)/bin/python -m pytest $(PARALLEL) loadfile -m clients tests
 	KERAS_BACKEND=torch $(EXTRAS)/bin/python -m pytest tests/integrations/test_torch.py \
 	  tests/compat/test_allennlp_interface.py
-	$(FLAIR)/bin/python -m pytest tests/compat/test_flair_interface.py
+	KERAS_BACKEND=torch $(FLAIR)/bin/python -m pytest tests/compat/test_flair_interface.py
 
 test-clients-short: $(EXTRAS)/installed  ## a few of the tests of test-clients, for CI
 	$(EXTRAS)/bin/python -m pytest $(PARALLEL) loadfile -m "clients and short" tests
@@ -102,7 +102,8 @@ clean:  ## remove the environments, built files and demo_run
 $(EXTRAS)/installed: PACKAGES := jax torch pandas polars selenium gensim minicons
 $(EXTRAS)/installed: OPTIONAL := ,analysis,hub,onnx,parquet,sentence-transformers,sklearn,spacy,tensorboard,zstd
 
-# flair requires older versions of huggingface_hub and click than those of constraints.txt.
+# flair requires older versions of huggingface_hub and click than those of constraints.txt. Its tests run
+# without TensorFlow, because PyTorch with CUDA crashes if TensorFlow was imported before it.
 $(FLAIR)/installed: OPTIONAL := ,flair
 $(FLAIR)/installed: CONSTRAINTS := /dev/null
 
