@@ -53,7 +53,7 @@ def main(argv):
         before = common.gemm_rates()
         seconds = run.step_seconds(FLAGS.seconds)
         after = common.gemm_rates()
-        distinct = statistics.mean(map(n_distinct, islice(run.batches, SAMPLE)))
+        distinct = statistics.mean(map(n_distinct, islice(run.iterator, SAMPLE)))
 
     n_tokens = options.batch_size * options.unroll_steps
     rate = n_tokens / statistics.median(seconds[2:])

@@ -17,7 +17,7 @@ from bilm.layers.functional import (
 )
 from bilm.layers.functional import dropout as apply_dropout
 from bilm.layers.regularization import DropoutSeeds, Regularization
-from bilm.layers.sampled_softmax import SampledSoftmax, SoftmaxRows
+from bilm.layers.sampled_softmax import SampledSoftmax
 from bilm.layers.stack import LSTMStack
 from bilm.layers.state import LSTMState
 from bilm.layers.token_encoder import TokenEncoder, WordEncoder
@@ -206,21 +206,13 @@ class BiLM(keras.layers.Layer):
                 found.append((layer.cell.kernel, values))
         return found
 
-    def softmax_rows(self, targets: Any, negatives: Any) -> dict[str, SoftmaxRows]:
-        """Return the rows of the softmax that the sampled loss reads: see `losses`."""
-        flat = {d: ops.reshape(targets[d], (-1,)) for d in self.directions}
-        return {d: self.softmax.rows(flat[d], negatives[d].ids) for d in flat}
-
-    def losses(
-        self, outputs: Any, targets: Any, negatives: Any = None, rows: Any = None
-    ) -> dict[str, Any]:
+    def losses(self, outputs: Any, targets: Any, negatives: Any = None) -> dict[str, Any]:
         """Return the negative log-probability of each target, in nats.
 
         Args:
             outputs: the outputs of `windows`.
             targets: for each direction the next tokens, integer (B, T).
             negatives: for each direction `Negatives` for the sampled loss; None for the full loss.
-            rows: the result of `softmax_rows`; None to gather them here.
         Returns: for each direction float (B, T).
         """
         losses = {}
@@ -229,7 +221,6 @@ class BiLM(keras.layers.Layer):
                 ops.reshape(outputs[name][-1], (-1, self.options.lstm.projection_dim)),
                 ops.reshape(targets[name], (-1,)),
                 None if negatives is None else negatives[name],
-                None if rows is None else rows[name],
             )
             losses[name] = ops.reshape(loss, ops.shape(targets[name]))
         return losses

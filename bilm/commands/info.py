@@ -64,9 +64,8 @@ def info(model: str | None, named_model: str | None, weights: str | None, json: 
         return
     print(printable("\n".join(_lines(found))))
     if evaluations:
-        shown = [name for name in evaluations[0] if name != "heldout_text"]
-        columns = [Column(name.replace("_", " "), float) for name in shown]
-        rows = ([_value(name, row[name]) for name in shown] for row in evaluations)
+        columns = [Column(name.replace("_", " "), float) for name in COLUMNS]
+        rows = ([_value(*cell) for cell in row.items()] for row in evaluations)
         print_table(columns, rows, "Last evaluations")
 
 
@@ -192,13 +191,13 @@ def _describe_file(path: Path) -> dict[str, Any]:
 
 def _evaluations(path: Path) -> list[dict[str, str]]:
     """Return the last rows of a run's history with a held-out perplexity, or else its last rows."""
-    rows = [{name: row[name] or "" for name in COLUMNS} for row in read_history(path)]
+    rows = read_history(path)
     return ([row for row in rows if row["heldout_perplexity"]] or rows)[-HISTORY_ROWS:]
 
 
 def _value(column: str, text: str) -> float | str:
     """Return a value of the history; measured numbers as float, which `print_table` rounds."""
-    return text if not text or column in ("step", "restart") else float(text)
+    return text if not text or column == "step" else float(text)
 
 
 def _lines(found: dict[str, Any]) -> Iterator[str]:

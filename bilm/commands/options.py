@@ -249,7 +249,7 @@ def text_input(help: str, passes: str | None = None, **more: Any) -> Decorator:
 
 RUN = (  # arguments of `bilm.TrainingRun`
     "train_prefix", "save_dir", "heldout_prefix", "eval_steps", "n_steps",
-    "seed", "resume", "on_bad_utf8", "log_steps", "xla", "ignore_memory",
+    "seed", "resume", "on_bad_utf8", "log_steps", "ignore_memory",
 )  # fmt: skip
 DEVICES = "gpus", "n_gpus", "cpu_replicas", "tf32"  # arguments of `make_strategy`
 PASSES = "once per epoch"
@@ -336,7 +336,6 @@ def run_options(
                    "for tests.", default=1),
             flag("--tf32/--no_tf32", "Round the inputs of float32 matrix multiplications to TF32 "
                  "on GPUs of compute capability 8 or higher.", default=True),
-            flag("--xla/--no_xla", "Compile windows and losses with XLA.", default=False),
             flag("--ignore_memory", "Train even if the memory estimate is far too large."),
         ),
         group(

@@ -139,7 +139,7 @@ def choose(
     logging.info("auto: counting the text, then timing training steps on this machine")
     n_train_tokens = n_train_tokens or count_tokens(shards).n_predictions
     options = auto.options_for(n_train_tokens).replace(**changes)
-    settings = run["on_bad_utf8"], run["precision"], run["xla"]
+    settings = run["on_bad_utf8"], run["precision"]
     try:
         times = timing.measure(options, pattern, vocab_file, *settings, opt.given(run, opt.DEVICES))
     except ProbeFailure as error:

@@ -27,20 +27,6 @@ class Negatives(NamedTuple):
     true_expected_count: Any
 
 
-class SoftmaxRows(NamedTuple):
-    """The rows of a softmax that the sampled loss of one direction reads.
-
-    Fields:
-        true_kernel, true_bias: float (N, P) and (N,), the rows of the targets.
-        sampled_kernel, sampled_bias: float (S, P) and (S,), the rows of the negatives.
-    """
-
-    true_kernel: Any
-    true_bias: Any
-    sampled_kernel: Any
-    sampled_bias: Any
-
-
 class SampledSoftmax(WeightedLayer):
     """Cross-entropy of the next word.
 
@@ -78,34 +64,17 @@ class SampledSoftmax(WeightedLayer):
         self.bias = self.add_weight((self.n_tokens,), "zeros", name="bias")
         self.built = True
 
-    def call(
-        self,
-        hidden: Any,
-        targets: Any,
-        negatives: Negatives | None = None,
-        rows: SoftmaxRows | None = None,
-    ) -> Any:
-        """Return the loss of each target: the sampled loss if `negatives` are given. `rows` is the
-        result of the method `rows`; None to call it."""
+    def call(self, hidden: Any, targets: Any, negatives: Negatives | None = None) -> Any:
+        """Return the loss of each target: the sampled loss if `negatives` are given."""
         if negatives is None:
             return self.full_loss(hidden, targets)
-        return self.sampled_loss(
-            hidden, targets, negatives, rows or self.rows(targets, negatives.ids)
-        )
+        return self.sampled_loss(hidden, targets, negatives)
 
-    def rows(self, targets: Any, negatives: Any) -> SoftmaxRows:
-        """Gather the rows of targets and negatives, integer (N,) and (S,)."""
-        tables = self.kernel, self.bias
-        return SoftmaxRows(*(gather_rows(t, ids) for ids in (targets, negatives) for t in tables))
-
-    def sampled_loss(
-        self, hidden: Any, targets: Any, negatives: Negatives, rows: SoftmaxRows
-    ) -> Any:
+    def sampled_loss(self, hidden: Any, targets: Any, negatives: Negatives) -> Any:
         """Return the loss over target and negatives, with scores s_v - log E(v): float (N,)."""
-        true = ops.sum(hidden * rows.true_kernel, axis=-1)
-        true = true + rows.true_bias - ops.log(negatives.true_expected_count)
-        sampled = product(hidden, ops.transpose(rows.sampled_kernel), self.precision)
-        sampled = sampled + rows.sampled_bias
+        true = self._scores(hidden, targets) - ops.log(negatives.true_expected_count)
+        kernel, bias = (gather_rows(table, negatives.ids) for table in (self.kernel, self.bias))
+        sampled = product(hidden, ops.transpose(kernel), self.precision) + bias
         sampled = sampled - ops.log(negatives.sampled_expected_count)  # N, S
         # A negative that equals the target is ignored.
         is_target = ops.equal(targets[:, None], negatives.ids[None, :])
@@ -114,9 +83,12 @@ class SampledSoftmax(WeightedLayer):
 
     def full_loss(self, hidden: Any, targets: Any) -> Any:
         """Return the loss over the whole vocabulary, one slice of it at a time: float (N,)."""
-        true = ops.sum(hidden * gather_rows(self.kernel, targets), axis=-1)
-        true = true + gather_rows(self.bias, targets)
-        return self.log_normalizer(hidden) - true
+        return self.log_normalizer(hidden) - self._scores(hidden, targets)
+
+    def _scores(self, hidden: Any, words: Any) -> Any:
+        """Return the score of a word for each hidden vector: float (N,)."""
+        scores = ops.sum(hidden * gather_rows(self.kernel, words), axis=-1)
+        return scores + gather_rows(self.bias, words)
 
     def log_normalizer(self, hidden: Any) -> Any:
         """Return log sum_v exp(score_v): float (N, P) -> (N,), in memory N x VOCABULARY_CHUNK."""

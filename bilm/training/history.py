@@ -10,10 +10,10 @@ from absl import logging
 from bilm.support.files import replacing
 
 # Losses are mean cross-entropies in nats since the row before: the sampled loss unless the run uses
-# the full softmax. `heldout_text`: "whole", in 0.1.0 also "part". `restart` counts continuations.
+# the full softmax.
 COLUMNS = (
     "step", "epoch", "loss_forward", "loss_backward", "learning_rate", "tokens_per_s",
-    "heldout_forward", "heldout_backward", "heldout_perplexity", "heldout_text", "restart",
+    "heldout_forward", "heldout_backward", "heldout_perplexity",
 )  # fmt: skip
 
 
@@ -31,13 +31,11 @@ class History:
         self.path = path
         stored = read_history(path) if path is not None and step else []
         self._rows = {int(row["step"]): row for row in stored if int(row["step"]) <= step}
-        restarts = [int(row["restart"] or 0) for row in self._rows.values()]
-        self.restart = max(restarts, default=0) + 1 if step else 0
 
-    def add(self, step: int, **values: float | str) -> None:
+    def add(self, step: int, **values: float) -> None:
         """Add values to the row of a step."""
-        row = self._rows.setdefault(step, {"step": str(step), "restart": str(self.restart)})
-        row |= {k: v if isinstance(v, str) else f"{v:.6g}" for k, v in values.items()}
+        row = self._rows.setdefault(step, {"step": str(step)})
+        row |= {name: f"{value:.6g}" for name, value in values.items()}
 
     def write(self) -> None:
         """Write all rows, whole or not at all. Raises: OSError."""
@@ -50,18 +48,18 @@ class History:
 
 
 def read_history(path: str | Path) -> list[dict[str, str]]:
-    """Return the rows of a `history.csv`, by column; none if it is missing or damaged."""
+    """Return the rows of a `history.csv`, by column, without those of 0.1.0 that are no longer
+    written; none if it is missing or damaged."""
     try:
         with open(path, encoding="utf-8", newline="") as file:
-            rows = list(csv.DictReader(file, strict=True))
-        for row in rows:
-            int(row["step"]), int(row["restart"] or 0)
-            if set(row) != {*COLUMNS} or None in row.values():
-                raise ValueError(f"expected the columns {', '.join(COLUMNS)}")
-            [float(text) for name, text in row.items() if text and name != "heldout_text"]
+            read = list(csv.DictReader(file, restval="missing", strict=True))
+        if any(None in row for row in read):
+            raise ValueError("more values than columns")
+        rows = [{name: row[name] for name in COLUMNS} for row in read]
+        [(int(row["step"]), [float(text) for text in row.values() if text]) for row in rows]
     except FileNotFoundError:
         return []
-    except (OSError, ValueError, TypeError, KeyError, csv.Error) as error:
+    except (OSError, ValueError, KeyError, csv.Error) as error:
         logging.warning("%s: not the history of a run (%s); ignored", path, error)
         return []
     return rows

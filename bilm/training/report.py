@@ -143,10 +143,8 @@ class RunReport:
         scalars = {f"heldout/perplexity_{d}": p for d, p in perplexity.directions.items()}
         self._write(step, scalars | {"heldout/perplexity": perplexity.mean})
         directions = {f"heldout_{d}": p for d, p in perplexity.directions.items()}
-        self.history.add(
-            step, epoch=self._epoch(step), **directions,
-            heldout_perplexity=perplexity.mean, heldout_text="whole",
-        )  # fmt: skip
+        directions["heldout_perplexity"] = perplexity.mean
+        self.history.add(step, epoch=self._epoch(step), **directions)
 
     def flush(self, step: int) -> None:
         """Write all pending results, so that the curves include the step of the checkpoint that is

@@ -229,7 +229,7 @@ class TrainingRun:
         keras.utils.set_random_seed(self.settings.seed)
         trainer = Trainer(
             options, self.vocab.size, self.devices, self.settings.seed, self.settings.precision,
-            plan.n_steps, self.settings.xla,
+            plan.n_steps,
         )  # fmt: skip
         if checkpoint is None and self.initialize is not None:
             self.finetuning = self.initialize(trainer.model)

@@ -50,7 +50,6 @@ class RunSettings(Checked):
         log_dir: folder of TensorBoard's files; None for `logs` in the run's folder.
         precision: dtype of matrix-multiplication inputs, see `BiLM`; a run may be resumed with the
             other dtype.
-        xla: whether XLA compiles windows and losses. Numbers agree up to rounding.
         ignore_memory: whether to train even if the estimated memory is 1.5 times the machine's.
         on_bad_utf8: "error", or "replace" to read bytes that are not UTF-8 as U+FFFD.
         deadline: `time.monotonic()` at which the run should end; see `bilm.training.callbacks`.
@@ -67,7 +66,6 @@ class RunSettings(Checked):
     log_steps: int | None = key(NUMBER, None)
     log_dir: str | Path | None = key(PATH, None)
     precision: str = key(choice("float32", "bfloat16"), "float32")
-    xla: bool = key(BOOLEAN, False)
     ignore_memory: bool = key(BOOLEAN, False)
     on_bad_utf8: str = key(choice("error", "replace"), "error")
     deadline: float | None = key(Rule(lambda value: value > 0, "a time"), None)
@@ -77,5 +75,5 @@ class RunSettings(Checked):
 
     def shared(self) -> dict[str, Any]:
         """Return the settings that must be the same on all workers, as JSON values."""
-        own = ("log_steps", "log_dir", "xla", "ignore_memory", "deadline", "auto")
+        own = ("log_steps", "log_dir", "ignore_memory", "deadline", "auto")
         return {name: value for name, value in self.to_dict().items() if name not in own}

@@ -12,7 +12,6 @@ from bilm.errors import NotFiniteError
 from bilm.language_model import BiLM
 from bilm.layers.functional import fold_seed
 from bilm.layers.regularization import DropoutSeeds, Regularization
-from bilm.layers.sampled_softmax import VOCABULARY_CHUNK
 from bilm.layers.state import LSTMState
 from bilm.options.run_options import RunOptions
 from bilm.storage.names import stored_variables
@@ -52,8 +51,6 @@ class Trainer:
             initial weights depend on Keras' global seed instead.
         precision: dtype of matrix-multiplication inputs, see `BiLM`.
         n_steps: length of the run; required only if the learning rate decays.
-        xla: whether XLA compiles windows and losses. The token encoder is not compiled, because
-            its sizes differ from window to window.
     """
 
     def __init__(
@@ -64,7 +61,6 @@ class Trainer:
         seed: int = 0,
         precision: str = "float32",
         n_steps: int | None = None,
-        xla: bool = False,
     ):
         self.options, self.devices, self.seed = options, devices, seed
         self.schedule = Schedule(options, n_steps)
@@ -91,10 +87,6 @@ class Trainer:
             )
         self.state = self._on_replicas(lambda: self.model.zero_state(options.batch_size))
         self._step: Any = tf.function(self._take_step, autograph=False, reduce_retracing=True)
-        self._run: Any = self._windows
-        self._compiled_loss = options.sample_softmax or n_tokens <= VOCABULARY_CHUNK
-        if xla:
-            self._run = tf.function(self._windows, autograph=False, jit_compile=True)
 
     def expect(self, batch_spec: Any) -> None:
         """Compile the step once for all batches of a specification. Call this if batches are passed
@@ -185,51 +177,16 @@ class Trainer:
 
     def forward(self, batch: Any, state: Any, seeds: DropoutSeeds) -> Any:
         """Return a replica's losses (directions,), means over its predictions, and next state."""
-        model, targets, negatives = self.model, batch["targets"], batch.get("negatives")
+        model, targets = self.model, batch["targets"]
         n_rows, n_steps = targets[model.directions[0]].shape
-        masks = model.dropout_masks(seeds.layers, n_rows, n_steps)
-        rows = None
-        if negatives is not None:
-            rows = model.softmax_rows(targets, negatives)
-        weights = self._weights(seeds)
-        vectors = model.encode(batch, seeds)
-        found, state = self._run(weights, vectors, state, masks, targets, negatives, rows)
-        if not self._compiled_loss:
-            found = self._losses(found, targets)
-        return found, state
-
-    def _windows(self, weights, vectors, state, masks, targets, negatives, rows):
-        """Return the losses of a window, or its outputs if the loss is not compiled, and the next
-        state.
-
-        This function reads nothing but its arguments, so that XLA can compile it: `weights` are the
-        values of `_compiled_variables`, `rows` is the result of `BiLM.softmax_rows`.
-        """
-        pairs = list(zip(self._compiled_variables(), weights, strict=True))
-        with keras.StatelessScope(pairs):
-            outputs, state = self.model.windows(vectors, state, dropout_masks=masks, training=True)
-            if not self._compiled_loss:
-                return outputs, state
-            return self._losses(outputs, targets, negatives, rows), state
-
-    def _weights(self, seeds):
-        """Return the values of `_compiled_variables`, with dropout of recurrent weights."""
-        dropped = {id(kernel): value for kernel, value in self.model.dropped_kernels(seeds.weights)}
-        return [
-            dropped[id(v)] if id(v) in dropped else tf.convert_to_tensor(v)
-            for v in self._compiled_variables()
-        ]
-
-    def _compiled_variables(self):
-        """Return the variables that `_windows` reads."""
-        variables = [v for d in self.model.directions for v in self.model.stacks[d].variables]
-        if self._compiled_loss and not self.options.sample_softmax:
-            variables += [self.model.softmax.kernel, self.model.softmax.bias]
-        return variables
-
-    def _losses(self, outputs, targets, negatives=None, rows=None):
-        losses = self.model.losses(outputs, targets, negatives, rows)
-        return tf.stack([tf.reduce_mean(losses[d]) for d in self.model.directions])
+        masks, vectors = (
+            model.dropout_masks(seeds.layers, n_rows, n_steps),
+            model.encode(batch, seeds),
+        )
+        with keras.StatelessScope(model.dropped_kernels(seeds.weights)):
+            outputs, state = model.windows(vectors, state, dropout_masks=masks, training=True)
+        losses = model.losses(outputs, targets, batch.get("negatives"))
+        return tf.stack([tf.reduce_mean(losses[d]) for d in model.directions]), state
 
     def _reset_rows(self, state, step):
         """Reset each row of each direction with the probability in the options."""

@@ -17,16 +17,14 @@ from typing import Any, NamedTuple
 
 import tensorflow as tf
 
-from bilm.data import BidirectionalLMDataset
 from bilm.data.shards import Shards, resolve_shards
 from bilm.options.run_options import RunOptions
 from bilm.support.probes import answer, ask
 from bilm.support.process import keep_freed_memory, share_cores
 from bilm.training.devices import Devices, make_strategy
 from bilm.training.plan import read_vocabulary, replica_options
-from bilm.training.sampling import LogUniformSampler
 from bilm.training.step import Trainer
-from bilm.training.training_text import as_dataset, batch_signature, replica_batches
+from bilm.training.training_text import TrainingText
 
 STEP_SECONDS = 5.0  # for which steps are timed
 TIMEOUT = 600.0
@@ -39,7 +37,6 @@ def measure(
     vocab_file: Path,
     on_bad_utf8: str = "error",
     precision: str | None = None,
-    xla: bool = False,
     devices: Mapping[str, Any] | None = None,
 ) -> dict[str, float]:
     """Return the seconds of a step of a run on a text, by precision.
@@ -50,20 +47,18 @@ def measure(
         vocab_file: the vocabulary.
         on_bad_utf8: see `resolve_shards`.
         precision: the only one to measure; None for all that the devices have instructions for.
-        xla: see `RunSettings`.
         devices: arguments of `make_strategy`, except the hosts; None for its defaults.
     Raises: ProbeFailure if they cannot be measured.
     """
-    arguments = [options.to_dict(), text, str(vocab_file), on_bad_utf8, precision, xla, devices]
+    arguments = [options.to_dict(), text, str(vocab_file), on_bad_utf8, precision, devices]
     return ask("bilm.training.timing", json.dumps(arguments), timeout=TIMEOUT)
 
 
 class TimedRun(NamedTuple):
-    """A trainer, its input pipeline, and an iterator over equal batches outside the pipeline."""
+    """A trainer and its input pipeline."""
 
     trainer: Trainer
     iterator: Iterator
-    batches: Iterator[dict]
 
     def step_seconds(self, seconds: float) -> list[float]:
         """Return the times of the steps in so many seconds, at least five, after a first step."""
@@ -82,7 +77,6 @@ def training_run(
     text: str | Shards,
     vocab_file: str | Path,
     precision: str = "float32",
-    xla: bool = False,
     strategy: tf.distribute.Strategy | None = None,
 ) -> TimedRun:
     """Prepare training on shuffled text, for timing its steps.
@@ -91,26 +85,16 @@ def training_run(
         options: options of the run.
         text: the training text: its files, or a pattern.
         vocab_file: the vocabulary.
-        precision, xla: see `RunSettings`.
+        precision: see `RunSettings`.
         strategy: see `Devices`.
     """
     vocab, _ = read_vocabulary(vocab_file, options)
     devices = Devices(strategy)
     options = options.replace(decay="none")  # a decay requires the length of the run
     options = replica_options(options, vocab.size, devices.n_replicas)
-    trainer = Trainer(options, vocab.size, devices, precision=precision, xla=xla)
-    n_rows, n_steps = options.batch_size, options.unroll_steps
-    n_negatives = options.n_negative_samples_batch if options.sample_softmax else 0
-    sampler = LogUniformSampler(vocab.size, n_negatives, seed=0) if n_negatives else None
-
-    def batches() -> Iterator[dict]:
-        dataset = BidirectionalLMDataset(text, vocab, shuffle_on_load=True)
-        windows = dataset.iter_batches(n_rows * devices.n_replicas, n_steps)
-        return replica_batches(windows, options.model, devices.own, sampler)
-
-    signature = batch_signature(options.model, n_rows, n_steps, n_negatives)
-    iterator = iter(as_dataset(batches, signature, devices.strategy))
-    return TimedRun(trainer, iterator, batches())
+    trainer = Trainer(options, vocab.size, devices, precision=precision)
+    batches = TrainingText(options, vocab, resolve_shards(text), seed=0).batches(devices, None)
+    return TimedRun(trainer, batches)
 
 
 def precisions(devices: Devices) -> tuple[str, ...]:
@@ -131,11 +115,11 @@ def main(arguments: str) -> None:
     """Answer with the seconds of a step, by precision; `arguments`: those of `measure`, as JSON."""
     keep_freed_memory()  # like the commands
     share_cores()
-    values, pattern, vocab_file, on_bad_utf8, precision, xla, devices = json.loads(arguments)
+    values, pattern, vocab_file, on_bad_utf8, precision, devices = json.loads(arguments)
     options, text = RunOptions.from_dict(values), resolve_shards(pattern, on_bad_utf8)
     strategy, found = make_strategy(**devices or {}), {}
     for name in [precision] if precision else precisions(Devices(strategy)):
-        run = training_run(options, text, vocab_file, name, xla, strategy)
+        run = training_run(options, text, vocab_file, name, strategy)
         found[name] = statistics.median(run.step_seconds(STEP_SECONDS)[1:])
     answer(found)
 

@@ -22,6 +22,7 @@ import tiny_runs
 import bilm
 from bilm.errors import OptionsError
 from bilm.training.finetuning import finetune
+from bilm.training.history import read_history
 
 HERE = Path(__file__).parent
 GENERATIONS = [HERE / "version_0_1_0", HERE / "version_0_1_0_5671ed6"]
@@ -67,6 +68,8 @@ def test_resume_of_a_run_of_earlier_version_is_exact(earlier, tmp_path):
         seed=3,
     ).train()
     assert result.finished and result.step == 12
+    steps = [int(row["step"]) for row in read_history(run / "history.csv")]
+    assert steps[0] == (1 if (earlier / "run" / "history.csv").exists() else 7) and steps[-1] == 12
     bilm.dump_weights(run, tmp_path / "weights.hdf5", include_softmax=True)
     expected = np.load(earlier / "expected_weights.npz")
     with (

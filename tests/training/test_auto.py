@@ -160,7 +160,7 @@ def test_auto_run_resumes_with_its_own_length(tmp_path, run_here, monkeypatch):
         return {"float32": 0.001}
 
     monkeypatch.setattr(timing, "measure", measure)
-    command = [*arguments(folder), "--heldout", HELDOUT, "--n_gpus=0", "--xla", "--no_xla"]
+    command = [*arguments(folder), "--heldout", HELDOUT, "--n_gpus=0"]
     for length in (["--n_steps", "2"], ["--n_steps", "3"], []):
         done = run_here("bilm train", *command, *length)
         own = [line for line in done.stderr.splitlines() if not line.startswith(("W0000", "\t"))]
@@ -169,7 +169,7 @@ def test_auto_run_resumes_with_its_own_length(tmp_path, run_here, monkeypatch):
         assert RunFolder(folder).latest_checkpoint().step == n_steps
         assert RunFolder(folder).record()["auto"]["n_steps"] == n_steps
     devices = {"n_gpus": 0, "cpu_replicas": 1, "tf32": True}
-    assert measured == [("error", None, False, devices)]
+    assert measured == [("error", None, devices)]
     assert load_run_options(folder / "options.json").lstm.dim == 512  # compact
 
 
@@ -182,7 +182,5 @@ def test_training_steps_are_timed_on_the_text(tmp_path):
     found = timing.measure(tiny_options(), str(text), VOCABULARY, "replace")
     assert found.keys() <= {"float32", "bfloat16"} and found["float32"] > 0
     devices = {"n_gpus": 0, "cpu_replicas": 2}
-    found = timing.measure(
-        tiny_options(), str(text), VOCABULARY, "replace", "bfloat16", True, devices
-    )
+    found = timing.measure(tiny_options(), str(text), VOCABULARY, "replace", "bfloat16", devices)
     assert found.keys() == {"bfloat16"} and found["bfloat16"] > 0
