@@ -131,11 +131,11 @@ def test_info_shows_the_last_evaluations_of_a_run(run_here, tmp_path, monkeypatc
     assert [row["step"] for row in found] == [str(step) for step in range(10, 30, 2)]
     assert found[-1]["heldout_perplexity"] == "172"
     lines = run_here("bilm info", run).stdout.splitlines()
-    assert lines[-2].split() == ["28", "4.9997", "0.2", "172", "0"]
+    assert lines[-2].split() == ["28", "4.9997", "0.2", "172"]
     assert "perplexity" in "".join(lines[-14:-12])
 
 
-TEXT_AS_LOSS = ",".join(COLUMNS) + "\n1" + ",x" * (len(COLUMNS) - 2) + ",0\n"
+TEXT_AS_LOSS = ",".join(COLUMNS) + "\n1" + ",x" * (len(COLUMNS) - 1) + "\n"
 DAMAGED = ["step,other\n1,\x1b[31m\n", ",".join(COLUMNS) + "\n1\n", TEXT_AS_LOSS]
 
 
