@@ -132,7 +132,7 @@ def option(
 
 
 def flag(name: str, help: str, **more: Any) -> Decorator:
-    """Declare an option without a value, such as "--json" or "--tf32/--no_tf32"."""
+    """Declare an option without a value, such as "--json" or "--stateless"."""
     return cloup.option(name, is_flag=True, help=help, **more)
 
 
@@ -251,7 +251,7 @@ RUN = (  # arguments of `bilm.TrainingRun`
     "train_prefix", "save_dir", "heldout_prefix", "eval_steps", "n_steps",
     "seed", "resume", "on_bad_utf8", "log_steps", "ignore_memory",
 )  # fmt: skip
-DEVICES = "gpus", "n_gpus", "cpu_replicas", "tf32"  # arguments of `make_strategy`
+DEVICES = "gpus", "n_gpus", "cpu_replicas"  # arguments of `make_strategy`
 PASSES = "once per epoch"
 
 resume_option = option(
@@ -334,8 +334,6 @@ def run_options(
             option("--n_gpus", Integer(0), "Number of GPUs to use; 0 for the CPU.", "all"),
             option("--cpu_replicas", Integer(1), "Number of logical CPU devices if no GPU is used, "
                    "for tests.", default=1),
-            flag("--tf32/--no_tf32", "Round the inputs of float32 matrix multiplications to TF32 "
-                 "on GPUs of compute capability 8 or higher.", default=True),
             flag("--ignore_memory", "Train even if the memory estimate is far too large."),
         ),
         group(

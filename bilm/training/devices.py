@@ -80,7 +80,6 @@ def make_strategy(
     gpus: Sequence[int] | None = None,
     n_gpus: int | None = None,
     cpu_replicas: int = 1,
-    tf32: bool = True,
     hosts: Hosts | None = None,
 ) -> tf.distribute.Strategy:
     """Choose the devices: GPUs by number, the first `n_gpus`, all of them, or the CPU.
@@ -93,9 +92,6 @@ def make_strategy(
         gpus: numbers of the GPUs to use.
         n_gpus: number of GPUs to use; 0 selects the CPU.
         cpu_replicas: number of logical CPU devices, if no GPU is used.
-        tf32: whether GPUs of compute capability 8 or more may round the inputs of float32 matrix
-            multiplications to TF32 (10 bits of mantissa), TensorFlow's default; False disables it
-            for this process.
         hosts: the worker processes, which must all call this; None for a run of one process.
     Raises: BilmError if a requested GPU is missing or hidden, or if workers have different numbers
         of GPUs.
@@ -113,8 +109,6 @@ def make_strategy(
         tf.config.set_visible_devices([found[k] for k in gpus], "GPU")
     if gpus:
         os.environ.setdefault("TF_FORCE_GPU_ALLOW_GROWTH", "true")
-        if not tf32:
-            tf.config.experimental.enable_tensor_float_32_execution(False)
     if hosts is not None and hosts.n_workers > 1:
         return _strategy_of(hosts, len(gpus))
     if gpus:

@@ -187,9 +187,9 @@ def test_wrong_use_is_one_line(words, expected, refused):
 @pytest.mark.parametrize(
     ("words", "expected"),
     [
-        (["--no_tf32", "--sample_softmax"], {"tf32": False, "sample_softmax": True}),
-        (["--no-tf32", "--n-steps", "7"], {"tf32": False, "n_steps": 7}),
-        ([], {"tf32": True, "sample_softmax": None, "n_steps": None, "seed": 0}),
+        (["--sample_softmax"], {"sample_softmax": True}),
+        (["--no-sample-softmax", "--n-steps", "7"], {"sample_softmax": False, "n_steps": 7}),
+        ([], {"sample_softmax": None, "n_steps": None, "seed": 0}),
     ],
 )
 def test_option_names_with_dashes_or_underscores(words, expected):

@@ -168,7 +168,7 @@ def test_auto_run_resumes_with_its_own_length(tmp_path, run_here, monkeypatch):
         n_steps = int(length[1]) if length else 3
         assert RunFolder(folder).latest_checkpoint().step == n_steps
         assert RunFolder(folder).record()["auto"]["n_steps"] == n_steps
-    devices = {"n_gpus": 0, "cpu_replicas": 1, "tf32": True}
+    devices = {"n_gpus": 0, "cpu_replicas": 1}
     assert measured == [("error", None, devices)]
     assert load_run_options(folder / "options.json").lstm.dim == 512  # compact
 

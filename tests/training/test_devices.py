@@ -25,7 +25,7 @@ from bilm.training.step import StepResult
 @pytest.fixture
 def machine(monkeypatch):
     """A machine with three GPUs; `started` says whether TensorFlow computes already."""
-    found = types.SimpleNamespace(started=False, visible=["g0", "g1", "g2"], tf32=True, used=None)
+    found = types.SimpleNamespace(started=False, visible=["g0", "g1", "g2"], used=None)
 
     def set_visible(chosen, kind):
         assert kind == "GPU"
@@ -40,9 +40,6 @@ def machine(monkeypatch):
     experimental = config.experimental
     monkeypatch.setattr(
         experimental, "get_device_details", lambda gpu: {"compute_capability": (9, 0)}
-    )
-    monkeypatch.setattr(
-        experimental, "enable_tensor_float_32_execution", lambda on: setattr(found, "tf32", on)
     )
     strategy = types.SimpleNamespace(MirroredStrategy=lambda names: setattr(found, "used", names))
     monkeypatch.setattr(devices.tf, "distribute", strategy)
