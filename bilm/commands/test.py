@@ -82,11 +82,13 @@ def test(
         figures["AVERAGE PERPLEXITY WITH MEMORY"] = mixed.mean
     dataset = measures.heldout_dataset(text, vocabulary, len(found.options.directions) == 2)
     result = measures.perplexity(found, dataset, batch_size, stateless=stateless, state=state)
-    counts = measures.word_counts(text, vocabulary)
-    unigram = measures.unigram_perplexity(None, counts)
-    unknown = measures.unknown_percent(counts, vocabulary)
-    about = measures.compared(unigram, unknown)
-    logging.info("perplexity %s (%s); %s; without them: %.2f", result, reading, about, result.known)
+    ids = measures.text_ids(text, vocabulary)
+    unigram = measures.unigram_perplexity(ids, vocabulary.size)
+    unknown = measures.unknown_percent(ids, vocabulary)
+    logging.info(
+        "perplexity %s (%s); word frequencies alone: %.2f; %.1f %% of the words unknown; without "
+        "them: %.2f", result, reading, unigram, unknown, result.known,
+    )  # fmt: skip
     figures |= {
         **{f"{name.upper()} PERPLEXITY": value for name, value in result.directions.items()},
         "WORD FREQUENCIES PERPLEXITY": unigram,

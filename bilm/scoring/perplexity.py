@@ -5,7 +5,7 @@ from __future__ import annotations
 import math
 import os
 import sys
-from collections import Counter
+from array import array
 from collections.abc import Iterator
 from contextlib import contextmanager
 from typing import Any, NamedTuple
@@ -15,8 +15,7 @@ from keras import ops
 
 from bilm.data.dataset import BidirectionalLMDataset, LMDataset, Windows
 from bilm.data.shards import Shards, count_tokens
-from bilm.data.survey import by_id
-from bilm.data.vocabulary import EOS, Vocabulary
+from bilm.data.vocabulary import Vocabulary
 from bilm.data.windows import model_batch
 from bilm.errors import DataError, OutOfMemoryError
 from bilm.language_model import BiLM
@@ -25,6 +24,7 @@ from bilm.options.schema import unexpected
 from bilm.support.progress import Progress, progress
 
 N_STEPS = 20  # minimum number of steps in a window
+DISCOUNT = 0.75  # D of `bigram_perplexity`
 PREDICTIONS_A_WINDOW = 640  # predictions in a window, unless N_STEPS requires more
 
 
@@ -71,36 +71,65 @@ def _is_perplexity(value: object) -> bool:
 # --- what a perplexity is compared with ---
 
 
-def word_counts(shards: Shards, vocab: Vocabulary, max_tokens: int | None = None) -> np.ndarray:
-    """Return how often each id is predicted in a text, int64 (V,): words and ends of sentences.
+def text_ids(shards: Shards, vocab: Vocabulary, max_tokens: int | None = None) -> np.ndarray:
+    """Return the id of `</S>` and those of all predictions, words and ends of sentences: int64
+    (N + 1,).
 
     Args:
         max_tokens: see `count_tokens`.
+    Raises: DataError for an unknown word if the vocabulary lacks `<UNK>`.
     """
-    words: Counter[str] = Counter()
-    counts = count_tokens(shards, on_words=words.update, max_tokens=max_tokens)
-    words[EOS] = counts.n_sentences
-    return by_id(words, vocab)
+    ids = array("i", [vocab.eos])
+
+    def add(words: list[str]) -> None:
+        ids.frombytes(vocab.known_ids(words).tobytes())
+        ids.append(vocab.eos)
+
+    count_tokens(shards, add, max_tokens)
+    return np.array(ids, np.int64)
 
 
-def unigram_perplexity(train: np.ndarray | None, heldout: np.ndarray) -> float:
-    """Return the perplexity of a text by the frequencies of words in a training text, with 1 added
-    to each count; both are results of `word_counts`. None: by those in the rest of the text."""
-    if train is None:
-        logs = np.log(np.maximum(heldout, 1) / (heldout.sum() - 1 + len(heldout)))
-    else:
-        logs = np.log((train + 1) / (train + 1).sum())
-    return _exp(float(-(heldout @ logs) / heldout.sum()))
+def unigram_perplexity(ids: np.ndarray, n_words: int) -> float:
+    """Return the perplexity of a text, the result of `text_ids`, by the frequencies of words in the
+    rest of the text, with 1 added to each count."""
+    counts = np.bincount(ids[1:])[ids[1:]]
+    return _exp(-float(np.log(counts / (len(counts) - 1 + n_words)).mean()))
 
 
-def unknown_percent(counts: np.ndarray, vocab: Vocabulary) -> float:
+def bigram_perplexity(train: np.ndarray, heldout: np.ndarray, vocab: Vocabulary) -> float:
+    """Return the perplexity of a text by pairs of words in a training text, with smoothing by
+    Pitman-Yor processes (Teh 2006), which is almost that of Kneser and Ney::
+
+        P(w | v) = (max(n(v, w) - D, 0) + D (1 + kinds(v, .)) P(w)) / (n(v) + D)
+        P(w) = (max(kinds(., w) - D, 0) + D (1 + kinds(w)) / V) / (kinds(., .) + D)
+
+    If the training text has no unknown words, half of the words that occur once are replaced by
+    `<UNK>`: as Good and Turing estimate, new text has about as many new words.
+
+    Args:
+        train, heldout: results of `text_ids`.
+    """
+    size, train = vocab.size, train.copy()
+    if vocab.unk >= 0 and not (train == vocab.unk).any():
+        is_once = np.bincount(train, minlength=size)[train] == 1
+        train[np.flatnonzero(is_once)[::2]] = vocab.unk
+    pairs, n = np.unique(train[:-1] * size + train[1:], return_counts=True)
+    left, right = np.divmod(pairs, size)
+    totals, after = np.bincount(left, n, size), np.bincount(left, minlength=size)
+    before = np.bincount(right, minlength=size)
+    rest = DISCOUNT * (1 + np.count_nonzero(before)) / size
+    words = (np.maximum(before - DISCOUNT, 0) + rest) / (len(pairs) + DISCOUNT)
+    v, w = heldout[:-1], heldout[1:]
+    place = np.searchsorted(pairs, v * size + w)
+    counts = np.where(np.append(pairs, -1)[place] == v * size + w, np.append(n, 0)[place], 0)
+    rest = DISCOUNT * (1 + after[v]) * words[w]
+    logs = np.log((np.maximum(counts - DISCOUNT, 0) + rest) / (totals[v] + DISCOUNT))
+    return _exp(-float(logs.mean()))
+
+
+def unknown_percent(ids: np.ndarray, vocab: Vocabulary) -> float:
     """Return the share of the words that the vocabulary lacks, in percent."""
-    return 100 * float(counts[vocab.unk] / (counts.sum() - counts[vocab.eos]))
-
-
-def compared(unigram: float, unknown: float) -> str:
-    """Return the results of the two functions above in words, for the log."""
-    return f"word frequencies alone: {unigram:,.2f}; {unknown:.1f} % of the words unknown"
+    return 100 * float((ids == vocab.unk).sum() / (ids != vocab.eos).sum())
 
 
 # --- perplexity ---

@@ -90,7 +90,7 @@ class Evaluate:
         step, (_, n_rows) = progress.step, self.checkpoints.record.batch
         if self.heldout is None or not self.is_due(step):
             return
-        reader, described, _, compared = self.heldout
+        reader, described, *_, compared = self.heldout
 
         def measure() -> Perplexity:
             check_unchanged(reader.shards, described, step)

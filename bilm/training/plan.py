@@ -17,11 +17,10 @@ from bilm.data.vocabulary import Vocabulary, vocabulary_of
 from bilm.errors import DataError, WeightsError
 from bilm.options.run_options import RunOptions
 from bilm.scoring.perplexity import (
-    compared,
+    bigram_perplexity,
     heldout_dataset,
-    unigram_perplexity,
+    text_ids,
     unknown_percent,
-    word_counts,
 )
 from bilm.storage.checkpoint import Checkpoint
 from bilm.support.remote import RemoteError
@@ -34,13 +33,14 @@ class Heldout(NamedTuple):
     Fields:
         described: name and size of each file before it was first read, see `describe_shards`.
         n_predictions: number of predictions per direction.
-        compared: the perplexity of the frequencies of words alone, and the share of unknown words,
-            with which to compare the perplexity of the model.
+        bigrams: the perplexity by pairs of words of the training text.
+        compared: that and the share of unknown words, in words, to compare the model with.
     """
 
     reader: Reader
     described: list[str]
     n_predictions: int
+    bigrams: float
     compared: str
 
 
@@ -72,13 +72,14 @@ def read_heldout(shards: Shards, train: Shards, vocab: Vocabulary, options: RunO
     """
     described = describe_shards(shards)
     shards.examine()
-    counts = word_counts(shards, vocab)
-    if not counts[vocab.eos]:
+    ids = text_ids(shards, vocab)
+    if len(ids) == 1:
         raise DataError(f"{shards.name}: no sentence; every line is blank")
-    sample = word_counts(train, vocab, -(-SAMPLE_TOKENS // len(train)))
-    beside = compared(unigram_perplexity(sample, counts), unknown_percent(counts, vocab))
+    sample = text_ids(train, vocab, -(-SAMPLE_TOKENS // len(train)))
+    bigrams, unknown = bigram_perplexity(sample, ids, vocab), unknown_percent(ids, vocab)
+    beside = f"bigrams alone: {bigrams:,.2f}; {unknown:.1f} % of the words unknown"
     reader = heldout_dataset(shards, vocab, options.bidirectional)
-    return Heldout(reader, described, int(counts.sum()), beside)
+    return Heldout(reader, described, len(ids) - 1, bigrams, beside)
 
 
 def check_training_text(shards: Shards, heldout: Shards | None, vocab_file: str | Path) -> None:

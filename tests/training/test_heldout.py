@@ -15,7 +15,7 @@ from bilm.data.shards import resolve_shards
 from bilm.data.vocabulary import Vocabulary
 from bilm.errors import DataError
 from bilm.export.hdf5 import dump_weights
-from bilm.scoring.perplexity import Perplexity
+from bilm.scoring.perplexity import Perplexity, bigram_perplexity, text_ids
 from bilm.scoring.scorer import load_scorer
 from bilm.storage.checkpoint import CheckpointFolder, latest_checkpoint
 from bilm.training import callbacks
@@ -205,12 +205,31 @@ def test_heldout_text_that_changes_during_training_is_refused(tmp_path, monkeypa
     assert latest_checkpoint(folder.path).step == (4 if measured else 2)
 
 
-def test_word_frequencies_of_the_training_text_are_the_baseline(tmp_path):
+def test_bigrams_of_the_training_text_are_the_baseline(tmp_path):
     texts = {"train": "a b\na c\n", "heldout": "a d\n", "vocab": "<S>\n</S>\n<UNK>\na\nb\n"}
     for name, text in texts.items():
         (tmp_path / name).write_text(text)
     train, heldout = (resolve_shards(tmp_path / name) for name in ("train", "heldout"))
     found = read_heldout(heldout, train, Vocabulary(tmp_path / "vocab"), tiny_options())
-    # Counts, with 1 added: <S> 1, </S> 3, <UNK> 2, a 3, b 2.
-    expected = (3 / 11 * 2 / 11 * 3 / 11) ** (-1 / 3)
-    assert found.compared == f"word frequencies alone: {expected:.2f}; 50.0 % of the words unknown"
+    # Pairs: </S> a (twice), a b, b </S>, a <UNK>, <UNK> </S>. Words by the pairs that end in them:
+    # </S> 2; <UNK>, a and b 1; each of the 5 has a part of 0.75 (4 + 1).
+    end, other = (2 - 0.75 + 0.75) / 5.75, (1 - 0.75 + 0.75) / 5.75
+    expected = (2 - 0.75 + 0.75 * 2 * other) / 2.75  # a after </S>
+    expected *= (1 - 0.75 + 0.75 * 3 * other) / 2.75  # <UNK> after a
+    expected *= (1 - 0.75 + 0.75 * 2 * end) / 1.75  # </S> after <UNK>
+    assert found.bigrams == pytest.approx(expected ** (-1 / 3))
+    assert found.compared == f"bigrams alone: {found.bigrams:.2f}; 50.0 % of the words unknown"
+
+
+@pytest.mark.parametrize("is_complete", [True, False], ids=["no unknown words", "unknown words"])
+def test_bigrams_predict_unknown_words_of_a_text_without_them(tmp_path, is_complete):
+    """Every other word that occurs once, b and e, then stands for <UNK>."""
+    words = ["<S>", "</S>", "<UNK>", *("abcdef" if is_complete else "abcde")]
+    (tmp_path / "vocab").write_text("\n".join(words) + "\n")
+    (tmp_path / "train").write_text("a b c\na c d e\na f c\n")
+    vocab = Vocabulary(tmp_path / "vocab")
+    train = text_ids(resolve_shards(tmp_path / "train"), vocab)
+    after = [1 / bigram_perplexity(train, np.array([3, w]), vocab) for w in range(vocab.size)]
+    assert sum(after) == pytest.approx(1) and min(after) > 0
+    unknown, b, d = (after[vocab.word_to_id(word)] for word in ("<UNK>", "b", "d"))
+    assert unknown > d and (d > b) == is_complete
