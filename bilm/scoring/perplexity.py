@@ -101,13 +101,10 @@ def bigram_perplexity(train: np.ndarray, heldout: np.ndarray, vocab: Vocabulary)
     Pitman-Yor processes (Teh 2006), which is almost that of Kneser and Ney::
 
         P(w | v) = (max(n(v, w) - D, 0) + D (1 + kinds(v, .)) P(w)) / (n(v) + D)
-        P(w) = (max(kinds(., w) - D, 0) + D (1 + kinds(w)) / V) / (kinds(., .) + D)
+        P(w) = (max(kinds(., w) - D, 0) + D (1 + kinds(.)) / V) / (kinds(., .) + D)
 
-    If the training text has no unknown words, half of the words that occur once are replaced by
-    `<UNK>`: as Good and Turing estimate, new text has about as many new words.
-
-    Args:
-        train, heldout: results of `text_ids`.
+    where kinds are numbers of different pairs or words. If the training text has no unknown words,
+    half of those that occur once are replaced by `<UNK>`. Both texts are results of `text_ids`.
     """
     size, train = vocab.size, train.copy()
     if vocab.unk >= 0 and not (train == vocab.unk).any():
