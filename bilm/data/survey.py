@@ -18,9 +18,11 @@ MIN_RATIO, MIN_DEVIATIONS, MIN_SHARE = 2, 4, 0.01
 
 def survey(
     shards: Shards, vocab: Vocabulary, check_order: bool = True, sample: bool = False
-) -> TextCounts:
+) -> tuple[TextCounts, int | None]:
     """Count the text; log how many words are unknown, and words that are out of order.
 
+    Returns: the counts, and the first id of the words at the vocabulary's end that occur at most
+        once in a text without unknown words; None if there are none.
     Args:
         check_order: whether to compare the vocabulary's order with the frequencies in the text.
         sample: read only the first lines of each file, `SAMPLE_TOKENS` in total.
@@ -29,23 +31,24 @@ def survey(
     shards.examine()
     words: Counter[str] = Counter()
     most = -(-SAMPLE_TOKENS // len(shards)) if sample else None
-    counts = count_tokens(shards, words.update if check_order else None, most)
+    counts = count_tokens(shards, words.update, most)
     if not sample:
         logging.info("%d sentences, %d predictions", counts.n_sentences, counts.n_predictions)
-    if not check_order:
-        return counts
     totals = by_id(words, vocab)
     if counts.n_tokens and vocab.unk >= 0:
-        share, where = 100 * totals[vocab.unk] / counts.n_tokens, "sample: " if sample else ""
-        logging.info("%s%.3g %% of the words are not in the vocabulary", where, share)
-    if (disorder := find_disorder(totals, vocab)) is not None:
+        said = "%s%.3g %% of the words are not in the vocabulary"
+        logging.info(said, "sample: " * sample, 100 * totals[vocab.unk] / counts.n_tokens)
+    if check_order and (disorder := find_disorder(totals, vocab)) is not None:
         (early, n_early), (late, n_late) = disorder
         logging.warning(
             "%s: not sorted by descending frequency in this text: %r, which occurs %s times, "
             "precedes %r, which occurs %s times; negative sampling assumes that order",
             vocab.filename, early, f"{n_early:,}", late, f"{n_late:,}",
         )  # fmt: skip
-    return counts
+    last = max(np.flatnonzero(totals > 1).max(initial=0), vocab.bos, vocab.eos)
+    if not 0 <= vocab.unk <= last < vocab.size - 1 or totals[vocab.unk]:
+        return counts, None
+    return counts, int(last) + 1
 
 
 def find_disorder(

@@ -54,6 +54,7 @@ class RunOptions(Checked):
     Args:
         n_train_tokens: predictions per epoch; None counts them in the corpus.
         n_tokens_vocab: vocabulary size; None counts the words of the vocabulary file.
+        once_from: see `bilm.training.sampling.with_unknown`; a new run finds it in its text.
         learning_rate: None takes the optimizer's default from `LEARNING_RATES`.
             `bilm.training.schedule` defines `warmup_steps`, `decay`, `decay_start` and
             `decay_floor`.
@@ -87,6 +88,7 @@ class RunOptions(Checked):
     n_train_tokens: int | None = key(schema.NUMBER, None)
     batch_size: int = key(schema.SIZE)
     n_tokens_vocab: int | None = key(schema.SIZE, None)
+    once_from: int | None = key(schema.SIZE, None)
     unroll_steps: int = key(schema.SIZE)
     n_negative_samples_batch: int = key(schema.SIZE)
     sample_softmax: bool = key(schema.BOOLEAN, True)
@@ -130,7 +132,8 @@ class RunOptions(Checked):
 
 # Keys of the model, the corpus or the reading order. A continued run may change all other keys.
 _FIXED = {field.name for field in schema.keys(ModelOptions)} | {
-    "batch_size", "n_epochs", "n_tokens_vocab", "n_train_tokens", "optimizer", "unroll_steps",
+    "batch_size", "n_epochs", "n_tokens_vocab", "n_train_tokens", "once_from", "optimizer",
+    "unroll_steps",
 }  # fmt: skip
 CHANGEABLE = tuple(k.name for k in schema.keys(RunOptions) if k.name not in _FIXED)
 

@@ -57,8 +57,10 @@ class Memory:
             "forward": (text == n) | is_start,
             "backward": (text == n) | is_end,
         }
-        counts = np.bincount(text, minlength=n + 1)[:n] + 0.5
-        self.frequencies = counts / counts.sum()
+        counts = np.bincount(text, minlength=n + 1)[:n]
+        self.frequencies = (counts + 0.5) / (counts + 0.5).sum()
+        # As in training, half of the words that occur once stand for `<UNK>`.
+        self.once = (counts == 1) & (counts[self._unknown] == 0)
         numbers = (np.unique([w[a] for w in words], return_inverse=True)[1] for a in AFFIXES)
         self._classes = np.array([[*each, -1] for each in numbers])  # equal for equal affixes
         first = np.tile([1.5, 1.0, 0.3, 0.3, 0.3], (len(OFFSETS["both"]) + 1, 1))
@@ -150,7 +152,10 @@ class Memory:
         """Return the probability of each word of the vocabulary at a place, float64 (V,)."""
         share = self._shares(view, self._phi(view, marked, place))
         found = np.bincount(self.text, share, len(self.words) + 1)[:-1]
-        return (1 - FLOOR) * found + FLOOR * self.frequencies
+        found = (1 - FLOOR) * found + FLOOR * self.frequencies
+        found[self.once] /= 2
+        found[self._unknown] += found[self.once].sum()
+        return found
 
     def log_probabilities(self, tokens: Sequence[str], i: int) -> np.ndarray:
         """Return logarithms of the probability of each word of the vocabulary at position i, by

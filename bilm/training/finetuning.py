@@ -45,6 +45,7 @@ OWN = {
     "state_reset_probability": 0.05,
     "n_train_tokens": None,
     "n_tokens_vocab": None,
+    "once_from": None,
 }
 # The slots are new, as in the source's first step, but the weights are not, so a tenth of the
 # source's warm-up is enough. It is not shortened below 15 steps, so that repeated fine-tuning does

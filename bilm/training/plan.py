@@ -132,17 +132,17 @@ def complete_options(
             `n_train_tokens`, the corpus is not counted again.
     Raises: DataError if the corpus contains no sentence.
     """
-    n_train_tokens = stored.get("n_train_tokens")
-    if options.n_train_tokens is None:
-        options = options.replace(n_train_tokens=n_train_tokens)
-    if options.n_train_tokens is None:
-        counts = survey(shards, vocab, options.sample_softmax)
+    n_given, once_from = options.n_train_tokens, stored.get("once_from")
+    n_train_tokens = n_given or stored.get("n_train_tokens")
+    if stored.get("n_train_tokens") is None:  # a run that is continued has checked its text before
+        counts, once_from = survey(shards, vocab, options.sample_softmax, sample=bool(n_given))
         if not counts.n_predictions:
             raise DataError(f"{shards.name}: no sentence; every line is blank")
-        options = options.replace(n_train_tokens=counts.n_predictions)
-    elif n_train_tokens is None:  # a run that is continued has checked its text before
-        survey(shards, vocab, options.sample_softmax, sample=True)
-    return options.replace(n_tokens_vocab=vocab.size)
+        n_train_tokens = n_given or counts.n_predictions
+        if counts.n_predictions != n_train_tokens:  # not the whole text was read
+            once_from = None
+    sizes = {"n_train_tokens": n_train_tokens, "n_tokens_vocab": vocab.size}
+    return options.replace(**sizes, once_from=once_from)
 
 
 def replica_options(

@@ -1,4 +1,5 @@
-"""Negatives of the sampled softmax, drawn on the host and keyed by where they are used.
+"""Negatives of the sampled softmax and targets of rare words, drawn on the host and keyed by where
+they are used.
 
 TensorFlow's own candidate sampler keeps its random state inside a kernel, where no checkpoint
 reaches it; this one is a pure function of its key.
@@ -58,6 +59,27 @@ class LogUniformSampler:
         """Return words, int64 (N,), from uniform numbers (N,) in [0, 1)."""
         words = np.exp(uniform * np.log(self.n_tokens + 1)).astype(np.int64) - 1
         return words % self.n_tokens  # exp(u log(V + 1)) may round up to V + 1
+
+
+def with_unknown(
+    targets: np.ndarray, once_from: int, unk: int, key: tuple[int, int, int], rows: range
+) -> np.ndarray:
+    """Replace half of the words that occur once in the training text, drawn anew in each step, by
+    `<UNK>`.
+
+    If the vocabulary contains all words of the training text, `<UNK>` would never be a target. The
+    share of the words that occur once estimates that of new words (Good 1953, The Population
+    Frequencies of Species).
+
+    Args:
+        targets: ids in some rows of a window, integer (B, T).
+        once_from: the first id of the words that occur once.
+        unk: id of `<UNK>`.
+        key: seed, step and direction.
+        rows: these rows, of the rows of all replicas.
+    """
+    drawn = np.random.default_rng(key).random((rows.stop, targets.shape[1]))[rows.start :]
+    return np.where((drawn < 0.5) & (targets >= once_from), unk, targets)
 
 
 def log_uniform_probability(ids: np.ndarray, n_tokens: int) -> np.ndarray:

@@ -15,14 +15,14 @@ from bilm.data.dataset import BidirectionalLMDataset, LMDataset
 from bilm.data.shards import Shards
 from bilm.data.stream import Position
 from bilm.data.vocabulary import Vocabulary
-from bilm.data.windows import distinct_shapes, model_batch
+from bilm.data.windows import KEY_SUFFIX, distinct_shapes, model_batch
 from bilm.errors import BilmError, NotFiniteError
 from bilm.layers.sampled_softmax import Negatives
 from bilm.options.model_options import ModelOptions
 from bilm.options.run_options import RunOptions
 from bilm.storage.checkpoint import Checkpoint
 from bilm.training.devices import Devices
-from bilm.training.sampling import LogUniformSampler
+from bilm.training.sampling import LogUniformSampler, with_unknown
 
 PREFETCH = 8
 # maximum number of batches and errors that a pipeline yields after its text is closed
@@ -71,9 +71,13 @@ class TrainingText:
             n_rows = options.batch_size
             rows = range(n_rows * own.start, n_rows * own.stop)
             total = n_rows * devices.n_replicas
-            for window, place in self.reader.iter_placed_batches(
-                total, options.unroll_steps, position, rows
-            ):
+            placed = self.reader.iter_placed_batches(total, options.unroll_steps, position, rows)
+            for number, (window, place) in enumerate(placed, start=step):
+                if (once_from := options.once_from) is not None:
+                    for k, direction in enumerate(options.model.directions):
+                        name, key = f"next_token_id{KEY_SUFFIX[direction]}", (self.seed, number, k)
+                        unk = self.vocab.unk
+                        window[name] = with_unknown(window[name], once_from, unk, key, rows)
                 self.positions.append(place)
                 yield window
 

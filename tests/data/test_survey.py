@@ -40,6 +40,19 @@ def test_survey_warns_of_an_unsorted_vocabulary(corpus, tmp_path, caplog):
     assert messages(caplog, "WARNING") == []
 
 
+def test_survey_finds_the_words_that_occur_once(tmp_path):
+    (tmp_path / "text").write_text("a a b b\nc a d\n")
+    shards = Shards([tmp_path / "text"])
+
+    def found(*words):
+        return survey(shards, Vocabulary(write_vocabulary(tmp_path, words)))[1]
+
+    assert found("a", "b", "c", "d", "other") == 5
+    assert found("a", "c", "b", "d") == 6  # not sorted: only the last ones
+    assert found("c", "d", "b", "a") is None
+    assert found("a", "b", "c") is None  # `d` is unknown
+
+
 def test_survey_accepts_the_order_of_similar_text(tmp_path):
     """Sampling error of rare words is accepted."""
     vocab = Vocabulary(write_vocabulary(tmp_path, [f"w{i}" for i in range(2000)]))
@@ -56,5 +69,5 @@ def test_survey_samples_every_shard(corpus, tmp_path, monkeypatch, caplog):
     caplog.set_level("INFO", logger="absl")
     monkeypatch.setattr("bilm.data.survey.SAMPLE_TOKENS", 20)
     vocab = Vocabulary(write_vocabulary(tmp_path, ["w1"]))
-    assert survey(corpus, vocab, sample=True).n_tokens == 20
-    assert tuple(survey(corpus, vocab)) == (802, 8004)
+    assert survey(corpus, vocab, sample=True)[0].n_tokens == 20
+    assert tuple(survey(corpus, vocab)[0]) == (802, 8004)

@@ -12,11 +12,12 @@ import tensorflow as tf
 from tiny_runs import TEXT, VOCABULARY, WORDS, on_cpu, tiny_options
 
 from bilm.data.shards import resolve_shards
-from bilm.data.vocabulary import PAD_CHAR, UnicodeCharsVocabulary
+from bilm.data.vocabulary import MARKS, PAD_CHAR, UnicodeCharsVocabulary, Vocabulary
 from bilm.data.windows import model_batch
 from bilm.layers.token_encoder import TokenEncoder
 from bilm.training.devices import Devices
-from bilm.training.sampling import LogUniformSampler
+from bilm.training.plan import complete_options
+from bilm.training.sampling import LogUniformSampler, with_unknown
 from bilm.training.training_text import ENDS, TrainingText, replica_batches
 
 N_CHARS = 12
@@ -91,6 +92,36 @@ def test_shared_negatives_are_the_same_for_all_replicas_and_directions():
     assert len(drawn) == 6
     for draws in drawn:
         np.testing.assert_array_equal(draws.ids, drawn[0].ids)
+
+
+def test_half_of_the_words_that_occur_once_are_unknown_targets(tmp_path):
+    (tmp_path / "text").write_text("".join(f"a a w{i}\n" for i in range(200)))
+    words = [*MARKS, "a", *(f"w{i}" for i in range(200))]
+    (tmp_path / "vocab").write_text("\n".join(words))
+    vocab, shards = Vocabulary(tmp_path / "vocab"), resolve_shards(str(tmp_path / "text"))
+    options = tiny_options(char_cnn=None, batch_size=16, unroll_steps=8)
+    options = complete_options(options, vocab, shards, {})
+    assert options.once_from == 4
+    text = TrainingText(options, vocab, shards, seed=0)
+    batch = next(text.batches(Devices(on_cpu()), None))
+    text.close()
+    other = TrainingText(options.replace(once_from=None), vocab, shards, seed=0)
+    same = next(other.batches(Devices(on_cpu()), None))
+    other.close()
+    for direction, targets in batch["targets"].items():
+        targets, before = targets.numpy(), same["targets"][direction].numpy()
+        np.testing.assert_array_equal(targets[before < 4], before[before < 4])
+        once = targets[before >= 4]
+        assert set(once) - {vocab.unk} <= set(before[before >= 4])
+        assert 0.2 < np.mean(once == vocab.unk) < 0.8
+
+
+def test_unknown_targets_do_not_depend_on_the_number_of_replicas():
+    targets = np.full((6, 5), 9)
+    whole = with_unknown(targets, 4, 2, (0, 3, 1), range(6))
+    parts = [with_unknown(targets[r], 4, 2, (0, 3, 1), range(6)[r]) for r in (slice(2), slice(2, 6))]
+    np.testing.assert_array_equal(np.concatenate(parts), whole)
+    assert {*whole.ravel()} == {2, 9}
 
 
 # --- reading ahead ---
