@@ -21,8 +21,8 @@ def survey(
 ) -> tuple[TextCounts, int | None]:
     """Count the text; log how many words are unknown, and words that are out of order.
 
-    Returns: the counts, and the first id of the words at the vocabulary's end that occur at most
-        once in a text without unknown words; None if there are none.
+    Returns: the counts; the first id of the vocabulary's last words, which occur at most once, in a
+        text without unknown words, else None.
     Args:
         check_order: whether to compare the vocabulary's order with the frequencies in the text.
         sample: read only the first lines of each file, `SAMPLE_TOKENS` in total.
@@ -36,8 +36,8 @@ def survey(
         logging.info("%d sentences, %d predictions", counts.n_sentences, counts.n_predictions)
     totals = by_id(words, vocab)
     if counts.n_tokens and vocab.unk >= 0:
-        said = "%s%.3g %% of the words are not in the vocabulary"
-        logging.info(said, "sample: " * sample, 100 * totals[vocab.unk] / counts.n_tokens)
+        share, where = 100 * totals[vocab.unk] / counts.n_tokens, "sample: " * sample
+        logging.info("%s%.3g %% of the words are not in the vocabulary", where, share)
     if check_order and (disorder := find_disorder(totals, vocab)) is not None:
         (early, n_early), (late, n_late) = disorder
         logging.warning(
@@ -46,9 +46,8 @@ def survey(
             vocab.filename, early, f"{n_early:,}", late, f"{n_late:,}",
         )  # fmt: skip
     last = max(np.flatnonzero(totals > 1).max(initial=0), vocab.bos, vocab.eos)
-    if not 0 <= vocab.unk <= last < vocab.size - 1 or totals[vocab.unk]:
-        return counts, None
-    return counts, int(last) + 1
+    has_rare = 0 <= vocab.unk <= last < vocab.size - 1 and not totals[vocab.unk]
+    return counts, int(last) + 1 if has_rare else None
 
 
 def find_disorder(
@@ -79,6 +78,5 @@ def by_id(words: Counter[str], vocab: Vocabulary) -> np.ndarray:
     """Return the number of occurrences of each id, int64 (V,)."""
     ids = np.fromiter(map(vocab.word_to_id, words), np.int64, len(words))
     numbers = np.fromiter(words.values(), np.int64, len(words))
-    totals: np.ndarray = np.zeros(vocab.size, np.int64)
-    np.add.at(totals, ids, numbers)
-    return totals
+    is_known = ids >= 0  # the vocabulary may lack `<UNK>`
+    return np.bincount(ids[is_known], numbers[is_known], vocab.size).astype(np.int64)

@@ -131,10 +131,8 @@ class RunOptions(Checked):
 
 
 # Keys of the model, the corpus or the reading order. A continued run may change all other keys.
-_FIXED = {field.name for field in schema.keys(ModelOptions)} | {
-    "batch_size", "n_epochs", "n_tokens_vocab", "n_train_tokens", "once_from", "optimizer",
-    "unroll_steps",
-}  # fmt: skip
+_READING = "batch_size n_epochs n_tokens_vocab n_train_tokens once_from optimizer unroll_steps"
+_FIXED = {*_READING.split(), *(field.name for field in schema.keys(ModelOptions))}
 CHANGEABLE = tuple(k.name for k in schema.keys(RunOptions) if k.name not in _FIXED)
 
 
