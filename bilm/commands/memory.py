@@ -40,5 +40,6 @@ def memory(files: scoring.Files, input_: str, heldout: str, output: str) -> None
     scores = list(scorer.score(held.sentences()))
     found = Memory.of(text.sentences(), scorer.words)
     mixed = found.fit_shares([(each.tokens, each.logs) for each in scores])
+    scorer.filler(memory=found).fit([each.tokens for each in scores])
     found.save(output)
     print(f"PERPLEXITY WITH MEMORY = {mixed}\nAVERAGE PERPLEXITY = {perplexity_of_scores(scores)}")

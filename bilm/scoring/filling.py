@@ -11,10 +11,14 @@ import numpy as np
 
 from bilm.data.vocabulary import UNK
 from bilm.scoring.memory import Memory
+from bilm.support.progress import progress
 
 MASK = "[MASK]"
 LOST = re.compile(r"\[(\.+|-+)\]")  # a dot for each lost letter, dashes for an unknown number
 N_COMPARED = 40  # candidates with which the whole sentence is scored
+N_FITTED = 300  # words that the exponents are fitted to
+PRIOR = 0.06  # precision of the exponents' normal prior, per fitted word
+NEWTON_STEPS = 20
 
 
 class Candidate(NamedTuple):
@@ -69,7 +73,7 @@ class Filler:
         totals: function from sentences to their log-probabilities by direction, float
             (n, directions).
         words: further candidates. Those outside of the vocabulary share the probability of `<UNK>`.
-        memory: memory of the training text, with fitted exponents; None for none.
+        memory: memory of the training text; None for none.
     """
 
     def __init__(
@@ -111,6 +115,9 @@ class Filler:
         if not len(allowed):
             return []
         compared, logs = self._compared(text, i, allowed, max(n, N_COMPARED))
+        logs = (
+            logs.mean(axis=1) if self._memory is None else logs @ self._memory.fitted["exponents"]
+        )
         probabilities = np.exp(logs - np.logaddexp.reduce(logs))
         order = np.argsort(-probabilities, kind="stable")[:n]
         return [Candidate(self.words[compared[k]], float(probabilities[k])) for k in order]
@@ -119,7 +126,7 @@ class Filler:
         self, text: list[str], i: int, allowed: np.ndarray, n: int
     ) -> tuple[np.ndarray, np.ndarray]:
         """Return the `n` allowed words that fit best by the context, integer (n,), and the
-        logarithms of the products that compare them, float64 (n,)."""
+        logarithms of the factors that compare them, float64 (n, factors)."""
         quick = both = self._quick(text, i)[self._ids[allowed]] - self._sharing[allowed]
         if self._memory is not None:
             recalled = self._memory.log_probabilities(text, i)[self._ids[allowed]]
@@ -130,7 +137,37 @@ class Filler:
         best = allowed[order]
         totals = self._totals([*text[:i], self.words[k], *text[i + 1 :]] for k in best)
         totals = totals - self._sharing[best, None]
-        if self._memory is None:
-            return best, totals.mean(axis=1)
-        of_sentence, of_memory = self._memory.exponents
-        return best, of_sentence * totals.sum(axis=1) + recalled[order] @ of_memory
+        return best, totals if self._memory is None else np.hstack([totals, recalled[order]])
+
+    def fit(self, sentences: Sequence[Sequence[str]]) -> None:
+        """Fit the exponents of the memory to held-out sentences: maximize the probability of words
+        among their candidates, with a normal prior around the present exponents, by Newton's
+        method."""
+        assert self._memory is not None
+        places = [(words, i) for words in sentences for i in range(len(words))]
+        chosen = np.random.default_rng(0).permutation(len(places))[:N_FITTED].tolist()
+        compared, everything = [], np.arange(len(self.words))
+        with progress("fitting the exponents", "words", len(chosen)) as shown:
+            for words, i in (places[k] for k in chosen):
+                best, logs = self._compared([*words], i, everything, N_COMPARED)
+                is_right = [self.words[k] == words[i] for k in best]
+                compared += [logs - logs[is_right]] if any(is_right) else []
+                shown.add(1)
+        prior = found = self._memory.fitted["exponents"]
+        precision = PRIOR * len(compared) * np.eye(len(prior))
+
+        def objective(exponents: np.ndarray) -> float:
+            logs = [np.logaddexp.reduce(logs @ exponents) for logs in compared]
+            return -sum(logs) - (exponents - prior) @ precision @ (exponents - prior) / 2
+
+        for _ in range(NEWTON_STEPS):
+            gradient, hessian = precision @ (prior - found), precision.copy()
+            for logs in compared:
+                share = np.exp(logs @ found - np.logaddexp.reduce(logs @ found))
+                gradient -= share @ logs
+                hessian += (share * logs.T) @ logs - np.outer(share @ logs, share @ logs)
+            step = np.linalg.solve(hessian, gradient)
+            while objective(found + step) < objective(found):
+                step /= 2
+            found = found + step
+        self._memory.fitted["exponents"] = found

@@ -40,8 +40,9 @@ class Memory:
     Args:
         words: the vocabulary in the order of ids.
         text: integer (N,): ids of sentences with their marks, and V `REACH` times around each.
-        fitted: weights of each view, float (offsets + 1, features), and `shares` of the biLM in
-            `mixed`, (directions,); None before they are fitted.
+        fitted: weights of each view, float (offsets + 1, features); `shares` of the biLM in
+            `mixed`, (directions,); `exponents` of `Filler`, (directions + 4,). None before they are
+            fitted.
     """
 
     def __init__(self, words: Sequence[str], text: np.ndarray, fitted: Arrays | None = None):
@@ -68,6 +69,7 @@ class Memory:
         self.fitted = fitted or {
             **{view: first[-len(offsets) - 1 :].copy() for view, offsets in OFFSETS.items()},
             "shares": np.array([0.5, 0.5]),
+            "exponents": np.array([0.3, 0.3, 0.2, 0.5, 0.5, -0.9]),
         }
 
     @classmethod
@@ -164,13 +166,6 @@ class Memory:
         views = [self._probabilities(view, marked, i + 1) for view in OFFSETS]
         return np.log(np.stack([*views, self.frequencies], axis=1))
 
-    @property
-    def exponents(self) -> tuple[float, np.ndarray]:
-        """Exponents of the sentence in each direction, and of the columns of `log_probabilities`:
-        linear in the share of the biLM, as fitted on held-out sentences of three languages."""
-        share = float(self.fitted["shares"].mean())
-        return max(0.65 * share - 0.1, 0.1), np.array([1 - share, 0.3, 0.4, -0.2 - 0.7 * share])
-
     def _recalled(self, tokens: Sequence[str], logs: Arrays) -> Arrays:
         """Return the log-probabilities of the words of a sentence, in the order of `logs`."""
         marked = self._marked(tokens)
@@ -196,7 +191,8 @@ class Memory:
         perplexity of the mixture."""
         recalled: list[Arrays] = []
         losses: dict[str, float] = {}
-        self.fitted["shares"] = np.full(len(scored[0][1]), 0.5)
+        self.fitted["shares"] = np.full(n := len(scored[0][1]), 0.5)
+        self.fitted["exponents"] = np.array([0.6 / n] * n + [0.2, 0.5, 0.5, -0.9])
         with progress("reading held-out text", "sentences", len(scored)) as shown:
             for tokens, logs in scored:
                 recalled.append(self._recalled(tokens, logs))
@@ -221,7 +217,7 @@ class Memory:
     @classmethod
     def load(cls, path: str | Path, words: Sequence[str]) -> Memory:
         """Read a memory of a vocabulary. Raises: WeightsError, DataError."""
-        names = "text", *OFFSETS, "shares"
+        names = "text", *OFFSETS, "shares", "exponents"
         with open_hdf5(path) as file:
             found = {name: numbers(file, name)[...] for name in names}
             digest = attribute(file, "vocabulary")

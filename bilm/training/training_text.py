@@ -76,8 +76,9 @@ class TrainingText:
                 if (once_from := options.once_from) is not None:
                     for k, direction in enumerate(options.model.directions):
                         name, key = f"next_token_id{KEY_SUFFIX[direction]}", (self.seed, number, k)
+                        targets: Any = window[name]
                         unk = self.vocab.unk
-                        window[name] = with_unknown(window[name], once_from, unk, key, rows)
+                        window[name] = with_unknown(targets, once_from, unk, key, rows)
                 self.positions.append(place)
                 yield window
 

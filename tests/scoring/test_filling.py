@@ -15,7 +15,7 @@ from scorers import ATOL, MARKS, MODELS, WORDS, model_of, one
 
 from bilm.errors import DataError
 from bilm.scoring import memory as module
-from bilm.scoring.filling import pattern
+from bilm.scoring.filling import PRIOR, pattern
 from bilm.scoring.memory import Memory
 from bilm.scoring.scorer import Scorer
 
@@ -70,17 +70,40 @@ def test_fill_compares_other_words_if_more_words_match_than_are_compared(monkeyp
 def test_fill_with_a_memory_multiplies_powers(scorer, monkeypatch):
     monkeypatch.setattr(module, "N_STEPS", 1)
     memory = Memory.of([["the", "cat", "sat"], ["mat", "the", "cat"]], WORDS)
+    exponents = [0.1, 0.5, 0.3, 0.4, -0.55]
+    memory.fitted["exponents"] = np.array([0.1] * (len(scorer.model.directions) - 1) + exponents)
     tokens = ["the", "[MASK]", "sat"]
     logs = []
     for word in PROPER:
         totals = sum(one(scorer, ["the", word, "sat"]).total.values())
         recalled = memory.log_probabilities(["the", "<UNK>", "sat"], 1)[scorer._ids[word]]
-        logs.append(0.225 * totals + recalled @ [0.5, 0.3, 0.4, -0.55])  # of shares of 0.5
+        logs.append(exponents[0] * totals + recalled @ exponents[-4:])
     expected = np.exp(logs - np.logaddexp.reduce(logs))
     (gap,) = scorer.filler(memory=memory).fill(tokens, 100)
     assert dict(gap.candidates) == pytest.approx(
         dict(zip(PROPER, expected, strict=True)), rel=20 * ATOL
     )
+
+
+def test_fit_maximizes_the_probability_of_held_out_words(scorer, monkeypatch):
+    monkeypatch.setattr(module, "N_STEPS", 1)
+    memory = Memory.of([["the", "cat", "sat"], ["mat", "the", "cat"]], WORDS)
+    n_directions = len(scorer.model.directions)
+    memory.fitted["exponents"] = prior = np.array([0.6 / n_directions] * n_directions + [0.2] * 4)
+    filler, heldout = scorer.filler(memory=memory), [["the", "cat"], ["the", "unheard", "mat"]]
+    filler.fit(heldout)
+    found = memory.fitted["exponents"]
+
+    def objective(exponents):
+        memory.fitted["exponents"] = exponents
+        of_unheard = (["[MASK]", "unheard", "mat"], "the"), (["the", "unheard", "[MASK]"], "mat")
+        gaps = [(["[MASK]", "cat"], "the"), (["the", "[MASK]"], "cat"), *of_unheard]
+        logs = [math.log(dict(filler.fill(words, 100)[0].candidates)[word]) for words, word in gaps]
+        return sum(logs) - PRIOR * len(gaps) / 2 * np.sum((exponents - prior) ** 2)
+
+    best = objective(found)
+    for step in 0.05 * np.eye(len(found)):
+        assert max(objective(found + step), objective(found - step)) < best
 
 
 def test_fill_starts_with_the_surest_of_several_gaps(scorer):
