@@ -34,11 +34,11 @@ class Recipe(NamedTuple):
     n_epochs: int
 
 
-STRONG = {"variational_dropout": True, "embedding_dropout": 0.1, "weight_decay": 0.05}
+STRONG = {"variational_dropout": True, "embedding_dropout": 0.1, "weight_decay": 0.5}
 RECIPES = (
-    Recipe(60_000, "compact", {"dropout": 0.5, **STRONG, "batch_size": 16}, 12),
-    Recipe(700_000, "compact", {"dropout": 0.3, **STRONG}, 12),
-    Recipe(2_000_000, "compact", {"dropout": 0.2, **STRONG}, 8),
+    Recipe(60_000, "compact", {"dropout": 0.5, **STRONG, "batch_size": 16}, 24),
+    Recipe(700_000, "compact", {"dropout": 0.3, **STRONG}, 24),
+    Recipe(2_000_000, "compact", {"dropout": 0.2, **STRONG, "weight_decay": 0.05}, 8),
     Recipe(4_000_000, "compact", {"dropout": 0.15, "weight_decay": 0.05}, 9),
     Recipe(math.inf, "compact", {}, 3),  # not measured
 )
