@@ -105,7 +105,7 @@ def test_resumed_run_keeps_its_length_unless_another_is_requested():
     def n_steps(changes, **request):
         return auto.resumed(record, stored, changes, **request).n_steps
 
-    assert n_steps({}) == n_steps({"n_epochs": 12}) == choice.n_steps
+    assert n_steps({}) == n_steps({"n_epochs": 24}) == choice.n_steps
     assert n_steps({}, n_steps=7) == 7
     assert n_steps({"n_epochs": 20}) is None  # derived from n_epochs
 
