@@ -14,7 +14,7 @@ The networks are those of examples/tagger.py and of examples/sentence_classifier
 Each task is trained once per seed and evaluated on dev after the last epoch; dev chooses nothing.
 
 --vectors lists the rows of the table: models or NAME=MODEL, and
-  none       learned word vectors only; the other rows concatenate their vectors to these
+  none       learned vectors only, in taggers also of affixes; other rows add theirs to these
   fasttext   skip-gram vectors of words and of their character n-grams, trained by gensim on
              --fasttext_text, with as many dimensions as the vectors of novels-en
 The layers of a biLM are computed once per text. Each task learns to mix them:

@@ -34,7 +34,8 @@ def add_vectors(flags: argparse.ArgumentParser) -> None:
     flags.add_argument(
         "--precision",
         choices=("float32", "bfloat16", "int8"),
-        help="compute ELMo's vectors before training, in this precision",
+        default="float32",
+        help="precision in which ELMo's vectors are computed (default: %(default)s)",
     )
 
 
@@ -48,8 +49,8 @@ def with_vectors(items: list[Any], embedder: Any) -> list[Any]:
 
 
 def precomputed(args: argparse.Namespace, *data_sets: list[Any]) -> tuple[list[Any], ...]:
-    """Return data sets with vectors if --precision is given, else unchanged."""
-    if not args.elmo or args.precision is None:
+    """Return data sets with the vectors of ELMo, unchanged with --no_elmo."""
+    if not args.elmo:
         return data_sets
     embedder = bilm.ElmoEmbedder(args.model, args.weights, precision=args.precision)
     return tuple(with_vectors(items, embedder) for items in data_sets)

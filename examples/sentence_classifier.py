@@ -3,14 +3,13 @@
 
 Examples:
   python examples/sentence_classifier.py --train polarity/train.tsv --dev polarity/dev.tsv
-  python examples/sentence_classifier.py --word_vectors --precision float32 \\
+  python examples/sentence_classifier.py --word_vectors \\
       --train polarity/train.tsv --dev polarity/dev.tsv
 
-After a header line, each line of the files contains a label, a tab and a tokenized text. The biLM
-is frozen. The weights with which its layers are mixed are trained and printed at the end. With
---word_vectors, learned word vectors are concatenated to ELMo's, as in a tagger; compare the result
-with --no_elmo. With --precision, all vectors of ELMo are computed before training, in this
-precision, and kept in memory.
+After a header line, each line of the files contains a label, a tab and a tokenized text. The
+vectors of ELMo are computed before training and kept in memory. The weights with which their layers
+are mixed are trained and printed at the end. With --word_vectors, learned word vectors are
+concatenated to ELMo's, as in a tagger; compare the result with --no_elmo.
 """
 
 from __future__ import annotations
@@ -35,7 +34,7 @@ BATCH_SIZE = 32
 
 
 class Text(NamedTuple):
-    """A labelled text; `vectors`, float32 (layers + 1, T, D), if computed before training."""
+    """A labelled text; `vectors`, float32 (layers + 1, T, D), are those of ELMo."""
 
     words: list[str]
     label: str
@@ -71,7 +70,7 @@ def read_texts(path: str, limit: int | None) -> list[Text]:
 
 
 def make_dataset(texts: list[Text], names: list[str], seed: int | None = None) -> tf.data.Dataset:
-    """Return batches: padded tokens and, if computed before, vectors; label ids. With a seed, each
+    """Return batches: padded tokens and vectors; label ids. With a seed, each
     pass has another order."""
     import tensorflow as tf
 
@@ -117,10 +116,6 @@ def build(
         mix = ScalarMix(l2_coef=1e-3)
         masked = keras.layers.Masking()(mix(layers))  # the vectors of padding are 0
         parts.append(keras.layers.Dropout(0.3)(masked))
-    elif args.elmo:
-        elmo = bilm.Elmo(args.model, args.weights, l2_coef=1e-3, dropout=0.3)
-        parts.append(elmo(tokens))
-        mix = elmo.mixes[0]
     vectors = parts[0] if len(parts) == 1 else keras.layers.Concatenate()(parts)
     pooled = keras.layers.GlobalAveragePooling1D()(vectors)  # uses the mask
     hidden = keras.layers.Dense(128, activation="relu")(pooled)

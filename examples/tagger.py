@@ -3,17 +3,18 @@
 
 Examples:
   python examples/tagger.py --train pos/train.tsv --dev pos/dev.tsv
-  python examples/tagger.py --model elmo --train pos/train.tsv --dev pos/dev.tsv
+  python examples/tagger.py --model elmo --train got_train.conllu --dev got_valid.conllu
   python examples/tagger.py --no_elmo --train ner/train.tsv --dev ner/dev.tsv --seeds 0,1,2
   python examples/tagger.py --precision int8 --train pos/train.tsv --dev pos/dev.tsv
 
 Each line of the files contains a token, a tab and a tag; a blank line ends a sentence, and further
-columns are ignored. Tags in IOB2 (B-place, I-place, O) are scored by the F1 of whole entities,
-others by accuracy. The taggers with and without ELMo differ only in its vectors: they are
-concatenated to the learned word vectors, and with --elmo_output also to the LSTM's output.
+columns are ignored. From CoNLL-U (.conllu), the columns FORM and UPOS are read. Tags in IOB2
+(B-place, I-place, O) are scored by the F1 of whole entities, others by accuracy.
 
-With --precision, all vectors are computed before training, in this precision, and kept in memory.
-To compare precisions, pass --precision float32 and --precision int8 with the same seeds.
+A tagger learns vectors of words, prefixes and suffixes, and reads them with a bidirectional LSTM.
+The taggers with and without ELMo differ only in its vectors: they are computed before training and
+kept in memory; a learned mix of their layers is concatenated to the learned vectors, and with
+--elmo_output also to the LSTM's output.
 """
 
 from __future__ import annotations
@@ -21,6 +22,8 @@ from __future__ import annotations
 import statistics
 from argparse import ArgumentParser, Namespace
 from collections.abc import Iterator
+from functools import cache
+from itertools import islice
 from typing import TYPE_CHECKING, NamedTuple
 
 import numpy as np
@@ -28,16 +31,22 @@ import running
 from absl import logging
 
 import bilm
+from bilm.data.readers import Corpus, form_of
 from bilm.data.text import read_lines
 
 if TYPE_CHECKING:  # imported inside functions, so that --help does not load TensorFlow
     import keras
+    import tensorflow as tf
 
 PADDING_TAG = ""
+UNKNOWN = 1  # number of each word or affix that the training sentences lack; 0 is padding
+UNKNOWN_RATE = 0.2  # share of words and affixes that are replaced in training, to train UNKNOWN
+N_PARTS = 10  # a word, its prefixes of 1 to 4 characters, its suffixes of 1 to 5
+DIM = 40  # of the vector of a word or affix
 
 
 class Sentence(NamedTuple):
-    """A tagged sentence; `vectors`, float32 (layers + 1, T, D), if computed before training."""
+    """A tagged sentence; `vectors`, float32 (layers + 1, T, D), are those of ELMo."""
 
     words: list[str]
     tags: list[str]
@@ -54,13 +63,16 @@ def define_flags() -> ArgumentParser:
         "--elmo_output", action="store_true", help="also add ELMo to the output of the LSTM"
     )
     flags.add_argument("--seeds", default="0", help="one tagger is trained per seed, such as 0,1,2")
-    flags.add_argument("--epochs", type=int, default=5, help="passes over the training sentences")
+    flags.add_argument("--epochs", type=int, default=8, help="passes over the training sentences")
     flags.add_argument("--units", type=int, default=100, help="LSTM units per direction")
     flags.add_argument("--max_sentences", type=int, help="maximum number of sentences to read")
     return flags
 
 
 def read_sentences(path: str, limit: int | None) -> list[Sentence]:
+    if form_of(path).name == "CoNLL-U":
+        found = (Sentence(record.words, record.tags) for record in Corpus(path))
+        return [checked(sentence, path) for sentence in islice(found, limit)]
     sentences, words, tags = [], [], []
     for number, line in [*read_lines(path), (0, "")]:
         if line:
@@ -77,76 +89,95 @@ def read_sentences(path: str, limit: int | None) -> list[Sentence]:
     return sentences[:limit]
 
 
-def batches(sentences: list[Sentence], tag_ids: dict[str, int], size: int, shuffle_seed=None):
-    """Return batches of sentences of similar length: tokens and vectors, tag ids, weights."""
+def checked(sentence: Sentence, path: str) -> Sentence:
+    if None in sentence.tags:
+        word = sentence.words[sentence.tags.index(None)]
+        raise bilm.BilmError(f"{path}: {word!r} has no UPOS tag")
+    return sentence
+
+
+@cache
+def parts(word: str) -> list[str]:
+    """Return a word, its prefixes and its suffixes."""
+    prefixes = [f"{word[:n]}-" for n in range(1, 5)]
+    return [word, *prefixes, *(f"-{word[-n:]}" for n in range(1, 6))]
+
+
+def numbered(train: list[Sentence]) -> dict[str, int]:
+    """Return the numbers of the words and affixes of the training sentences."""
+    found = {part for sentence in train for word in sentence.words for part in parts(word)}
+    return {part: i for i, part in enumerate(sorted(found), UNKNOWN + 1)}
+
+
+def batches(
+    sentences: list[Sentence],
+    numbers: dict[str, int],
+    tag_ids: dict[str, int],
+    size: int,
+    seed: int | None = None,
+) -> tf.data.Dataset:
+    """Return batches: numbers of parts and vectors; tag ids; weights, 0 for padding. With a seed,
+    for training: each pass draws batches of sentences of similar length, and unknown parts."""
     import tensorflow as tf
 
-    order = sorted(range(len(sentences)), key=lambda i: len(sentences[i].words))
-    groups = [order[i : i + size] for i in range(0, len(order), size)]
+    rng = np.random.default_rng(seed)
+    lengths = np.array([len(sentence.words) for sentence in sentences])
+    n_batches = -(-len(sentences) // size)
+    vectors = sentences[0].vectors
 
     def generate() -> Iterator[tuple]:
-        for group in groups:
-            width = max(len(sentences[i].words) for i in group)
-            words = [sentences[i].words + [""] * (width - len(sentences[i].words)) for i in group]
-            inputs = {"tokens": np.array(words, dtype=object)}
-            if (found := sentences[group[0]].vectors) is not None:
-                shape = len(group), len(found), width, found.shape[2]
-                inputs["layers"] = np.zeros(shape, np.float32)
-                for row, i in zip(inputs["layers"], group, strict=True):
-                    row[:, : len(sentences[i].words)] = sentences[i].vectors
-            tags = np.zeros((len(group), width), np.int32)
-            counts = np.zeros((len(group), width), np.float32)
-            for row, i in enumerate(group):
-                ids = [tag_ids.get(tag, 0) for tag in sentences[i].tags]
-                tags[row, : len(ids)], counts[row, : len(ids)] = ids, 1.0
-            yield inputs, tags, counts
+        order = np.arange(len(sentences))
+        if seed is not None:
+            order = np.argsort(lengths + rng.uniform(-2, 2, len(sentences)))
+        for k in range(n_batches) if seed is None else rng.permutation(n_batches):
+            group = order[k * size : (k + 1) * size]
+            shape = len(group), lengths[group].max()
+            inputs = {"parts": np.zeros((*shape, N_PARTS), np.int32)}
+            if vectors is not None:
+                of_words = shape[0], len(vectors), shape[1], vectors.shape[2]
+                inputs["layers"] = np.zeros(of_words, np.float32)
+            tags, weights = np.zeros(shape, np.int32), np.zeros(shape, np.float32)
+            for row, sentence in enumerate(sentences[i] for i in group):
+                n = len(sentence.words)
+                ids = [[numbers.get(part, UNKNOWN) for part in parts(w)] for w in sentence.words]
+                if seed is not None:
+                    ids = np.where(rng.random((n, N_PARTS)) < UNKNOWN_RATE, UNKNOWN, ids)
+                inputs["parts"][row, :n] = ids
+                if sentence.vectors is not None:
+                    inputs["layers"][row, :, :n] = sentence.vectors
+                tags[row, :n] = [tag_ids.get(tag, 0) for tag in sentence.tags]
+                weights[row, :n] = 1.0
+            yield inputs, tags, weights
 
-    strings, *matrix = [
-        tf.TensorSpec((None, None), dtype) for dtype in (tf.string, tf.int32, tf.float32)
-    ]
-    signature = {"tokens": strings}
-    if (found := sentences[0].vectors) is not None:
-        shape = None, len(found), None, found.shape[2]
-        signature["layers"] = tf.TensorSpec(shape, tf.float32)
+    signature = {"parts": tf.TensorSpec((None, None, N_PARTS), tf.int32)}
+    if vectors is not None:
+        of_words = None, len(vectors), None, vectors.shape[2]
+        signature["layers"] = tf.TensorSpec(of_words, tf.float32)
+    matrix = [tf.TensorSpec((None, None), dtype) for dtype in (tf.int32, tf.float32)]
     dataset = tf.data.Dataset.from_generator(generate, output_signature=(signature, *matrix))
-    if shuffle_seed is not None:
-        dataset = dataset.cache().shuffle(len(groups), seed=shuffle_seed)
-    return dataset.apply(tf.data.experimental.assert_cardinality(len(groups))).prefetch(2)
+    return dataset.apply(tf.data.experimental.assert_cardinality(n_batches)).prefetch(2)
 
 
-def build(train: list[Sentence], n_tags: int, args: Namespace) -> keras.Model:
+def build(train: list[Sentence], n_numbers: int, n_tags: int, args: Namespace) -> keras.Model:
     import keras
-    import tensorflow as tf
 
     from bilm.layers.scalar_mix import ScalarMix
 
-    lookup = keras.layers.StringLookup(mask_token="")
-    lookup.adapt(tf.constant([word for sentence in train for word in sentence.words]))
-    tokens = keras.Input((None,), dtype="string", name="tokens")
-    inputs = {"tokens": tokens}
-    x = keras.layers.Embedding(lookup.vocabulary_size(), 100, mask_zero=True)(lookup(tokens))
+    numbers = keras.Input((None, N_PARTS), dtype="int32", name="parts")
+    inputs = {"parts": numbers}
+    x = keras.layers.Reshape((-1, N_PARTS * DIM))(keras.layers.Embedding(n_numbers, DIM)(numbers))
     elmo = []
-    n_representations = 2 if args.elmo_output else 1
     if train[0].vectors is not None:
         n_layers, _, dim = train[0].vectors.shape
         layers = inputs["layers"] = keras.Input((n_layers, None, dim), name="layers")
-        for _ in range(n_representations):
+        for _ in range(2 if args.elmo_output else 1):
             mix = ScalarMix(l2_coef=1e-3)(layers)
             elmo.append(keras.layers.Dropout(0.3)(mix))
         x = keras.layers.Concatenate()([x, elmo[0]])
-    elif args.elmo:
-        layer = bilm.Elmo(
-            args.model,
-            args.weights,
-            n_representations=n_representations,
-            l2_coef=1e-3,
-            dropout=0.3,
-        )
-        elmo = layer(tokens) if args.elmo_output else [layer(tokens)]
-        x = keras.layers.Concatenate()([x, elmo[0]])
     x = keras.layers.Dropout(0.3)(x)
-    x = keras.layers.Bidirectional(keras.layers.LSTM(args.units, return_sequences=True))(x)
-    if args.elmo_output:
+    lstm = keras.layers.LSTM(args.units, return_sequences=True)
+    x = keras.layers.Bidirectional(lstm)(x, mask=numbers[..., 0] != 0)
+    if args.elmo_output and elmo:
         x = keras.layers.Concatenate()([x, elmo[1]])
     x = keras.layers.Dropout(0.3)(x)
     return keras.Model(inputs, keras.layers.Dense(n_tags)(x))
@@ -164,16 +195,18 @@ def entities(tags: list[str]) -> set[tuple[int, int, str]]:
     return found
 
 
-def evaluate(model: keras.Model, dev: list[Sentence], names: list[str]) -> tuple[str, float]:
+def evaluate(
+    model: keras.Model, dev: list[Sentence], numbers: dict[str, int], names: list[str]
+) -> tuple[str, float]:
     """Return the F1 of entities for IOB2 tags, else the accuracy of tokens, in percent."""
-    tag_ids = {name: i for i, name in enumerate(names)}
-    order = sorted(range(len(dev)), key=lambda i: len(dev[i].words))
-    predicted = []
-    for inputs, _, _ in batches(dev, tag_ids, 64):
-        predicted.extend(np.argmax(model(inputs), axis=-1))
+    predicted = [
+        row
+        for inputs, _, _ in batches(dev, numbers, {}, 64)
+        for row in np.argmax(model.predict_on_batch(inputs), axis=-1)
+    ]
     pairs = [
-        (dev[i].tags, [names[k] for k in row[: len(dev[i].tags)]])
-        for i, row in zip(order, predicted, strict=True)
+        (sentence.tags, [names[k] for k in row[: len(sentence.tags)]])
+        for sentence, row in zip(dev, predicted, strict=True)
     ]
     if not any(name.startswith("B-") for name in names):
         right = np.concatenate([np.equal(golds, founds) for golds, founds in pairs])
@@ -190,14 +223,15 @@ def train_once(
 
     keras.utils.set_random_seed(seed)
     names = [PADDING_TAG, *sorted({tag for sentence in train for tag in sentence.tags})]
-    tag_ids = {name: i for i, name in enumerate(names)}
-    model = build(train, len(names), args)
+    numbers = numbered(train)
+    data = batches(train, numbers, {name: i for i, name in enumerate(names)}, 16, seed)
+    model = build(train, UNKNOWN + 1 + len(numbers), len(names), args)
+    rate = keras.optimizers.schedules.CosineDecay(2e-3, args.epochs * int(data.cardinality()))
     loss = keras.losses.SparseCategoricalCrossentropy(from_logits=True)
-    model.compile(keras.optimizers.Adam(2e-3, clipnorm=5.0), loss)
-    data = batches(train, tag_ids, 32, shuffle_seed=seed)
+    model.compile(keras.optimizers.Adam(rate, clipnorm=5.0), loss)
     for epoch in range(args.epochs):
         history = model.fit(data, verbose=0, shuffle=False)
-        metric, score = evaluate(model, dev, names)
+        metric, score = evaluate(model, dev, numbers, names)
         loss_now = history.history["loss"][0]
         logging.info(
             "seed %d, epoch %d: loss %.4f, dev %s %.2f", seed, epoch + 1, loss_now, metric, score

@@ -32,24 +32,39 @@ def finished(name, *arguments):
 def tagged(path, tags):
     """Write sentences whose words determine their tags; return the path."""
     lines = []
+    row = "{k}\tw{n}\t_\t{tag}" if path.suffix == ".conllu" else "w{n}\t{tag}"
     for i in range(24):
-        lines += [f"w{(i * k) % 6}\t{tags[(i * k) % 6]}" for k in range(1, 3 + i % 4)] + [""]
+        numbers = [(k, (i * k) % 6) for k in range(1, 3 + i % 4)]
+        lines += [*(row.format(k=k, n=n, tag=tags[n]) for k, n in numbers), ""]
     path.write_text("\n".join(lines), encoding="utf-8")
     return path
 
 
 @pytest.mark.slow
 @pytest.mark.parametrize(
-    "arguments",
-    [["--no_elmo"], [*MODEL, "--elmo_output"], [*MODEL, "--precision", "bfloat16"]],
+    ("name", "arguments"),
+    [
+        ("pos.conllu", ["--no_elmo"]),
+        ("pos.tsv", [*MODEL, "--elmo_output"]),
+        ("pos.tsv", [*MODEL, "--precision", "bfloat16"]),
+    ],
 )
-def test_tagger_learns_part_of_speech_tags(tmp_path, arguments):
-    data = tagged(tmp_path / "pos.tsv", ["N", "V", "N", "A", "D", "P"])
+def test_tagger_learns_part_of_speech_tags(tmp_path, name, arguments):
+    data = tagged(tmp_path / name, ["N", "V", "N", "A", "D", "P"])
     out = run(
         "tagger.py", "--train", data, "--dev", data, "--epochs", "40", "--units", "16", *arguments
     )
     accuracy = float(re.fullmatch(r"dev accuracy .*: mean ([\d.]+) .*", out.strip())[1])
     assert accuracy > 60
+
+
+@pytest.mark.slow
+def test_tagger_refuses_conllu_without_tags(tmp_path):
+    path = tmp_path / "pos.conllu"
+    path.write_text("1\tThe\t_\tDET\n2\tbank\t_\t_\n", encoding="utf-8")
+    done = finished("tagger.py", "--train", path, "--dev", path)
+    assert done.returncode == 1
+    assert done.stderr.splitlines()[-1].endswith(f"error: {path}: 'bank' has no UPOS tag")
 
 
 def films(path):
