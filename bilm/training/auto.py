@@ -11,6 +11,7 @@ import math
 from collections.abc import Iterator, Mapping
 from typing import Any, NamedTuple
 
+from bilm.data.survey import SAMPLE_TOKENS
 from bilm.errors import OptionsError
 from bilm.options.run_options import RunOptions, load_run_options
 
@@ -42,6 +43,8 @@ RECIPES = (
     Recipe(4_000_000, "compact", {"dropout": 0.15, "weight_decay": 0.05}, 9),
     Recipe(math.inf, "compact", {}, 3),  # not measured
 )
+# Of `expected_perplexity`, fitted to measured runs.
+RATIO, BY_SIZE, BY_SAMPLE, BY_EPOCHS, SPREAD = 0.5, -0.14, -0.21, 0.56, 1.15
 
 
 class Choice(NamedTuple):
@@ -160,6 +163,24 @@ def describe(
         f"{n_steps:,} steps, {epochs:.1f} epochs, in {choice.precision} (a step: {measured}); "
         f"expected: {choice.hours:.2g} hours"
     )
+
+
+def expected_perplexity(
+    options: RunOptions, bigrams: float, n_steps: int, n_replicas: int = 1
+) -> tuple[float, float]:
+    """Return the range in which the held-out perplexity of a run of `n_steps` steps is expected.
+
+    A model is ahead of bigrams by more, the more text it reads, and the more often. They are
+    counted in `SAMPLE_TOKENS` of the text; those of more text would be better.
+
+    Args:
+        bigrams: the perplexity of `bilm.scoring.perplexity.bigram_perplexity`.
+    """
+    n_read = n_steps * _predictions(options, n_replicas)
+    n_distinct = min(n_read, options.n_train_tokens or 1)
+    ratio = RATIO * (n_distinct / SAMPLE_TOKENS) ** BY_SIZE * (1 + BY_EPOCHS * n_distinct / n_read)
+    found = bigrams * ratio * max(1.0, n_distinct / SAMPLE_TOKENS) ** BY_SAMPLE
+    return found / SPREAD, found * SPREAD
 
 
 def _predictions(options: RunOptions, n_replicas: int) -> float:

@@ -26,6 +26,7 @@ from bilm.storage.checkpoint import Checkpoint, RunRecord, check_name
 from bilm.storage.finding.download import local_copy
 from bilm.support.files import expanded
 from bilm.support.urls import is_url
+from bilm.training.auto import expected_perplexity
 from bilm.training.callbacks import Budget, Evaluate, Progress, Save, Setup
 from bilm.training.checkpoints import RunCheckpoints
 from bilm.training.devices import Devices
@@ -307,6 +308,10 @@ class TrainingRun:
         often = self.settings.saving.steps, self.settings.saving.minutes, self.folder
         saved = "%s; saved every %d steps or %g minutes to %s"
         logging.info(saved, setup.trainer.schedule, *often)
+        if self.settings.auto and setup.heldout and not setup.step:
+            found = setup.heldout.bigrams, plan.n_steps, self.devices.n_replicas
+            least, most = expected_perplexity(options, *found)
+            logging.info("auto: expected held-out perplexity: %.0f to %.0f", least, most)
         check_memory(setup.trainer, self.vocab.size, self.settings.ignore_memory)
         logging.info("the first step compiles the graph, which may take half a minute")
 

@@ -1,5 +1,6 @@
 """`--options auto`: recipes by the size of a text, length by a time budget, what is stored."""
 
+import re
 from pathlib import Path
 
 import pytest
@@ -140,6 +141,25 @@ def test_resumed_run_with_other_epochs_stores_its_length_for_any_number_of_repli
     twice, record = options.replace(n_epochs=2), record | {"n_steps": None}
     train(twice, *run, strategy=on_cpu(2), auto=record)
     assert RunFolder(tmp_path).record()["auto"]["n_steps"] == 20
+
+
+def test_auto_announces_a_range_of_perplexity_that_depends_on_the_bigrams(tmp_path, log):
+    options = tiny_options(**WORDS).replace(n_train_tokens=100)
+    record = auto.choose(auto.options_for(20_000), STEP)._asdict()
+    for n_steps in (2, 3):  # the second continues the first
+        arguments = [str(VOCABULARY), TEXT, tmp_path, HELDOUT]
+        train(options, *arguments, strategy=on_cpu(), auto=record, n_steps=n_steps)
+    found = re.findall(r"auto: expected held-out perplexity: (\d+) to (\d+)\n", log.text)
+    bigrams = float(re.findall(r"bigrams alone: ([\d.]+);", log.text)[0])
+    expected = auto.expected_perplexity(options, bigrams, 2)
+    assert found == [tuple(f"{bound:.0f}" for bound in expected)]
+
+
+@pytest.mark.parametrize(("n_steps", "better"), [(100, 200), (100, 1_000), (2_000, 4_000)])
+def test_longer_runs_are_expected_to_be_better(n_steps, better):
+    options = auto.options_for(1_000_000)
+    bounds = [auto.expected_perplexity(options, 200.0, n) for n in (n_steps, better)]
+    assert all(a > b > 1 for a, b in zip(*bounds, strict=True))
 
 
 def test_auto_refuses_several_workers(tmp_path, run_here, monkeypatch):
