@@ -160,7 +160,7 @@ class BiLM(keras.layers.Layer):
         vectors: Any,
         state: Any,
         mask: Any = None,
-        dropout_masks: Any = None,
+        dropout_seeds: Any = None,
         training: bool | None = None,
         fresh: Any = None,
     ) -> Any:
@@ -171,25 +171,14 @@ class BiLM(keras.layers.Layer):
                 float (B, T, P).
             state: the initial state, such as `zero_state`.
             mask: boolean (B, T) or None, for both directions.
-            dropout_masks: the result of `dropout_masks`; None for no dropout.
+            dropout_seeds: for each direction an integer seed (2,); None for no dropout.
             training: whether a gradient will be requested.
             fresh: boolean (B, T) or None, the steps at which a row starts from zero state (not in
                 training).
         Returns: for each direction a list of outputs float (B, T, P), one per layer and, with
-            `dropout_masks`, the last one after its dropout; and the last state.
+            dropout, the last one after its dropout; and the last state.
         """
-        return self._run(vectors, state, mask, dropout_masks, training, reverse=(), fresh=fresh)
-
-    def dropout_masks(self, seeds: Any, n_rows: Any, n_steps: Any) -> Any:
-        """Draw the masks of a window of `n_rows` rows and `n_steps` steps for each direction.
-
-        Args:
-            seeds: for each direction an integer seed (2,); None for no dropout.
-        Returns: for each direction the masks of its `LSTMStack`; None without dropout.
-        """
-        if seeds is None:
-            return None
-        return {d: self.stacks[d].dropout_masks(seeds[d], n_steps, n_rows) for d in seeds}
+        return self._run(vectors, state, mask, dropout_seeds, training, reverse=(), fresh=fresh)
 
     def dropped_kernels(self, seeds: Any) -> list[tuple[Any, Any]]:
         """Draw the recurrent weights that a window drops (Merity et al. 2018, arXiv:1708.02182).
@@ -255,7 +244,7 @@ class BiLM(keras.layers.Layer):
             "state": state,
         }
 
-    def _run(self, vectors, state, mask, dropout_masks, training, reverse, fresh=None):
+    def _run(self, vectors, state, mask, dropout_seeds, training, reverse, fresh=None):
         outputs, last = {}, {}
         for name in vectors:
             layers, last[name] = self.stacks[name](
@@ -264,7 +253,7 @@ class BiLM(keras.layers.Layer):
                 steps_mask=_time_first(mask),
                 fresh=_time_first(fresh),
                 reverse=name in reverse,
-                dropout_masks=None if dropout_masks is None else dropout_masks[name],
+                dropout_seed=None if dropout_seeds is None else dropout_seeds[name],
                 training=training,
             )
             outputs[name] = [ops.transpose(layer, (1, 0, 2)) for layer in layers]

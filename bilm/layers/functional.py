@@ -61,8 +61,7 @@ def dropout_mask(shape: Any, rate: float, seed: Any) -> Any:
         shape: of the tensor; entries along an axis of size 1 share one decision.
         rate: probability of dropping an entry, in [0, 1).
         seed: integer tensor (2,) or None. On TensorFlow the same seed always gives the same mask,
-            and replicas with other seeds have other masks, unlike with a Keras Dropout. XLA draws
-            other numbers from a seed, so call this function outside of what XLA compiles. Other
+            and replicas with other seeds have other masks, unlike with a Keras Dropout. Other
             backends draw from Keras' generator unless the seed is None.
     """
     if seed is None or rate == 0:

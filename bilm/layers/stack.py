@@ -25,10 +25,9 @@ class LSTMStack(keras.layers.Layer):
             Ghahramani 2016, arXiv:1512.05287) instead of one mask per step.
 
     Inputs: x float `(T, B, P)`, time first; a list of `n_layers` `LSTMState`;
-    `steps_mask`, `reverse` and `fresh`, see `LSTM`; the masks of `dropout_masks`, or None for no
-    dropout.
+    `steps_mask`, `reverse` and `fresh`, see `LSTM`; `dropout_seed`, see `dropout_masks`.
     Returns: a list of `n_layers` outputs float `(T, B, P)` and a list of `n_layers` states. With
-    masks, the list of outputs has one element more: the last output after its dropout.
+    dropout, the list of outputs has one element more: the last output after its dropout.
     """
 
     def __init__(
@@ -66,13 +65,13 @@ class LSTMStack(keras.layers.Layer):
         states: Any,
         steps_mask: Any = None,
         reverse: bool = False,
-        dropout_masks: Any = None,
+        dropout_seed: Any = None,
         training: bool | None = None,
         fresh: Any = None,
     ) -> Any:
         """Run every layer over time: float (T, B, P) -> [float (T, B, P)], [state]."""
         outputs, last_states = [], []
-        *masks, last_mask = dropout_masks or [None] * (len(self.layers) + 1)
+        *masks, last_mask = self.dropout_masks(dropout_seed, *ops.shape(x)[:2])
         for i, (layer, state) in enumerate(zip(self.layers, states, strict=True)):
             x = dropout(x, self.dropout, masks[i])
             y, state = layer(
@@ -89,15 +88,15 @@ class LSTMStack(keras.layers.Layer):
 
     def dropout_masks(self, seed: Any, n_steps: Any, n_rows: Any) -> Any:
         """Draw the masks of a window, boolean `(n_steps, n_rows, P)`: one for the input of each
-        layer and one for the last output; None without dropout. With `variational_dropout`, a mask
-        is `(1, n_rows, P)`, for all steps.
+        layer and one for the last output; each is None without dropout. With `variational_dropout`,
+        a mask is `(1, n_rows, P)`, for all steps.
 
         Args:
             seed: integer `(2,)`; None for no dropout.
             n_steps, n_rows: T and B.
         """
-        if seed is None or self.dropout == 0:
-            return None
+        if seed is None:
+            return [None] * (len(self.layers) + 1)
         shape = 1 if self.variational_dropout else n_steps, n_rows, self.projection_dim
         numbers = range(len(self.layers) + 1)
         return [dropout_mask(shape, self.dropout, fold_seed(seed, i)) for i in numbers]

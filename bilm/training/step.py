@@ -177,15 +177,12 @@ class Trainer:
 
     def forward(self, batch: Any, state: Any, seeds: DropoutSeeds) -> Any:
         """Return a replica's losses (directions,), means over its predictions, and next state."""
-        model, targets = self.model, batch["targets"]
-        n_rows, n_steps = targets[model.directions[0]].shape
-        masks, vectors = (
-            model.dropout_masks(seeds.layers, n_rows, n_steps),
-            model.encode(batch, seeds),
-        )
+        model, vectors = self.model, self.model.encode(batch, seeds)
         with keras.StatelessScope(model.dropped_kernels(seeds.weights)):
-            outputs, state = model.windows(vectors, state, dropout_masks=masks, training=True)
-        losses = model.losses(outputs, targets, batch.get("negatives"))
+            outputs, state = model.windows(
+                vectors, state, dropout_seeds=seeds.layers, training=True
+            )
+        losses = model.losses(outputs, batch["targets"], batch.get("negatives"))
         return tf.stack([tf.reduce_mean(losses[d]) for d in model.directions]), state
 
     def _reset_rows(self, state, step):

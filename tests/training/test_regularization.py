@@ -123,8 +123,8 @@ def test_variational_dropout_of_the_output_is_constant_over_a_window(variational
     stack = LSTMStack(2, 16, 8, dropout=0.5, variational_dropout=variational)
     stack.build((None, None, 8))
     x = np.random.default_rng(0).normal(size=(6, 4, 8)).astype("float32")
-    masks = stack.dropout_masks(tf.constant([3, 4]), 6, 4)
-    outputs, _ = stack(x, stack.zero_state(4), dropout_masks=masks, training=True)
+    seed = tf.constant([3, 4])
+    outputs, _ = stack(x, stack.zero_state(4), dropout_seed=seed, training=True)
     is_zero = np.array(outputs[-1]) == 0
     assert 0 < is_zero.mean() < 1
     assert (is_zero == is_zero[:1]).all() == variational
@@ -135,11 +135,12 @@ def test_variational_masks_differ_by_step_direction_and_layer():
     model, masks = trainer.model, []
     for step in (3, 4):
         seeds = trainer.dropout_seeds(tf.constant(step)).layers
-        for of_direction in model.dropout_masks(seeds, 2, 5).values():
-            masks += [np.array(mask) for mask in of_direction]
+        for name, stack in model.stacks.items():
+            masks += [np.array(mask) for mask in stack.dropout_masks(seeds[name], 5, 2)]
     assert {mask.shape for mask in masks} == {(1, 2, 4)}
-    again = model.dropout_masks(trainer.dropout_seeds(tf.constant(3)).layers, 2, 5)
-    np.testing.assert_array_equal(again["forward"][0], masks[0])
+    seed = trainer.dropout_seeds(tf.constant(3)).layers["forward"]
+    again = model.stacks["forward"].dropout_masks(seed, 5, 2)
+    np.testing.assert_array_equal(again[0], masks[0])
     seeds = [trainer.dropout_seeds(tf.constant(step)) for step in (3, 4)]
     layers = [np.array(seed.layers[d]) for seed in seeds for d in model.directions]
     tokens = [np.array(seed.tokens) for seed in seeds]
