@@ -11,7 +11,6 @@ from bilm.errors import BilmError
 from bilm.layers.functional import (
     INFERENCE_PRECISIONS,
     dropout_mask,
-    fold_seed,
     gather_rows,
     token_mask,
 )
@@ -179,21 +178,6 @@ class BiLM(keras.layers.Layer):
             dropout, the last one after its dropout; and the last state.
         """
         return self._run(vectors, state, mask, dropout_seeds, training, reverse=(), fresh=fresh)
-
-    def dropped_kernels(self, seeds: Any) -> list[tuple[Any, Any]]:
-        """Draw the recurrent weights that a window drops (Merity et al. 2018, arXiv:1708.02182).
-
-        Args:
-            seeds: for each direction an integer seed (2,); None for no dropout.
-        Returns: for each LSTM layer its kernel, a variable, and the values to use instead of it:
-            see `LSTMCell.dropped_kernel`.
-        """
-        rate, found = self.regularization.recurrent_weight_dropout, []
-        for direction, seed in (seeds or {}).items():
-            for i, layer in enumerate(self.stacks[direction].layers):
-                values = layer.cell.dropped_kernel(rate, fold_seed(seed, i))
-                found.append((layer.cell.kernel, values))
-        return found
 
     def losses(self, outputs: Any, targets: Any, negatives: Any = None) -> dict[str, Any]:
         """Return the negative log-probability of each target, in nats.

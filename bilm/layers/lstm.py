@@ -12,7 +12,7 @@ from typing import Any
 import keras
 from keras import ops
 
-from bilm.layers.functional import dropout, dropout_mask, product
+from bilm.layers.functional import product
 from bilm.layers.int8_weights import Int8Cell, quantized
 from bilm.layers.state import LSTMState
 from bilm.layers.weighted import WeightedLayer
@@ -90,14 +90,6 @@ class LSTMCell(WeightedLayer):
     def project_input(self, x: Any) -> Any:
         """Return x W_x + b, the input part of the gates: float (..., input) -> (..., 4 D)."""
         return product(x, self.kernel[: self.input_dim], self.precision) + self.bias
-
-    def dropped_kernel(self, rate: float, seed: Any) -> Any:
-        """Return the kernel with dropout of its recurrent rows, which read h: float
-        (input + P, 4 D). The rows of the input are unchanged. `seed`: see `dropout_mask`."""
-        shape = self.projection_dim, 4 * self.dim
-        factors = dropout(ops.ones(shape), rate, dropout_mask(shape, rate, seed))
-        of_input = ops.ones((self.input_dim, 4 * self.dim))
-        return self.kernel * ops.concatenate([of_input, factors])
 
     def step(self, input_gates: Any, state: LSTMState) -> LSTMState:
         """Run one step from x W_x + b, float (B, 4 D)."""

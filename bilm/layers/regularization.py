@@ -18,14 +18,11 @@ class Regularization:
         variational_dropout: whether a row has the same mask of `dropout` at all steps of a window.
         embedding_dropout: probability of replacing the vector of a distinct token of a replica's
             window by zeros, at all of its positions and in both directions.
-        recurrent_weight_dropout: probability of replacing a recurrent weight of an LSTM layer by
-            zero during a window.
     """
 
     dropout: float = 0.0
     variational_dropout: bool = False
     embedding_dropout: float = 0.0
-    recurrent_weight_dropout: float = 0.0
 
     @classmethod
     def of(cls, options: Any) -> Regularization:
@@ -40,9 +37,7 @@ class DropoutSeeds(NamedTuple):
     Fields:
         layers: a seed for each direction, of `dropout`.
         tokens: of `embedding_dropout`.
-        weights: a seed for each direction, of `recurrent_weight_dropout`; equal on all replicas.
     """
 
     layers: Any = None
     tokens: Any = None
-    weights: Any = None

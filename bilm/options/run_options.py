@@ -30,8 +30,8 @@ SOFTMAX_BIASES = ("zeros", "log_uniform")
 REMOVED: dict[str, float | str] = dict.fromkeys(
     ("word_dropout", "character_dropout", "activation_regularization",
      "temporal_activation_regularization", "label_smoothing", "short_window_probability",
-     "average_decay"), 0.0
-) | {"slot_dtype": "float32", "softmax_rows": "table"}  # fmt: skip
+     "average_decay", "recurrent_weight_dropout"), 0.0
+) | {"slot_dtype": "float32", "softmax_rows": "table", "share_negatives": False}  # fmt: skip
 
 
 def without_removed(values: Mapping[str, Any]) -> dict[str, Any]:
@@ -64,11 +64,10 @@ class RunOptions(Checked):
             "log_uniform", the logarithm of the sampler's probability of each word, which depends
             on its rank in the vocabulary.
         variational_dropout: see `bilm.layers.regularization`, which also defines
-            `embedding_dropout` and `recurrent_weight_dropout`.
+            `embedding_dropout`.
         weight_decay: decoupled weight decay: a step multiplies matrices and tables by 1 - rate
             weight_decay, with the step's learning rate. Biases do not decay, and rows of tables
             decay only in steps that use them.
-        share_negatives: whether all replicas and both directions use the same negative samples.
     """
 
     ALLOWED = (EXPORT_ID, *REMOVED)  # EXPORT_ID is in the options of an export
@@ -95,10 +94,8 @@ class RunOptions(Checked):
     share_embedding_softmax: bool = key(schema.BOOLEAN, False)
     state_reset_probability: float = key(schema.PROBABILITY, 0.0)
     softmax_bias: str = key(choice(*SOFTMAX_BIASES), "zeros")
-    share_negatives: bool = key(schema.BOOLEAN, False)
     variational_dropout: bool = key(schema.BOOLEAN, False)
     embedding_dropout: float = key(schema.PROBABILITY, 0.0)
-    recurrent_weight_dropout: float = key(schema.PROBABILITY, 0.0)
     weight_decay: float = key(schema.PROBABILITY, 0.0)
 
     def __post_init__(self) -> None:

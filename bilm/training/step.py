@@ -22,7 +22,7 @@ from bilm.training.schedule import Schedule
 
 LOSS = "loss"  # name of the checked value, which the error message contains
 # Keys of the random numbers, one per purpose; runs that resume depend on them.
-DROPOUT, RESETS, EMBEDDING_DROPOUT, WEIGHT_DROPOUT = range(4)
+DROPOUT, RESETS, EMBEDDING_DROPOUT = range(3)
 
 
 class StepResult(NamedTuple):
@@ -178,10 +178,7 @@ class Trainer:
     def forward(self, batch: Any, state: Any, seeds: DropoutSeeds) -> Any:
         """Return a replica's losses (directions,), means over its predictions, and next state."""
         model, vectors = self.model, self.model.encode(batch, seeds)
-        with keras.StatelessScope(model.dropped_kernels(seeds.weights)):
-            outputs, state = model.windows(
-                vectors, state, dropout_seeds=seeds.layers, training=True
-            )
+        outputs, state = model.windows(vectors, state, dropout_seeds=seeds.layers, training=True)
         losses = model.losses(outputs, batch["targets"], batch.get("negatives"))
         return tf.stack([tf.reduce_mean(losses[d]) for d in model.directions]), state
 
@@ -199,25 +196,14 @@ class Trainer:
 
     def dropout_seeds(self, step: Any) -> DropoutSeeds:
         """Return the seeds of a step for this replica."""
-        options = self.options
-
-        def seeds(rate, purpose, common=False, replica=None):
-            if not rate:
-                return None
-            by_direction = self._seeds(step, purpose, replica)
-            return by_direction[self.model.directions[0]] if common else by_direction
-
+        layers, tokens = self._seeds(step, DROPOUT), self._seeds(step, EMBEDDING_DROPOUT)
         return DropoutSeeds(
-            layers=seeds(options.dropout, DROPOUT),
-            tokens=seeds(options.embedding_dropout, EMBEDDING_DROPOUT, common=True),
-            # All replicas drop the same weights, so that a step does not depend on their number.
-            weights=seeds(options.recurrent_weight_dropout, WEIGHT_DROPOUT, replica=0),
+            layers=layers if self.options.dropout else None,
+            tokens=tokens[self.model.directions[0]] if self.options.embedding_dropout else None,
         )
 
-    def _seeds(self, step: Any, purpose: int, replica: Any = None) -> Any:
-        """Return a seed (2,) for each direction, by run, step, replica and purpose; `replica` is by
-        default the current one."""
-        if replica is None:
-            replica = tf.distribute.get_replica_context().replica_id_in_sync_group
+    def _seeds(self, step: Any, purpose: int) -> Any:
+        """Return a seed (2,) for each direction, by run, step, replica and purpose."""
+        replica = tf.distribute.get_replica_context().replica_id_in_sync_group
         seed = fold_seed(fold_seed(tf.stack([self.seed, step]), replica), purpose)
         return {d: fold_seed(seed, k) for k, d in enumerate(self.model.directions)}

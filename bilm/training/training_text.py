@@ -83,8 +83,7 @@ class TrainingText:
                 yield window
 
         def batches() -> Iterator[dict]:
-            shared = options.share_negatives
-            made = replica_batches(windows(), options.model, own, sampler, step, shared)
+            made = replica_batches(windows(), options.model, own, sampler, step)
             while True:
                 with self._reading:
                     try:
@@ -138,7 +137,6 @@ def replica_batches(
     replicas: range,
     sampler: LogUniformSampler | None,
     first_step: int = 0,
-    share_negatives: bool = False,
 ) -> Iterator[dict]:
     """Split each window into one batch per replica, in the order of the replicas, and add the
     negatives.
@@ -149,7 +147,6 @@ def replica_batches(
         replicas: numbers of the replicas that share a window.
         sampler: draws the negatives; None for the full softmax.
         first_step: step of the first window; draws depend on the step.
-        share_negatives: whether all replicas and directions use the same negatives.
     """
     for step, window in enumerate(windows, start=first_step):
         n_rows = window["token_ids"].shape[0] // len(replicas)
@@ -162,9 +159,7 @@ def replica_batches(
             )
             if sampler is not None:
                 batch["negatives"] = {
-                    d: sampler.draw(
-                        (step, 0, 0) if share_negatives else (step, replica, k), ids.reshape(-1)
-                    )
+                    d: sampler.draw((step, replica, k), ids.reshape(-1))
                     for k, (d, ids) in enumerate(batch["targets"].items())
                 }
             yield batch

@@ -1,9 +1,9 @@
 """Files that earlier commits of version 0.1.0 wrote load, score, resume and export unchanged.
 
 `version_0_1_0` is of commit fc5b6c2. `version_0_1_0_5671ed6` is of that commit: a run with Muon,
-weight decay, variational, embedding and recurrent weight dropout, resets of states and shared
-negatives; and `averaged`, a finished run with `average_decay`, whose checkpoint contains the
-average as the model and the trained weights beside it.
+weight decay, variational and embedding dropout and resets of states; and `averaged`, a finished run
+with `average_decay`, whose checkpoint contains the average as the model and the trained weights
+beside it.
 
 Each `run` stopped at step 6 of 12. `expected_weights.npz` contains the weights of the same run
 trained without an interruption; `/` in names is written as `|`. `export` is made of that run in the
@@ -69,7 +69,8 @@ def test_resume_of_a_run_of_earlier_version_is_exact(earlier, tmp_path):
     ).train()
     assert result.finished and result.step == 12
     steps = [int(row["step"]) for row in read_history(run / "history.csv")]
-    assert steps[0] == (1 if (earlier / "run" / "history.csv").exists() else 7) and steps[-1] == 12
+    has_history = (earlier / "run" / "history.csv").exists()
+    assert (steps[0] == 1) == has_history and steps[-1] == 12
     bilm.dump_weights(run, tmp_path / "weights.hdf5", include_softmax=True)
     expected = np.load(earlier / "expected_weights.npz")
     with (
@@ -90,7 +91,8 @@ def test_run_with_a_removed_key_is_not_trained_further(tmp_path):
     with refused:
         finetune(run, tiny_runs.TEXT, tmp_path / "tuned")
     options = bilm.options.load_model_options(run / "options.json")
-    values = options.to_dict() | {"average_decay": 0.0}
+    values = options.to_dict() | {"average_decay": 0.0, "recurrent_weight_dropout": 0.0}
+    values["share_negatives"] = False
     with refused:
         bilm.TrainingRun(
             bilm.options.RunOptions.from_dict(values), run / "vocab.txt", tiny_runs.TEXT, run

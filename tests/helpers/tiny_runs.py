@@ -61,7 +61,6 @@ WORDS = {"char_cnn": None, "bidirectional": False, "lstm": {"n_layers": 1}}  # t
 REGULARIZED = {
     "variational_dropout": True,
     "embedding_dropout": 0.3,
-    "recurrent_weight_dropout": 0.3,
     "weight_decay": 0.1,
     "dropout": 0.3,
     "optimizer": "adam",

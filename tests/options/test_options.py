@@ -30,9 +30,8 @@ def test_run_options_of_the_reference_are_read(tmp_path):
     added = {"learning_rate": 0.2, "sample_softmax": True, "share_embedding_softmax": False}
     added |= {"optimizer": "adagrad", "warmup_steps": 0, "decay": "none"}
     added |= {"decay_start": 0.0, "decay_floor": 0.0, "state_reset_probability": 0.0}
-    added |= {"softmax_bias": "zeros", "share_negatives": False}
+    added |= {"softmax_bias": "zeros"}
     added |= {"variational_dropout": False, "embedding_dropout": 0.0, "weight_decay": 0.0}
-    added |= {"recurrent_weight_dropout": 0.0}
     assert options.to_dict() == RUN | added
 
 

@@ -27,7 +27,7 @@ if not has_gpu_kernels():
 HOST, DEVICE = "CPU:0", "CPU:1"
 STEPS = {
     "characters": ({}, "float32"),
-    "adam": ({"optimizer": "adam", "share_negatives": True}, "bfloat16"),
+    "adam": ({"optimizer": "adam"}, "bfloat16"),
     "muon": ({"optimizer": "muon"}, "float32"),
     "full softmax": ({**WORDS, "sample_softmax": False}, "float32"),
     "regularized": (REGULARIZED, "float32"),

@@ -268,8 +268,8 @@ def test_resume_logs_changed_options(a_run, log):
 
 
 @pytest.mark.parametrize("variant", ["forward_only", "shared_softmax"])
-def test_shared_negatives_make_replicas_equal_one_of_all_rows(tmp_path, variant):
-    changes = VARIANTS[variant] | {"dropout": 0.0, "share_negatives": True}
+def test_replicas_equal_one_of_all_rows(tmp_path, variant):
+    changes = VARIANTS[variant] | {"dropout": 0.0, "sample_softmax": False}
     for n_replicas in (1, 2):
         rows = changes | {"batch_size": 4 // n_replicas}
         run(tmp_path / str(n_replicas), 3, n_replicas=n_replicas, changes=rows)

@@ -82,18 +82,6 @@ def test_replicas_share_a_window_by_rows():
         np.testing.assert_array_equal(batch["negatives"]["forward"].ids, draws.ids)
 
 
-def test_shared_negatives_are_the_same_for_all_replicas_and_directions():
-    windows, sampler = [draw_window(0, 6, 4)], LogUniformSampler(9, 5, seed=0)
-    drawn = [
-        draws
-        for batch in replica_batches(windows, OPTIONS, range(3), sampler, 7, share_negatives=True)
-        for draws in batch["negatives"].values()
-    ]
-    assert len(drawn) == 6
-    for draws in drawn:
-        np.testing.assert_array_equal(draws.ids, drawn[0].ids)
-
-
 def test_half_of_the_words_that_occur_once_are_unknown_targets(tmp_path):
     (tmp_path / "text").write_text("".join(f"a a w{i}\n" for i in range(200)))
     words = [*MARKS, "a", *(f"w{i}" for i in range(200))]

@@ -73,9 +73,9 @@ def test_two_workers_equal_one_process_of_their_replicas(tmp_path, changes):
 
 @pytest.mark.cluster
 @pytest.mark.parametrize(("n_workers", "tolerance"), [(2, 1e-6), (3, 1e-5)])
-@pytest.mark.parametrize("variant", ["characters", "shared_softmax", "shared_negatives"])
+@pytest.mark.parametrize("variant", ["characters", "shared_softmax", "full_softmax"])
 def test_several_workers_equal_one_process(tmp_path, variant, n_workers, tolerance):
-    folder, changes = tmp_path / "several", VARIANTS.get(variant, WORDS | {"share_negatives": True})
+    folder, changes = tmp_path / "several", VARIANTS.get(variant, WORDS | {"sample_softmax": False})
     finish(start_workers(n_workers, folder, changes, n_steps=40), folder)
     # The tests' process has two logical devices; this one has as many as there are workers.
     finish([start_one(tmp_path / "one", changes, n_workers, n_steps=40)], tmp_path / "one")
