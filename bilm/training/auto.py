@@ -44,7 +44,7 @@ RECIPES = (
     Recipe(math.inf, "compact", {}, 3),  # not measured
 )
 # Of `expected_perplexity`, fitted to measured runs.
-RATIO, BY_SIZE, BY_SAMPLE, BY_EPOCHS, SPREAD = 0.5, -0.14, -0.21, 0.56, 1.15
+RATIO, BY_SIZE, BY_SAMPLE, BY_EPOCHS, SPREAD = 0.494, -0.12, -0.21, 0.65, 1.2
 
 
 class Choice(NamedTuple):
@@ -170,8 +170,8 @@ def expected_perplexity(
 ) -> tuple[float, float]:
     """Return the range in which the held-out perplexity of a run of `n_steps` steps is expected.
 
-    A model is ahead of bigrams by more, the more text it reads, and the more often. They are
-    counted in `SAMPLE_TOKENS` of the text; those of more text would be better.
+    A model is ahead of bigrams by more, the more text it reads, and the more often. The bigrams of
+    more than `SAMPLE_TOKENS` would be better: they are not counted.
 
     Args:
         bigrams: the perplexity of `bilm.scoring.perplexity.bigram_perplexity`.

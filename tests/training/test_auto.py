@@ -155,6 +155,26 @@ def test_auto_announces_a_range_of_perplexity_that_depends_on_the_bigrams(tmp_pa
     assert found == [tuple(f"{bound:.0f}" for bound in expected)]
 
 
+@pytest.mark.parametrize(
+    ("n_predictions", "bigrams", "n_steps", "reached"),
+    [
+        pytest.param(20_819, 48.09, 1_560, 38.39, id="English, 20,000"),
+        pytest.param(363_742, 109.88, 6_816, 62.69, id="English, 350,000"),
+        pytest.param(363_742, 109.88, 450, 91.07, id="English, 350,000, a short run"),
+        pytest.param(1_040_810, 137.8, 6_504, 72.5, id="English, 1,000,000"),
+        pytest.param(3_580_000, 188.23, 25_500, 66.5, id="English, 3,440,000"),
+        pytest.param(45_801, 219.12, 3_432, 186.44, id="Gothic"),
+        pytest.param(39_808, 108.8, 2_976, 67.98, id="Old French"),
+    ],
+)
+def test_measured_perplexities_are_in_the_range_that_auto_expects(
+    n_predictions, bigrams, n_steps, reached
+):
+    options = auto.options_for(n_predictions)
+    least, most = auto.expected_perplexity(options, bigrams, n_steps)
+    assert least <= reached <= most <= 1.5 * least
+
+
 @pytest.mark.parametrize(("n_steps", "better"), [(100, 200), (100, 1_000), (2_000, 4_000)])
 def test_longer_runs_are_expected_to_be_better(n_steps, better):
     options = auto.options_for(1_000_000)
