@@ -27,7 +27,7 @@ AUTO = "auto"  # the name of options that `bilm.training.auto` chooses
 DECAYS = ("none", "linear", "cosine")
 SOFTMAX_BIASES = ("zeros", "log_uniform")
 # Keys of version 0.1.0 that training no longer supports, with their defaults.
-REMOVED: dict[str, float | str] = dict.fromkeys(
+REMOVED: dict[str, object] = dict.fromkeys(
     ("word_dropout", "character_dropout", "activation_regularization",
      "temporal_activation_regularization", "label_smoothing", "short_window_probability",
      "average_decay", "recurrent_weight_dropout"), 0.0
