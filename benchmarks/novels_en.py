@@ -4,15 +4,17 @@
 Example:
   python benchmarks/novels_en.py --run novels_run --output bilm/models/novels-en
 
-The text is classics_en of the shared data: English novels and memoirs, one tokenized sentence per
-line. The same command resumes an interrupted run. The output contains options.json, weights.hdf5,
-weights_softmax.hdf5 in float16 and vocab.txt. The model card README.md is written by hand from the
-printed figures.
+The texts are classics_en and books_en of the shared data: English books, one tokenized sentence per
+line. The run has two parts: all books, then fewer of books_en at falling rates. The same command
+resumes an interrupted run. The output contains options.json, weights.hdf5, weights_softmax.hdf5 and
+vocab.txt. The model card README.md is written by hand from the printed figures.
 """
 
+import json
 import shutil
 import subprocess
 import sys
+from collections import Counter
 from pathlib import Path
 
 import common
@@ -20,52 +22,85 @@ import h5py
 import numpy as np
 from absl import app, flags
 
+from bilm.data.text import read_lines
+from bilm.data.vocabulary import MARKS
+from bilm.options.run_options import load_run_options
 from bilm.support.files import replacing
 
 FLAGS = flags.FLAGS
-flags.DEFINE_string("run", "novels_run", "Folder of the run.")
+flags.DEFINE_string("run", "novels_run", "Folder of the runs.")
 flags.DEFINE_string("output", "novels-en", "Folder of the model.")
-flags.DEFINE_string("options", "auto", "Options of `bilm train`: a name or a file.")
-flags.DEFINE_integer("n_steps", 16_000, "Steps of the run.", 1)
-flags.DEFINE_integer("eval_steps", 2500, "Steps between evaluations.", 1)
-flags.DEFINE_enum("precision", "bfloat16", ["float32", "bfloat16"], "Precision of the run.")
-flags.DEFINE_integer("seed", 0, "Seed of the run.")
+CHANGES = {"dropout": 0.05, "weight_decay": 0.05, "decay_start": 0.304, "decay_floor": 0.43}
+FOR_FINETUNING = "learning_rate", "warmup_steps", "state_reset_probability"
+BITS = 10  # of the fractions of stored numbers, as in float16
 
 
 def bilm(*arguments: object) -> None:
     subprocess.run([sys.executable, "-m", "bilm", *map(str, arguments)], check=True)
 
 
-def shorten(softmax_file: Path) -> None:
-    """Convert the softmax of an export to compressed float16: less than half of the size."""
-    with (
-        replacing(softmax_file) as part,
-        h5py.File(softmax_file, "r") as whole,
-        h5py.File(part, "w") as short,
-    ):
+def linked(folder: Path, books: list[Path]) -> Path:
+    """Link the files of a text, of which some occur twice; return their pattern."""
+    folder.mkdir(parents=True, exist_ok=True)
+    for k, path in enumerate(books):
+        if not (link := folder / f"{k}-{path.name}").exists():
+            link.symlink_to(path.resolve())
+    return folder / "*"
+
+
+def words_of(books: list[Path]) -> list[str]:
+    """Return the words that occur 8 times in all books or twice in classics_en, by count."""
+    counts = Counter(
+        word for path in books for _, line in read_lines(path) for word in line.split()
+    )
+    kept = {word for word, n in counts.items() if n >= 8}
+    kept |= {line for _, line in read_lines(common.CLASSICS / "vocab.txt")}
+    return [*MARKS, *sorted(kept - {*MARKS}, key=lambda word: (-counts[word], word))]
+
+
+def shorten(path: Path) -> None:
+    """Compress the arrays of a file; `W` of the softmax becomes float16, as precise as the rest."""
+    with replacing(path) as part, h5py.File(path, "r") as whole, h5py.File(part, "w") as short:
+
+        def copy(name: str, item: h5py.Group | h5py.Dataset) -> None:
+            if isinstance(item, h5py.Dataset) and item.dtype != np.float32:
+                whole.copy(name, short, name)
+            elif isinstance(item, h5py.Dataset):
+                low = np.uint32(1 << (23 - BITS))
+                value = ((item[...].view(np.uint32) + low // 2) & ~(low - 1)).view(np.float32)
+                value = value.astype(np.float16) if name.startswith("softmax") else value
+                short.create_dataset(name, data=value, compression="gzip", shuffle=True)
+
         short.attrs.update(whole.attrs)
-        for name in ("softmax/W", "softmax/b"):
-            value = whole[name][...].astype(np.float16)
-            short.create_dataset(name, data=value, compression="gzip", shuffle=True)
-        words = whole["vocabulary"][...]
-        short.create_dataset("vocabulary", data=words, dtype=h5py.string_dtype())
+        whole.visititems(copy)
 
 
 def main(argv):
     del argv
-    vocab_file, output = common.CLASSICS / "vocab.txt", Path(FLAGS.output)
+    run, output = Path(FLAGS.run), Path(FLAGS.output)
+    books = sorted((common.CLASSICS.parent / "books_en").glob("*.gz"))
+    classics = sorted((common.CLASSICS / "train").iterdir())
+    vocab_file, options = run / "vocab.txt", run / "options.json"
+    text = linked(run / "text", [*books, *classics, *classics])
+    last = linked(run / "last", [books[2], books[5], books[9], *classics, *classics])
+    vocab_file.write_text("\n".join(words_of([*books, *classics])) + "\n", "utf-8")
+    common.write_json(options, load_run_options("compact").replace(**CHANGES).to_dict())
+    settings = "--heldout", common.CLASSICS / "dev.txt", "--precision", "bfloat16"
     bilm(
-        "train", "--input", common.CLASSICS / "train" / "*", "--vocab", vocab_file,
-        "--heldout", common.CLASSICS / "dev.txt", "--output", FLAGS.run,
-        "--options", FLAGS.options, "--n_steps", FLAGS.n_steps, "--eval_steps", FLAGS.eval_steps,
-        "--seed", FLAGS.seed, "--precision", FLAGS.precision, "--checkpoint_minutes", 5,
+        "train", "--input", text, "--vocab", vocab_file, "--output", run / "first",
+        "--options", options, "--n_steps", 13_143, "--eval_steps", 4_000, *settings,
     )  # fmt: skip
-    output.mkdir(parents=True, exist_ok=True)
-    weights = output / "weights.hdf5"
-    bilm("export", "--model", FLAGS.run, "--output", weights, "--include_softmax")
-    shorten(output / "weights_softmax.hdf5")
+    bilm(
+        "finetune", "--model", run / "first", "--input", last, "--output", run / "second",
+        "--learning_rate", 0.0026, "--decay", "linear", "--n_steps", 7_000, *settings,
+    )  # fmt: skip
+    bilm("export", "--model", run / "second", "--output", output, "--include_softmax")
     shutil.copyfile(vocab_file, output / "vocab.txt")
-    for path in sorted(output.iterdir()):
+    exported = json.loads((output / "options.json").read_text())
+    first = {name: getattr(load_run_options("compact"), name) for name in FOR_FINETUNING}
+    common.write_json(output / "options.json", exported | first)
+    for path in sorted(output.glob("*.hdf5")):
+        shorten(path)
         print(f"{path}: {path.stat().st_size:,} bytes")
 
 

@@ -2,7 +2,7 @@
 """Held-out perplexity over training steps, for several training recipes.
 
 Examples:
-  python benchmarks/time_to_perplexity.py --csv recipes.csv
+  python benchmarks/time_to_perplexity.py
   python benchmarks/time_to_perplexity.py --n_steps 500 --recipe 'adagrad:' \\
       --recipe 'adam:optimizer=adam,learning_rate=0.004,warmup_steps=100' --plot recipes.png
   python benchmarks/time_to_perplexity.py --options small --input 'corpus/*.txt' \\
@@ -14,12 +14,10 @@ Examples:
 A recipe is a name and keys of options.json that replace keys of --options. Each recipe is one run
 of `bilm train`; with --output, the same command resumes interrupted runs. The default text is
 classics_en of the shared data, or Python's documentation if that is missing. --plot and --losses
-require matplotlib.
+require the extra analysis.
 """
 
-import csv
 import json
-import math
 import re
 import subprocess
 import sys
@@ -31,7 +29,6 @@ from absl import app, flags
 
 from bilm.errors import BilmError
 from bilm.options.run_options import RunOptions, load_run_options
-from bilm.training.history import read_history
 
 RECIPES = (
     "adagrad:",
@@ -51,11 +48,9 @@ flags.DEFINE_integer("n_steps", 1500, "Steps of each run.", 1)
 flags.DEFINE_integer("eval_steps", 250, "Steps between evaluations.", 1)
 flags.DEFINE_integer("seed", 0, "Seed of each run.")
 flags.DEFINE_enum("precision", "float32", ("float32", "bfloat16"), "Precision of products.")
-flags.DEFINE_integer("cpu_replicas", 1, "Number of logical CPU devices.", 1)
 flags.DEFINE_string("output", None, "Folder for the runs [a temporary folder].")
-flags.DEFINE_string("csv", None, "CSV file for the figures.")
 flags.DEFINE_string("plot", None, "PNG file for a plot of perplexity over steps.")
-flags.DEFINE_string("losses", None, "PNG file for training and held-out losses over epochs.")
+flags.DEFINE_string("losses", None, "PNG file for training and held-out losses over steps.")
 
 
 def measure(name: str, options: RunOptions, text: common.Text, folder: Path) -> list[dict]:
@@ -67,7 +62,7 @@ def measure(name: str, options: RunOptions, text: common.Text, folder: Path) -> 
         f"--vocab={text.vocab_file}", f"--heldout={text.heldout}",
         f"--options={options_file}", f"--output={folder / name}",
         f"--n_steps={FLAGS.n_steps}", f"--eval_steps={FLAGS.eval_steps}", f"--seed={FLAGS.seed}",
-        f"--precision={FLAGS.precision}", f"--cpu_replicas={FLAGS.cpu_replicas}",
+        f"--precision={FLAGS.precision}",
     ]  # fmt: skip
     done = subprocess.run(command, stderr=subprocess.PIPE, text=True)
     if done.returncode:
@@ -77,49 +72,24 @@ def measure(name: str, options: RunOptions, text: common.Text, folder: Path) -> 
 
 
 def plot(rows: list[dict], path: str) -> None:
-    from matplotlib.figure import Figure
-    from matplotlib.ticker import ScalarFormatter
+    import pandas as pd
 
-    figure = Figure(figsize=(5, 4), layout="constrained")
-    axes = figure.subplots()
-    for name in dict.fromkeys(row["recipe"] for row in rows):
-        own = [row for row in rows if row["recipe"] == name]
-        axes.plot([row["step"] for row in own], [row["mean"] for row in own], "o-", label=name)
-    axes.set(xlabel="steps", ylabel="held-out perplexity", yscale="log")
-    axes.yaxis.set_major_formatter(ScalarFormatter())
-    axes.yaxis.set_minor_formatter(ScalarFormatter())
-    axes.legend()
-    figure.savefig(path)
+    table = pd.DataFrame(rows).pivot(index="step", columns="recipe", values="mean")
+    table.plot(style="o-", logy=True, ylabel="held-out perplexity").figure.savefig(path)
 
 
 def plot_losses(folder: Path, names: list[str], path: str) -> None:
-    """Plot training and held-out losses of bidirectional runs, the mean of both directions.
+    """Plot training and held-out losses of bidirectional runs, the mean of both directions."""
+    import numpy as np
+    import pandas as pd
 
-    The length of each run must be a number of whole epochs.
-    """
-    from matplotlib.figure import Figure
-
-    figure = Figure(figsize=(6, 4), layout="constrained")
-    axes = figure.subplots()
-    for k, name in enumerate(names):
-        rows = read_history(folder / name / "history.csv")
-        epochs = int(rows[-1]["epoch"]) / int(rows[-1]["step"])
-        trained = [
-            (int(r["step"]), float(r["loss_forward"]), float(r["loss_backward"]))
-            for r in rows if r["loss_forward"]
-        ]  # fmt: skip
-        measured = [
-            (int(r["step"]), math.log(float(r["heldout_perplexity"])))
-            for r in rows if r["heldout_perplexity"]
-        ]  # fmt: skip
-        color = f"C{k}"
-        axes.plot([r[0] * epochs for r in measured], [r[1] for r in measured], "o-", color=color,
-                  markersize=3, label=f"{name}, held-out")  # fmt: skip
-        axes.plot([r[0] * epochs for r in trained], [(r[1] + r[2]) / 2 for r in trained], "--",
-                  color=color, linewidth=1, label=f"{name}, training")  # fmt: skip
-    axes.set(xlabel="epochs", ylabel="loss, nats per word")
-    axes.legend(fontsize="small")
-    figure.savefig(path)
+    losses = {}
+    for name in names:
+        run = pd.read_csv(folder / name / "history.csv", index_col="step")
+        losses[f"{name}, held-out"] = np.log(run["heldout_perplexity"])
+        losses[f"{name}, training"] = (run["loss_forward"] + run["loss_backward"]) / 2
+    axes = pd.DataFrame(losses).interpolate().plot(ylabel="loss, nats per word")
+    axes.figure.savefig(path)
 
 
 def main(argv):
@@ -146,11 +116,6 @@ def main(argv):
             rows += own
         if FLAGS.losses:
             plot_losses(folder, list(dict.fromkeys(row["recipe"] for row in rows)), FLAGS.losses)
-    if FLAGS.csv:
-        with open(FLAGS.csv, "w", newline="", encoding="utf-8") as file:
-            writer = csv.DictWriter(file, ("recipe", "step", "mean"))
-            writer.writeheader()
-            writer.writerows(rows)
     if FLAGS.plot:
         plot(rows, FLAGS.plot)
 
