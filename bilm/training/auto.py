@@ -168,7 +168,7 @@ def describe(
 def expected_perplexity(
     options: RunOptions, bigrams: float, n_steps: int, n_replicas: int = 1
 ) -> tuple[float, float]:
-    """Return the range in which the held-out perplexity of a run of `n_steps` steps is expected.
+    """Return the range of held-out perplexity that a run of `n_steps` steps should reach.
 
     A model is ahead of bigrams by more, the more text it reads, and the more often. The bigrams of
     more than `SAMPLE_TOKENS` would be better: they are not counted.
