@@ -46,7 +46,7 @@ can be lost.
     ],
     more=[
         opt.option("--n_train_tokens", opt.Integer(1), "Number of predictions per epoch and "
-                   "direction (tokens plus sentences); skips the count.", "counted in the text"),
+                   "direction; a long text is not counted then.", "counted in the text"),
     ],
 )  # fmt: skip
 @constraint(mutually_exclusive, ["hours", "n_steps"])

@@ -135,7 +135,8 @@ def complete_options(
     n_given, once_from = options.n_train_tokens, stored.get("once_from")
     n_train_tokens = n_given or stored.get("n_train_tokens")
     if stored.get("n_train_tokens") is None:  # a run that is continued has checked its text before
-        counts, once_from = survey(shards, vocab, options.sample_softmax, sample=bool(n_given))
+        is_long = (n_given or 0) > 10 * SAMPLE_TOKENS
+        counts, once_from = survey(shards, vocab, options.sample_softmax, sample=is_long)
         if not counts.n_predictions:
             raise DataError(f"{shards.name}: no sentence; every line is blank")
         n_train_tokens = n_given or counts.n_predictions
