@@ -40,7 +40,7 @@ def bilm(*arguments: object) -> None:
 
 
 def linked(folder: Path, books: list[Path]) -> Path:
-    """Link the files of a text, of which some occur twice; return their pattern."""
+    """Make a folder of links to the files of a text, some of them twice; return its pattern."""
     folder.mkdir(parents=True, exist_ok=True)
     for k, path in enumerate(books):
         if not (link := folder / f"{k}-{path.name}").exists():

@@ -35,7 +35,7 @@ def add_vectors(flags: argparse.ArgumentParser) -> None:
         "--precision",
         choices=("float32", "bfloat16", "int8"),
         default="float32",
-        help="precision in which ELMo's vectors are computed (default: %(default)s)",
+        help="precision of ELMo's vectors (default: %(default)s)",
     )
 
 

@@ -154,7 +154,7 @@ class Filler:
                 compared += [logs - logs[is_right]] if any(is_right) else []
                 shown.add(1)
         prior = found = self._memory.fitted["exponents"]
-        precision = PRIOR * len(compared) * np.eye(len(prior))
+        precision = PRIOR * max(len(compared), 1) * np.eye(len(prior))
 
         def objective(exponents: np.ndarray) -> float:
             logs = [np.logaddexp.reduce(logs @ exponents) for logs in compared]

@@ -60,7 +60,7 @@ class Memory:
         }
         counts = np.bincount(text, minlength=n + 1)[:n]
         self.frequencies = (counts + 0.5) / (counts + 0.5).sum()
-        # As in training, half of the words that occur once stand for `<UNK>`.
+        # As in training, `<UNK>` gets half of the probability of words that occur once.
         self.once = (counts == 1) & (counts[self._unknown] == 0)
         numbers = (np.unique([w[a] for w in words], return_inverse=True)[1] for a in AFFIXES)
         self._classes = np.array([[*each, -1] for each in numbers])  # equal for equal affixes
@@ -68,8 +68,7 @@ class Memory:
         first[-1, 0] = 0  # words of the sentence that are not rare do not count
         self.fitted = fitted or {
             **{view: first[-len(offsets) - 1 :].copy() for view, offsets in OFFSETS.items()},
-            "shares": np.array([0.5, 0.5]),
-            "exponents": np.array([0.3, 0.3, 0.2, 0.5, 0.5, -0.9]),
+            **_unfitted(2),
         }
 
     @classmethod
@@ -191,8 +190,7 @@ class Memory:
         perplexity of the mixture."""
         recalled: list[Arrays] = []
         losses: dict[str, float] = {}
-        self.fitted["shares"] = np.full(n := len(scored[0][1]), 0.5)
-        self.fitted["exponents"] = np.array([0.6 / n] * n + [0.2, 0.5, 0.5, -0.9])
+        self.fitted |= _unfitted(len(scored[0][1]))
         with progress("reading held-out text", "sentences", len(scored)) as shown:
             for tokens, logs in scored:
                 recalled.append(self._recalled(tokens, logs))
@@ -224,6 +222,13 @@ class Memory:
         if digest != _digest(words):
             raise DataError(f'{path}: memory of another vocabulary; use "bilm memory" again')
         return cls(words, found.pop("text"), found)
+
+
+def _unfitted(n_directions: int) -> Arrays:
+    """Return the first values of `shares` and `exponents`; about a mean of fitted ones."""
+    of_memory = [0.2, 0.5, 0.5, -0.9]
+    exponents = [0.6 / n_directions] * n_directions + of_memory
+    return {"shares": np.full(n_directions, 0.5), "exponents": np.array(exponents)}
 
 
 def _digest(words: Sequence[str]) -> str:

@@ -64,8 +64,8 @@ class LogUniformSampler:
 def with_unknown(
     targets: np.ndarray, once_from: int, unk: int, key: tuple[int, int, int], rows: range
 ) -> np.ndarray:
-    """Replace half of the words that occur once in the training text, drawn anew in each step, by
-    `<UNK>`.
+    """Replace half of the words that occur once in the training text by `<UNK>`; each step draws
+    others.
 
     If the vocabulary contains all words of the training text, `<UNK>` would never be a target. The
     share of the words that occur once estimates that of new words (Good 1953, The Population

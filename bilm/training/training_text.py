@@ -73,14 +73,8 @@ class TrainingText:
             total = n_rows * devices.n_replicas
             placed = self.reader.iter_placed_batches(total, options.unroll_steps, position, rows)
             for number, (window, place) in enumerate(placed, start=step):
-                if (once_from := options.once_from) is not None:
-                    for k, direction in enumerate(options.model.directions):
-                        name, key = f"next_token_id{KEY_SUFFIX[direction]}", (self.seed, number, k)
-                        targets: Any = window[name]
-                        unk = self.vocab.unk
-                        window[name] = with_unknown(targets, once_from, unk, key, rows)
                 self.positions.append(place)
-                yield window
+                yield self._with_unknown(window, number, rows)
 
         def batches() -> Iterator[dict]:
             made = replica_batches(windows(), options.model, own, sampler, step)
@@ -97,6 +91,14 @@ class TrainingText:
 
         self._iterator = iter(as_dataset(batches, signature, devices.strategy))
         return self._iterator
+
+    def _with_unknown(self, window: Any, step: int, rows: range) -> dict:
+        """Return some rows of the window of a step with the targets of `with_unknown`."""
+        if (once_from := self.options.once_from) is not None:
+            for k, direction in enumerate(self.options.model.directions):
+                name, key = f"next_token_id{KEY_SUFFIX[direction]}", (self.seed, step, k)
+                window[name] = with_unknown(window[name], once_from, self.vocab.unk, key, rows)
+        return window
 
     def close(self) -> None:
         """Stop reading ahead, and consume the pipeline to its end.

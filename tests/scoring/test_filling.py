@@ -91,6 +91,8 @@ def test_fit_maximizes_the_probability_of_held_out_words(scorer, monkeypatch):
     n_directions = len(scorer.model.directions)
     memory.fitted["exponents"] = prior = np.array([0.6 / n_directions] * n_directions + [0.2] * 4)
     filler, heldout = scorer.filler(memory=memory), [["the", "cat"], ["the", "unheard", "mat"]]
+    filler.fit([["unheard"]])  # not among the candidates
+    np.testing.assert_allclose(memory.fitted["exponents"], prior)
     filler.fit(heldout)
     found = memory.fitted["exponents"]
 

@@ -223,7 +223,7 @@ def test_bigrams_of_the_training_text_are_the_baseline(tmp_path):
 
 @pytest.mark.parametrize("is_complete", [True, False], ids=["no unknown words", "unknown words"])
 def test_bigrams_predict_unknown_words_of_a_text_without_them(tmp_path, is_complete):
-    """Every other word that occurs once, b and e, then stands for <UNK>."""
+    """Every other word that occurs once, b and e, then counts as <UNK>."""
     words = ["<S>", "</S>", "<UNK>", *("abcdef" if is_complete else "abcde")]
     (tmp_path / "vocab").write_text("\n".join(words) + "\n")
     (tmp_path / "train").write_text("a b c\na c d e\na f c\n")
