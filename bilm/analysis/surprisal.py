@@ -10,6 +10,7 @@ from typing import Any, NamedTuple
 import numpy as np
 
 from bilm.data.tokenization import check_batch, checked_sentence
+from bilm.scoring.memory import Memory
 from bilm.scoring.scorer import Predicted, Score, Scorer, Substitute
 
 NATS_PER_BIT = math.log(2)
@@ -89,6 +90,7 @@ def word_surprisals(
     context: int = 0,
     top: int = 0,
     mark: str | None = None,
+    memory: Memory | None = None,
 ) -> Iterator[Surprisal]:
     """Yield the surprisal of the words of each sentence, in order and in bounded memory.
 
@@ -98,6 +100,7 @@ def word_surprisals(
         context: see `Scorer.score`.
         top: number of likeliest words.
         mark: word such as `|` between the regions of a sentence, which the model does not read.
+        memory: mixed with the model, except in entropies, ranks and likeliest words.
     Raises: DataError if a sentence is neither a string nor a list of words.
     """
     check_batch(sentences)
@@ -112,10 +115,8 @@ def word_surprisals(
             yield [word for word in words if word != mark]
 
     for score in scorer.score(unmarked(), context, top):
-        yield Surprisal.of(score)._replace(region=regions.popleft())
-
-
-# --- tables ---
+        found = Surprisal.of(score.mixed(memory) if memory else score)
+        yield found._replace(region=regions.popleft())
 
 
 def by_region(found: Surprisal) -> dict[str, Any]:
@@ -139,7 +140,7 @@ def surprisal_columns(
     scorer: Scorer, sentences: Iterable[Sequence[str]], **how: Any
 ) -> Iterator[dict[str, list]]:
     """Yield the columns of `bilm surprisal` for each sentence, without its place; `how` contains
-    `context`, `top` and `mark` of `word_surprisals`."""
+    `context`, `top`, `mark` and `memory` of `word_surprisals`."""
     for found in word_surprisals(scorer, sentences, **how):
         columns: dict[str, Any] = {"position": range(len(found.word)), **found._asdict()}
         if how.get("mark") is not None:

@@ -35,6 +35,7 @@ right (backward), in bits. There is one row per word, with the other columns
   forward_rank         1 plus the number of likelier words of the vocabulary, with its marks
   forward_top          with --top: the likeliest words and their surprisal, "chair:1.9 bed:2.25"
 and the same for backward, which are empty for a forward-only model.
+With --memory, the surprisal is of the mixture; entropy, rank and likeliest words of the model.
 
 With --regions, words equal to MARK separate regions and are not read. Each region that contains
 words has a row: region, the number of marks before it; words; n_words; known, whether all words
@@ -53,15 +54,14 @@ are; forward_sum, -log2 of its probability given its context; forward_mean; the 
     opt.option("--regions", opt.TEXT, "Word that separates regions, such as |.", "none",
                metavar="MARK"),
     opt.table_option,
+    scoring.memory_option,
 )  # fmt: skip
 @constraint(mutually_exclusive, ["regions", "top"])
 def surprisal(
     files: scoring.Files, text: scoring.Text, context: int | None, top: int | None,
-    regions: str | None, output: str | None
+    regions: str | None, output: str | None, memory: str | None
 ) -> None:  # fmt: skip
-    """Print the surprisal of words or regions in bits.
-
-    Probabilities are computed with the full softmax.
+    """Print the surprisal of words or regions in bits, with the full softmax.
 
     Examples:
       bilm surprisal --model novels-en --input story.txt > story.tsv
@@ -72,15 +72,16 @@ def surprisal(
 
     from bilm.analysis.surprisal import surprisal_columns
     from bilm.errors import DataError
+    from bilm.scoring.memory import Memory
     from bilm.support.progress import progress
 
     scorer = files.open()
-    how: dict[str, Any] = {"context": context or 0, "top": top or 0, "mark": regions}
+    recall = None if memory is None else Memory.load(memory, scorer.words)
+    how: Any = {"context": context or 0, "top": top or 0, "mark": regions, "memory": recall}
     measured = partial(surprisal_columns, scorer, **how)
-    shown = [*(REGION_COLUMNS if regions else WORD_COLUMNS)]
-    shown += [Column(f"{name}_top", str) for name in BOTH if top]
-    known: Counter[bool] = Counter()
-    columns, inputs = [*text.columns, *shown], [*text.files, *files]
+    shown = REGION_COLUMNS if regions else WORD_COLUMNS
+    shown += tuple(Column(f"{name}_top", str) for name in BOTH if top)
+    known, columns, inputs = Counter[bool](), [*text.columns, *shown], [*text.files, *files]
     with table(output, columns, inputs) as write, progress("scoring", "sentences") as bar:
         for place, found in text.scored(scorer, measured, apart=bool(context)):
             for row in zip(*(found[column.name] for column in shown), strict=True):

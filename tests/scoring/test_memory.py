@@ -1,5 +1,6 @@
 """The memory of a text equals a computation word by word; fits; files; commands."""
 
+import csv
 import json
 import math
 
@@ -8,6 +9,8 @@ import pytest
 from command_runs import assert_fails
 from tiny_runs import HELDOUT, TEXT, tiny_run
 
+from bilm import load_scorer
+from bilm.data.shards import resolve_shards
 from bilm.errors import DataError, WeightsError
 from bilm.scoring import memory as module
 from bilm.scoring.memory import AFFIXES, FLOOR, OFFSETS, Memory
@@ -173,6 +176,14 @@ def test_memory_command_and_its_users(run_here, tmp_path, monkeypatch):
     assert found == mixed
     plain = run_here("bilm score", *model, "--input", HELDOUT)
     assert plain.stdout != done.stdout and plain.stderr.splitlines()[-1] in done.stderr
+    lines = run_here("bilm surprisal", *arguments).stdout.splitlines()
+    rows = list(csv.DictReader(lines, dialect="excel-tab"))
+    scorer = load_scorer(tiny_run("words"))
+    words = next(iter(resolve_shards(HELDOUT).sentences()))
+    score = next(scorer.score([words])).mixed(Memory.load(file, scorer.words))
+    for name, logs in (("forward", score.forward[:-1]), ("backward", score.backward[1:])):
+        bits = [float(row[name]) for row in rows if row["sentence"] == "0"]
+        np.testing.assert_allclose(bits, -logs / np.log(2), rtol=1e-4)
     a, b = (run_here("bilm fill", *model, "--input", text, *more).stdout
             for more in ([], ["--memory", file]))  # fmt: skip
     assert a.count("\n") == b.count("\n") == 11 and a != b
