@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 import time
 from collections.abc import Iterable, Iterator
 from contextlib import contextmanager
@@ -16,7 +17,7 @@ LOG_SECONDS = 5  # between two lines
 
 
 class Progress:
-    """Logs the rate and the remaining time of some work every few seconds.
+    """Logs the rate and the remaining time of some work every few seconds after its first units.
 
     Args:
         what: name of the work, such as "embedding".
@@ -26,15 +27,17 @@ class Progress:
 
     def __init__(self, what: str, unit: str, total: int | None = None):
         self.what, self.unit, self.total = what, unit, total
-        self._n_done, self._start = 0, time.monotonic()
-        self._next = self._start + LOG_SECONDS
+        self._n_done = self._n_first = 0
+        self._start = self._next = math.inf
 
     def add(self, n: int) -> None:
         """Count `n` more units."""
-        self._n_done += n
-        if (now := time.monotonic()) >= self._next:
+        self._n_done, now = self._n_done + n, time.monotonic()
+        if self._start == math.inf:  # the first units may include compiling
+            self._n_first, self._start, self._next = n, now, now + LOG_SECONDS
+        elif now >= self._next:
             self._next = now + LOG_SECONDS
-            rate = self._n_done / max(now - self._start, 1e-9)
+            rate = (self._n_done - self._n_first) / max(now - self._start, 1e-9)
             parts = [f"{self.what}: {self._n_done:,} {self.unit}", f"{rate:,.0f} per second"]
             if self.total and rate:
                 seconds = max(self.total - self._n_done, 0) / rate
