@@ -11,9 +11,9 @@ from bilm.data.shards import Shards, TextCounts, count_tokens
 from bilm.data.vocabulary import MARKS, Vocabulary
 
 SAMPLE_TOKENS = 1_000_000  # number of tokens read if `sample`
-# Disorder is reported if a word is at least MIN_RATIO times as frequent as one before it, by
-# MIN_DEVIATIONS standard deviations, and if such words make up MIN_SHARE of the text.
-MIN_RATIO, MIN_DEVIATIONS, MIN_SHARE = 2, 4, 0.01
+# Disorder: words MIN_RATIO times as frequent as one before them, by MIN_DEVIATIONS standard
+# deviations, are MIN_SHARE of the text. Alphabetical order: 0.9; that of other texts: at most 0.3.
+MIN_RATIO, MIN_DEVIATIONS, MIN_SHARE = 2, 4, 0.5
 
 
 def survey(
