@@ -53,7 +53,6 @@ Option names may be written with dashes or underscores. To enable shell completi
   eval "$(_BILM_COMPLETE=bash_source bilm)"
 """
 FAILED, WRONG_USE, INTERRUPTED = 1, 2, 130  # exit statuses; 128 plus the number of the signal
-IS_WORKER = threading.Event()  # set if this process is one of several workers of a run
 NO_TENSORFLOW = (
     "requires TensorFlow, which is not installed: pip install tensorflow. Without TensorFlow, bilm "
     "embeds and scores with exported models on PyTorch or JAX, but cannot train or read checkpoints"
@@ -106,11 +105,8 @@ def run_script(command: click.Command, program: str | None = None) -> NoReturn:
     _on_interrupt(signal.SIG_DFL)
     _open_streams()
     status = run(command, program or os.path.basename(sys.argv[0]), sys.argv[1:])
-    if not IS_WORKER.is_set():
-        sys.exit(status)
-    # The destructors of TensorFlow's context and of its server wait for each other's threads, for
-    # up to a minute after the last line, while a scheduler that sent SIGTERM waits for the process.
-    # All files are complete by now: the checkpoint is saved, and the curves are flushed with it.
+    # Not `sys.exit`: TensorFlow's destructors take seconds, in a worker up to a minute, while a
+    # scheduler that sent SIGTERM waits for the process. All files are complete by now.
     atexit._run_exitfuncs()  # removes temporary folders and ends the log
     with suppress(OSError, ValueError):
         flush_output()

@@ -11,7 +11,6 @@ from typing import TYPE_CHECKING, Any, TypeVar
 import click
 import cloup
 
-from bilm.commands.main import IS_WORKER
 from bilm.commands.output import TABLES
 from bilm.data.text import ON_BAD_UTF8, STANDARD_INPUT
 from bilm.options.run_options import DECAYS, LEARNING_RATES, MAX_SEED
@@ -357,8 +356,6 @@ def run_hosts(values: Mapping[str, Any]) -> Hosts:
 
     workers = values["workers"]
     cluster = find_cluster(workers and workers.split(","), values["worker_index"])
-    if cluster is not None:
-        IS_WORKER.set()
     hosts = Hosts(cluster, values["join_minutes"])
     if not hosts.is_chief:
         logging.info("joined; the chief, %s, writes the run's files and its log", hosts.name(0))

@@ -212,6 +212,8 @@ def as_dataset(
     def make(_):
         dataset = tf.data.Dataset.from_generator(batches, output_signature=signature)
         endless = tf.data.experimental.assert_cardinality(tf.data.INFINITE_CARDINALITY)
-        return dataset.apply(endless).prefetch(PREFETCH)
+        options = tf.data.Options()
+        options.autotune.enabled = False  # its thread can take a minute to end
+        return dataset.apply(endless).prefetch(PREFETCH).with_options(options)
 
     return strategy.distribute_datasets_from_function(make)

@@ -1,5 +1,6 @@
 """Running `bilm` and the scripts of `bin/` in tests, in new processes or in this one."""
 
+import atexit
 import os
 import runpy
 import subprocess
@@ -45,6 +46,8 @@ def run_here(monkeypatch, capfd):
     from absl import logging  # not before pytest holds standard error
 
     monkeypatch.delenv("TF_CPP_MIN_LOG_LEVEL", raising=False)
+    monkeypatch.setattr(atexit, "_run_exitfuncs", lambda: None)  # those of the tests
+    monkeypatch.setattr(os, "_exit", sys.exit)
     tf.config.list_logical_devices()  # starts TensorFlow, as an earlier test may or may not have
     verbosity, level = logging.get_verbosity(), tf.get_logger().level
 
