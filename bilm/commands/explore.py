@@ -63,13 +63,11 @@ def explore(
     if not is_page and len(words) > 1:
         listed = ", ".join(words[:10]) + (", ..." if len(words) > 10 else "")
         raise OptionsError(f"a picture shows one word: choose one with --word; there are {listed}")
+    every = [file.read(name).sample(max_usages, seed) for name in words]
     if is_page:
-        every = [file.read(name).sample(max_usages, seed) for name in words]
         write_page(every, output, layer, n_clusters, seed)
-        n = sum(map(len, every))
     else:
-        own = file.read(words[0]).sample(max_usages, seed)
-        draw_map(own, output, layer, color, n_clusters, seed)
-        n = len(own)
+        draw_map(every[0], output, layer, color, n_clusters, seed)
+    n = sum(map(len, every))
     result = {"output": output, "words": words, "usages": n}
     show(result, f"wrote {output}: {n:,} usages", json)

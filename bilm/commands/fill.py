@@ -52,6 +52,8 @@ def fill(
       bilm fill --model run --input inscriptions.txt --words names.txt --output gaps.csv
       bilm fill --model run --input damaged.txt --restored > restored.txt
     """
+    from absl import logging
+
     from bilm.data.text import read_lines
     from bilm.scoring.filling import Gap
     from bilm.scoring.memory import Memory
@@ -66,10 +68,17 @@ def fill(
 
     names = [column.name for column in text.columns]
     columns = [*text.columns, *GAP_COLUMNS]
-    is_table = not (json or restored)
-    with table(output, columns, [*text.files, *files]) if is_table else nullcontext() as write:
+    is_table, done = not (json or restored), -1
+    n_gaps, unfilled, others = 0, list[str](), list[str]()
+    inputs = [*text.files, *files, *filter(None, [words, memory])]
+    with table(output, columns, inputs) if is_table else nullcontext() as write:
         for place, (tokens, gaps) in text.scored(scorer, filled):
+            n_gaps += len(gaps)
+            unfilled += [gap.token for gap in gaps if not gap.candidates]
+            others += [t for t in {*tokens} - {gap.token for gap in gaps} if {*t} & {*"[]"}]
             if restored:
+                print("\n" * (int(place[-1]) - done - 1), end="")  # sentences without words
+                done = int(place[-1])
                 best = {gap.position: gap.candidates[0].word for gap in gaps if gap.candidates}
                 print(printable(" ".join(best.get(i, token) for i, token in enumerate(tokens))))
             elif json:
@@ -79,3 +88,7 @@ def fill(
                 for gap in gaps:
                     for rank, candidate in enumerate(gap.candidates, 1):
                         write((*place, gap.position, gap.token, rank, *candidate))
+    logging.info("%d gaps", n_gaps)
+    for found, what in (unfilled, "gaps have no candidate"), (others, "tokens are no gaps"):
+        if found:
+            logging.warning("%d %s, such as %s", len(found), what, found[0])

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 from contextlib import suppress
+from operator import attrgetter
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -108,7 +109,11 @@ def describe(model: StoredModel) -> dict[str, Any]:
         "expects": model.format.expects,
         "mixes": [mix._asdict() | {"weights": list(map(float, mix.weights))} for mix in mixes],
         "card": str(card) if card.is_file() else None,
-        "files": [_describe_file(path) for path in dict.fromkeys(files) if path.is_file()],
+        "files": [
+            {"path": str(path), "bytes": path.stat().st_size, "sha256": sha256_of(path)}
+            for path in dict.fromkeys(files)
+            if path.is_file()
+        ],
         "use": f"embedder = bilm.ElmoEmbedder({', '.join(use)})",
         "problems": problems,
     }
@@ -119,7 +124,7 @@ def find_problems(model: StoredModel) -> list[str]:
     damaged checkpoints that were skipped, a softmax of another export, options that do not fit the
     weights, and a vocabulary that is missing or does not fit the softmax."""
     found = [] if model.checkpoint is None else [*model.checkpoint.skipped]
-    for check in (_check_weights, _check_vocabulary, _read_mixes):
+    for check in (_check_weights, _check_vocabulary, attrgetter("mixes")):
         try:
             check(model)
         except BilmError as error:
@@ -141,11 +146,6 @@ def _check_vocabulary(model: StoredModel) -> None:
     with suppress(WeightsError):  # reported by `_check_weights`
         if model.n_words is not None:
             model.vocabulary()
-
-
-def _read_mixes(model: StoredModel) -> None:
-    """Read the learned mixes. Raises: WeightsError."""
-    _ = model.mixes
 
 
 def _sizes(options: ModelOptions, n_words: int | None, n_classes: int) -> dict[str, Any]:
@@ -182,11 +182,6 @@ def _sizes(options: ModelOptions, n_words: int | None, n_classes: int) -> dict[s
         "max_word_characters": lexicons.max_characters_per_token - 2 if lexicons else None,
         "embedder_bytes": FLOAT * n_parameters,
     }
-
-
-def _describe_file(path: Path) -> dict[str, Any]:
-    """Return a file's path, size and SHA-256."""
-    return {"path": str(path), "bytes": path.stat().st_size, "sha256": sha256_of(path)}
 
 
 def _evaluations(path: Path) -> list[dict[str, str]]:

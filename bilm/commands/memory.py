@@ -29,17 +29,15 @@ def memory(files: scoring.Files, input_: str, heldout: str, output: str) -> None
       bilm memory --model elmo --input 'corpus/*.gz' --heldout dev.txt --output memory.hdf5
     """
     from bilm.data.shards import resolve_shards
-    from bilm.scoring.memory import Memory
-    from bilm.scoring.scorer import perplexity_of_scores
+    from bilm.storage.stored_model import open_model
     from bilm.support.files import protect
+    from bilm.training.plan import check_training_text
 
     text, held = resolve_shards(input_), resolve_shards(heldout)
-    protect(output, *text, *held, *files)
+    own_files = open_model(files.model, files.weights, files.softmax).own_files
+    protect(output, *text, *held, *files, *own_files)
     text.examine()
-    scorer = files.open()
-    scores = list(scorer.score(held.sentences()))
-    found = Memory.of(text.sentences(), scorer.words)
-    mixed = found.fit_shares([(each.tokens, each.logs) for each in scores])
-    scorer.filler(memory=found).fit([each.tokens for each in scores])
+    check_training_text(text, held, files.vocab or files.model)
+    found, mixed, alone = files.open().memory(text.sentences(), held.sentences())
     found.save(output)
-    print(f"PERPLEXITY WITH MEMORY = {mixed}\nAVERAGE PERPLEXITY = {perplexity_of_scores(scores)}")
+    print(f"PERPLEXITY WITH MEMORY = {mixed}\nAVERAGE PERPLEXITY = {alone}")

@@ -59,6 +59,7 @@ def test(
     from bilm.scoring.memory import Memory
     from bilm.scoring.scorer import Scorer, perplexity_of_scores
     from bilm.storage.stored_model import open_model
+    from bilm.support.progress import progress
 
     stored = open_model(files.model, files.weights, files.softmax)
     found, vocabulary = stored.build_language_model(), stored.vocabulary(files.vocab)
@@ -78,8 +79,9 @@ def test(
     if memory is not None:
         words = [vocabulary.id_to_word(i) for i in range(vocabulary.size)]
         recall, scores = Memory.load(memory, words), Scorer(found, words).score(text.sentences())
-        mixed = perplexity_of_scores(each.mixed(recall) for each in scores)
-        figures["AVERAGE PERPLEXITY WITH MEMORY"] = mixed.mean
+        with progress("scoring with the memory", "sentences") as shown:
+            mixed = perplexity_of_scores(each.mixed(recall) for each in shown.over(scores))
+        figures["PERPLEXITY WITH MEMORY"] = mixed.mean
     dataset = measures.heldout_dataset(text, vocabulary, len(found.options.directions) == 2)
     result = measures.perplexity(found, dataset, batch_size, stateless=stateless, state=state)
     ids = measures.text_ids(text, vocabulary)

@@ -45,8 +45,8 @@ def survey(
             "precedes %r, which occurs %s times; negative sampling assumes that order",
             vocab.filename, early, f"{n_early:,}", late, f"{n_late:,}",
         )  # fmt: skip
-    last = max(np.flatnonzero(totals > 1).max(initial=0), vocab.bos, vocab.eos)
-    has_rare = 0 <= vocab.unk <= last < vocab.size - 1 and not totals[vocab.unk]
+    last = max(np.flatnonzero(totals > 1).max(initial=0), vocab.bos, vocab.eos, vocab.unk)
+    has_rare = vocab.unk >= 0 and last < vocab.size - 1 and not totals[vocab.unk]
     return counts, int(last) + 1 if has_rare else None
 
 

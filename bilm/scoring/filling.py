@@ -9,6 +9,7 @@ from unicodedata import normalize
 
 import numpy as np
 
+from bilm.data.tokenization import checked_sentence
 from bilm.data.vocabulary import UNK
 from bilm.scoring.memory import Memory
 from bilm.support.progress import progress
@@ -73,6 +74,7 @@ class Filler:
         totals: function from sentences to their log-probabilities by direction, float
             (n, directions).
         words: further candidates. Those outside of the vocabulary share the probability of `<UNK>`.
+            Gap marks are no candidates.
         memory: memory of the training text; None for none.
     """
 
@@ -86,19 +88,23 @@ class Filler:
         memory: Memory | None = None,
     ):
         self._quick, self._totals, self._memory = quick, totals, memory
-        known = [vocabulary[i] for i in proper.tolist()]
-        more = sorted({*words}.difference(vocabulary))
+        proper = np.array([i for i in proper.tolist() if pattern(vocabulary[i]) is None], np.int64)
+        known, forms = [vocabulary[i] for i in proper], {normalize("NFC", w) for w in vocabulary}
+        more = sorted({w for w in words if normalize("NFC", w) not in forms and not pattern(w)})
         unknown = np.full(len(more), list(vocabulary).index(UNK))
         self.words = [*known, *more]
-        self._ids = np.concatenate([proper, unknown]).astype(np.int64)
+        self._ids = np.concatenate([proper, unknown])
         self._sharing: np.ndarray = np.repeat([0.0, np.log(len(more) + 1)], [len(known), len(more)])
         self._normal = [normalize("NFC", word) for word in self.words]
 
     def fill(self, tokens: Sequence[str], n: int = 10, mask: str = MASK) -> list[Gap]:
         """Return the gaps of a sentence; see `Scorer.fill`."""
+        if n < 1:
+            raise ValueError(f"n is {n}, expected at least 1")
+        tokens = checked_sentence(tokens, "the sentence")
         gaps = {i: found for i, token in enumerate(tokens) if (found := pattern(token, mask))}
         allowed = {
-            i: np.flatnonzero([each.fullmatch(word) is not None for word in self._normal])
+            i: np.flatnonzero([w != mask and bool(each.fullmatch(w)) for w in self._normal])
             for i, each in gaps.items()
         }
         text = [UNK if i in gaps else token for i, token in enumerate(tokens)]

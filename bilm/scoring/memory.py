@@ -73,14 +73,15 @@ class Memory:
 
     @classmethod
     def of(cls, sentences: Iterable[Sequence[str]], words: Sequence[str]) -> Memory:
-        """Return the memory of 2 or more sentences, with fitted weights. Raises: DataError."""
+        """Return the memory, with fitted weights, of 2 or more sentences with words. Raises:
+        DataError."""
         between: np.ndarray = np.full(REACH, len(words), np.int32)
         empty = cls(words, between)
         parts = [part for each in sentences for part in (empty._marked(each), between)]
         memory = cls(words, np.concatenate([between, *parts]))
         part = cls(words, memory.text[:MAX_FITTED], memory.fitted)
-        if (n := len(part.starts)) < 2:
-            raise DataError(f"number of sentences: {n}; expected 2 or more")
+        if (n := len(np.unique(part.sentence[~part.skipped["both"]]))) < 2:
+            raise DataError(f"number of sentences with words: {n}; expected 2 or more")
         with progress("fitting the memory", "steps", N_STEPS * len(OFFSETS)) as shown:
             for view in OFFSETS:
                 rng, weights = np.random.default_rng(0), memory.fitted[view]
@@ -177,8 +178,7 @@ class Memory:
     def mixed(self, tokens: Sequence[str], logs: Arrays) -> Arrays:
         """Return log(share * P_biLM(w) + (1 - share) * P_memory(w)) of the words of a sentence.
         `logs`: of the biLM, in the order of `Score`, float (T + 1,). Raises: DataError."""
-        if len(logs) != (n := len(self.fitted["shares"])):
-            raise DataError(f"directions of the model: {len(logs)}; expected {n}, as in the memory")
+        self.check(len(logs))
         pairs = zip(logs.items(), self._recalled(tokens, logs).values(), strict=True)
         return {
             direction: np.logaddexp(np.log(share) + log, np.log1p(-share) + own).astype(np.float32)
@@ -205,6 +205,12 @@ class Memory:
             losses[direction] = -float(np.log(share * p + (1 - share) * own).sum())
         return Perplexity.of(losses, len(p))
 
+    def check(self, n_directions: int) -> None:
+        """Raise DataError for a model with another number of directions than the fitted one."""
+        if n_directions != (n := len(self.fitted["shares"])):
+            found = f"directions of the model: {n_directions}"
+            raise DataError(f"{found}; expected {n}, as in the memory")
+
     # --- file ---
 
     def save(self, path: str | Path) -> None:
@@ -220,7 +226,7 @@ class Memory:
             found = {name: numbers(file, name)[...] for name in names}
             digest = attribute(file, "vocabulary")
         if digest != _digest(words):
-            raise DataError(f'{path}: memory of another vocabulary; use "bilm memory" again')
+            raise DataError(f"{path}: memory of another model, with another vocabulary")
         return cls(words, found.pop("text"), found)
 
 

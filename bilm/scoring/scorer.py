@@ -24,6 +24,7 @@ from bilm.scoring.filling import MASK, Filler, Gap
 from bilm.scoring.memory import Memory
 from bilm.scoring.perplexity import Perplexity
 from bilm.storage.stored_model import StoredModel, open_model
+from bilm.support.progress import progress
 
 PathLike = str | Path  # of a file or folder
 Text = list[list[str]]  # a sentence after the sentences that are its context
@@ -305,13 +306,12 @@ class Scorer:
         Returns: the gaps in the order of the sentence.
         Raises: DataError if `tokens` is not a list of words; ValueError if `n` is below 1.
         """
-        if n < 1:
-            raise ValueError(f"n is {n}, expected at least 1")
         return self.filler(words).fill(_checked_words(tokens, "the sentence"), n, mask)
 
     def filler(self, words: Iterable[str] = (), memory: Memory | None = None) -> Filler:
         """Return a `Filler` for several calls of `fill` with the same words, and with a memory."""
-
+        if memory is not None:
+            memory.check(len(self.model.directions))
         # `<UNK>` represents words that the vocabulary lacks.
         ids: np.ndarray = np.append(self.proper, self._ids[UNK])
 
@@ -322,6 +322,20 @@ class Scorer:
             return np.array([list(score.total.values()) for score in self.score(sentences)])
 
         return Filler(self.words, self.proper, quick, totals, words, memory)
+
+    def memory(
+        self, text: Iterable[Sequence[str]], heldout: Iterable[Sequence[str]]
+    ) -> tuple[Memory, Perplexity, Perplexity]:
+        """Return the memory of a training text, fitted to held-out text, whose perplexities with
+        and without the memory follow. Raises: DataError."""
+        with progress("scoring held-out text", "sentences") as shown:
+            scores = list(shown.over(self.score(heldout)))
+        if not any(score.tokens for score in scores):
+            raise DataError("held-out text: found no words, expected at least one sentence")
+        memory = Memory.of(text, self.words)
+        mixed = memory.fit_shares([(score.tokens, score.logs) for score in scores])
+        self.filler(memory=memory).fit([score.tokens for score in scores])
+        return memory, mixed, perplexity_of_scores(scores)
 
     def known(self, word: str) -> str:
         """Return the word itself if the vocabulary contains it, `<UNK>` otherwise."""

@@ -160,7 +160,8 @@ def describe(
     epochs = n_steps * _predictions(options, n_replicas) / (options.n_train_tokens or 1)
     measured = ", ".join(f"{name} {1000 * s:,.0f} ms" for name, s in step_seconds.items())
     yield (
-        f"{n_steps:,} steps, {epochs:.1f} epochs, in {choice.precision} (a step: {measured}); "
+        f"{n_steps:,} steps, {epochs:.1f} epochs (useful: at most {options.n_epochs:g}), "
+        f"in {choice.precision} (a step: {measured}); "
         f"expected: {choice.hours:.2g} hours"
     )
 

@@ -51,6 +51,8 @@ def test_survey_finds_the_words_that_occur_once(tmp_path):
     assert found("a", "c", "b", "d") == 6  # not sorted: only the last ones
     assert found("c", "d", "b", "a") is None
     assert found("a", "b", "c") is None  # `d` is unknown
+    (tmp_path / "text").write_text("a b\nc d\n")
+    assert found("a", "b", "c", "d") == 3
 
 
 def test_survey_accepts_the_order_of_similar_text(tmp_path):

@@ -7,6 +7,7 @@ from itertools import product
 import keras
 import numpy as np
 import pytest
+from command_runs import assert_fails
 from tiny_runs import tiny_run
 
 if keras.backend.backend() != "tensorflow":
@@ -15,7 +16,7 @@ from scorers import ATOL, MARKS, MODELS, WORDS, model_of, one
 
 from bilm.errors import DataError
 from bilm.scoring import memory as module
-from bilm.scoring.filling import PRIOR, pattern
+from bilm.scoring.filling import PRIOR, Filler, pattern
 from bilm.scoring.memory import Memory
 from bilm.scoring.scorer import Scorer
 
@@ -71,7 +72,9 @@ def test_fill_with_a_memory_multiplies_powers(scorer, monkeypatch):
     monkeypatch.setattr(module, "N_STEPS", 1)
     memory = Memory.of([["the", "cat", "sat"], ["mat", "the", "cat"]], WORDS)
     exponents = [0.1, 0.5, 0.3, 0.4, -0.55]
-    memory.fitted["exponents"] = np.array([0.1] * (len(scorer.model.directions) - 1) + exponents)
+    n_directions = len(scorer.model.directions)
+    memory.fitted["exponents"] = np.array([0.1] * (n_directions - 1) + exponents)
+    memory.fitted["shares"] = np.full(n_directions, 0.5)
     tokens = ["the", "[MASK]", "sat"]
     logs = []
     for word in PROPER:
@@ -89,6 +92,7 @@ def test_fit_maximizes_the_probability_of_held_out_words(scorer, monkeypatch):
     monkeypatch.setattr(module, "N_STEPS", 1)
     memory = Memory.of([["the", "cat", "sat"], ["mat", "the", "cat"]], WORDS)
     n_directions = len(scorer.model.directions)
+    memory.fitted["shares"] = np.full(n_directions, 0.5)
     memory.fitted["exponents"] = prior = np.array([0.6 / n_directions] * n_directions + [0.2] * 4)
     filler, heldout = scorer.filler(memory=memory), [["the", "cat"], ["the", "unheard", "mat"]]
     filler.fit([["unheard"]])  # not among the candidates
@@ -154,29 +158,56 @@ def test_fill_without_a_matching_word_has_no_candidates(scorer):
     assert gap.candidates == [("xxy", 1.0)]
 
 
+def test_fill_offers_no_gap_marks_and_no_second_form_of_a_word(scorer):
+    """An edition whose gaps are marked may be training text or a list of words."""
+    words = ["[MASK]", "[..]", "x[.]", "[?]", "re\u0301g", "r\u00e9g"]
+    (gap,) = scorer.fill(["[?]"], 100, mask="[?]", words=words)
+    assert {word for word, _ in gap.candidates} - {*PROPER} <= {"re\u0301g", "r\u00e9g"}
+    vocabulary = [*WORDS, "re\u0301g"]
+    filler = Filler(vocabulary, np.arange(len(WORDS), len(vocabulary)), *[None] * 2, words[3:])
+    assert filler.words == ["re\u0301g", "[?]"]
+
+
 def test_fill_refuses_invalid_arguments(scorer):
     with pytest.raises(ValueError, match="n is 0"):
         scorer.fill(["[MASK]"], 0)
     with pytest.raises(DataError, match="the sentence is 'a \\[MASK\\]'"):
         scorer.fill("a [MASK]")
+    with pytest.raises(DataError, match="the sentence is 'a \\[MASK\\]'"):
+        scorer.filler().fill("a [MASK]")
+
+
+def test_filler_refuses_a_memory_fitted_to_other_directions(scorer, monkeypatch):
+    monkeypatch.setattr(module, "N_STEPS", 1)
+    memory = Memory.of([["the", "cat", "sat"], ["mat", "the", "cat"]], WORDS)
+    memory.fitted["shares"] = np.full(3 - len(scorer.model.directions), 0.5)
+    with pytest.raises(DataError, match="directions of the model"):
+        scorer.filler(memory=memory)
 
 
 def test_fill_command_writes_table_json_and_text(run_here, tmp_path):
     text, more = tmp_path / "text", tmp_path / "more"
-    text.write_text("w1 [MASK] w2\n\nw1 w3\nqq[.] w[.]\n", encoding="utf-8")
+    text.write_text("w1 [MASK] w2\n\nw1 [w3]\nqq[.] w[.]\n\n\nzz[.]\n", encoding="utf-8")
     more.write_text("qqa qqb\nqqcc\n", encoding="utf-8")
     arguments = ["--model", tiny_run("words"), "--input", text, "--words", more, "--n", "2"]
     done = run_here("bilm fill", *arguments)
     rows = [line.split("\t") for line in done.stdout.splitlines()]
+    assert "3 gaps\n" not in done.stderr and "\n4 gaps\n" in f"\n{done.stderr}"
+    assert "1 gaps have no candidate, such as zz[.]" in done.stderr
+    assert "1 tokens are no gaps, such as [w3]" in done.stderr
     assert rows[0] == ["sentence", "position", "gap", "rank", "word", "probability"]
     places = [("0", "1", "[MASK]"), ("3", "0", "qq[.]"), ("3", "1", "w[.]")]
     assert [tuple(row[:4]) for row in rows[1:]] == [(*p, r) for p, r in product(places, "12")]
     assert {row[4] for row in rows[3:5]} == {"qqa", "qqb"}
     done = run_here("bilm fill", *arguments, "--json")
     found = [json.loads(line) for line in done.stdout.splitlines()]
-    assert [gap["token"] for gap in found] == ["[MASK]", "qq[.]", "w[.]"]
+    assert [gap["token"] for gap in found] == ["[MASK]", "qq[.]", "w[.]", "zz[.]"]
     assert [word for gap in found for word, _ in gap["candidates"]] == [row[4] for row in rows[1:]]
     done = run_here("bilm fill", *arguments, "--restored")
-    assert done.stdout == f"w1 {rows[1][4]} w2\nw1 w3\n{rows[3][4]} {rows[5][4]}\n"
+    filled = f"w1 {rows[1][4]} w2\n\nw1 [w3]\n{rows[3][4]} {rows[5][4]}\n\n\nzz[.]\n"
+    assert done.stdout == filled  # blank lines are kept
     done = run_here("bilm fill", *arguments, "--json", "--restored")
     assert done.returncode == 2 and "mutually exclusive" in done.stderr
+    listed = more.rename(tmp_path / "more.csv")
+    arguments = ["--model", tiny_run("words"), "--input", text, "--words", listed]
+    assert_fails(run_here("bilm fill", *arguments, "--output", listed), "is also an input")

@@ -3,6 +3,7 @@
 import csv
 import json
 import math
+from pathlib import Path
 
 import numpy as np
 import pytest
@@ -132,8 +133,8 @@ def test_memory_of_a_part_of_a_long_text(memory, monkeypatch):
     assert len(found.text) == len(memory.text)
     assert all(np.isfinite(weights).all() for weights in found.fitted.values())
     for n in (0, 1):  # nothing is left without the own sentence
-        with pytest.raises(DataError, match=f"number of sentences: {n}; expected 2 or more"):
-            Memory.of(TEXT_[:n], WORDS)
+        with pytest.raises(DataError, match=f"sentences with words: {n}; expected 2 or more"):
+            Memory.of([*TEXT_[:n], [], []], WORDS)
 
 
 def test_memory_file(memory, tmp_path):
@@ -141,7 +142,7 @@ def test_memory_file(memory, tmp_path):
     found = Memory.load(tmp_path / "memory.hdf5", WORDS)
     a, b = (m.log_probabilities(["the", "cat"], 1) for m in (memory, found))
     np.testing.assert_array_equal(a, b)
-    with pytest.raises(DataError, match="of another vocabulary"):
+    with pytest.raises(DataError, match="of another model, with another vocabulary"):
         Memory.load(tmp_path / "memory.hdf5", [*WORDS, "more"])
     (tmp_path / "text").write_text("words")
     save_hdf5(tmp_path / "other", {"text": np.zeros(3)})
@@ -161,15 +162,25 @@ def test_memory_command_and_its_users(run_here, tmp_path, monkeypatch):
     arguments = [*model, "--input", TEXT, "--heldout", HELDOUT, "--output", file]
     done = run_here("bilm memory", *arguments)
     assert done.returncode == 0, done.stderr
+    blank = tmp_path / "blank"
+    blank.write_text("\n \n", encoding="utf-8")
+    wordless = [*model, "--input", TEXT, "--heldout", blank, "--output", tmp_path / "other"]
+    refusal = run_here("bilm memory", *wordless)
+    assert_fails(refusal, "held-out text: found no words, expected at least one sentence")
     before = text.read_bytes()
     refused = [*model, "--input", TEXT, "--heldout", text, "--output", text]
     assert_fails(run_here("bilm memory", *refused), "is also an input")
     assert text.read_bytes() == before
+    own = Path(tiny_run("words")) / "vocab.txt"
+    before = own.read_bytes()
+    refused = [*model, "--input", TEXT, "--heldout", HELDOUT, "--output", own]
+    assert_fails(run_here("bilm memory", *refused), "is also an input")
+    assert own.read_bytes() == before
     mixed, alone = (float(line.split(" = ")[1]) for line in done.stdout.splitlines())
     assert mixed < alone
     arguments = [*model, "--input", HELDOUT, "--memory", file]
     figures = json.loads(run_here("bilm test", *arguments, "--stateless", "--json").stdout)
-    assert figures["average_perplexity_with_memory"] == pytest.approx(mixed, abs=0.01)
+    assert figures["perplexity_with_memory"] == pytest.approx(mixed, abs=0.01)
     assert figures["average_perplexity"] == pytest.approx(alone, abs=0.01)
     done = run_here("bilm score", *arguments)
     found = float(done.stderr.split("PERPLEXITY WITH MEMORY = ")[1].split()[0])
