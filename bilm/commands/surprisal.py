@@ -61,7 +61,7 @@ def surprisal(
     files: scoring.Files, text: scoring.Text, context: int | None, top: int | None,
     regions: str | None, output: str | None, memory: str | None
 ) -> None:  # fmt: skip
-    """Print the surprisal of words or regions in bits, with the full softmax.
+    """Print the surprisal of words or regions in bits.
 
     Examples:
       bilm surprisal --model novels-en --input story.txt > story.tsv

@@ -21,11 +21,12 @@ SCRIPTS = sorted(path.name for path in BIN.glob("*.py"))
 PROGRAMS = ["bilm", *(f"bilm {name}" for name in COMMANDS), *SCRIPTS]
 WITHOUT_REQUIRED = "bilm", "bilm cache", "bilm doctor", "bilm info", "bilm models"
 HELP = """
-import json, runpy, sys
+import json, os, runpy, sys
 from contextlib import redirect_stdout
 from io import StringIO
 paths = sys.argv[1:]
 sys.modules.update(dict.fromkeys(("tensorflow", "keras", "numpy", "h5py", "rich")))
+os._exit = sys.exit
 def printed(start, *words):
     sys.argv, out = [*words, "--help"], StringIO()
     try:
