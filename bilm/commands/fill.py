@@ -75,7 +75,8 @@ def fill(
         for place, (tokens, gaps) in text.scored(scorer, filled):
             n_gaps += len(gaps)
             unfilled += [gap.token for gap in gaps if not gap.candidates]
-            others += [t for t in {*tokens} - {gap.token for gap in gaps} if {*t} & {*"[]"}]
+            marks = {gap.token for gap in gaps}
+            others += [token for token in tokens if {*token} & {*"[]"} and token not in marks]
             if restored:
                 print("\n" * (int(place[-1]) - done - 1), end="")  # sentences without words
                 done = int(place[-1])
