@@ -16,4 +16,4 @@ def test_vocabulary_is_complete_after_sigkill(tmp_path):
         kill_outputs.killed(command, tmp_path / f"out{k}", expected, 3, random.Random(k))
         for k in range(2)
     )
-    assert hits >= 4  # some may come just after the end
+    assert hits >= 2  # others may come just after the end
