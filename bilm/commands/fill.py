@@ -76,7 +76,7 @@ def fill(
             n_gaps += len(gaps)
             unfilled += [gap.token for gap in gaps if not gap.candidates]
             marks = {gap.token for gap in gaps}
-            others += [token for token in tokens if {*token} & {*"[]"} and token not in marks]
+            others += [t for t in tokens if ("[" in t or "]" in t) and t not in marks]
             if restored:
                 print("\n" * (int(place[-1]) - done - 1), end="")  # sentences without words
                 done = int(place[-1])
@@ -89,7 +89,7 @@ def fill(
                 for gap in gaps:
                     for rank, candidate in enumerate(gap.candidates, 1):
                         write((*place, gap.position, gap.token, rank, *candidate))
-    logging.info("%d gaps", n_gaps)
-    for found, what in (unfilled, "gaps have no candidate"), (others, "tokens are no gaps"):
+    logging.info("gaps: %d", n_gaps)
+    for found, what in (unfilled, "without a candidate"), (others, "other tokens with brackets"):
         if found:
-            logging.warning("%d %s, such as %s", len(found), what, found[0])
+            logging.warning("%s: %d, such as %s", what, len(found), found[0])

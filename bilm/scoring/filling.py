@@ -74,7 +74,7 @@ class Filler:
         totals: function from sentences to their log-probabilities by direction, float
             (n, directions).
         words: further candidates. Those outside of the vocabulary share the probability of `<UNK>`.
-            Gap marks are no candidates.
+            Gap marks are left out.
         memory: memory of the training text; None for none.
     """
 

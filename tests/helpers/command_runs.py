@@ -46,7 +46,7 @@ def run_here(monkeypatch, capfd):
     from absl import logging  # not before pytest holds standard error
 
     monkeypatch.delenv("TF_CPP_MIN_LOG_LEVEL", raising=False)
-    monkeypatch.setattr(atexit, "_run_exitfuncs", lambda: None)  # those of the tests
+    monkeypatch.setattr(atexit, "_run_exitfuncs", lambda: None)  # pytest needs its own later
     monkeypatch.setattr(os, "_exit", sys.exit)
     tf.config.list_logical_devices()  # starts TensorFlow, as an earlier test may or may not have
     verbosity, level = logging.get_verbosity(), tf.get_logger().level
