@@ -37,7 +37,7 @@ def memory(files: scoring.Files, input_: str, heldout: str, output: str) -> None
     own_files = open_model(files.model, files.weights, files.softmax).own_files
     protect(output, *text, *held, *files, *own_files)
     text.examine()
-    check_training_text(text, held, files.vocab or files.model)
+    check_training_text(text, held, files.vocab)
     found, mixed, alone = files.open().memory(text.sentences(), held.sentences())
     found.save(output)
     print(f"PERPLEXITY WITH MEMORY = {mixed}\nAVERAGE PERPLEXITY = {alone}")

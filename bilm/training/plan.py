@@ -82,13 +82,15 @@ def read_heldout(shards: Shards, train: Shards, vocab: Vocabulary, options: RunO
     return Heldout(reader, described, len(ids) - 1, bigrams, beside)
 
 
-def check_training_text(shards: Shards, heldout: Shards | None, vocab_file: str | Path) -> None:
+def check_training_text(
+    shards: Shards, heldout: Shards | None, vocab_file: str | Path | None
+) -> None:
     """Refuse a training text that includes the vocabulary; warn if it includes held-out files.
 
     Raises: DataError, naming the file.
     """
     files = {os.path.realpath(path) for path in shards}
-    if os.path.realpath(vocab_file) in files:
+    if vocab_file is not None and os.path.realpath(vocab_file) in files:
         raise DataError(
             f"{shards.name}: also matches the vocabulary, {vocab_file}; use a pattern that matches "
             "only text"
