@@ -54,8 +54,9 @@ def test_gpu_kernels_of_the_training_step(changes, precision):
     assert any(op.type == "Gather" or "Apply" in op.type for op in step.graph.get_operations())
     assert without_kernel(step.graph, HOST) == []
     assert large_on_host(step.graph, HOST) == []
-    if not copied_to_host(gather_gradient(), HOST):  # those of TensorFlow 2.16 and 2.17 are
-        assert copied_to_host(step.graph, HOST) == []
+    # TensorFlow 2.16 and 2.17 copy a shape in their own gradient of a gather.
+    own = {found.op for found in copied_to_host(gather_gradient(), HOST)}
+    assert [found for found in copied_to_host(step.graph, HOST) if found.op not in own] == []
 
 
 def test_gpu_kernels_of_the_evaluation():
