@@ -4,11 +4,12 @@
 Examples:
   python benchmarks/precision.py
   python benchmarks/precision.py --model original --n_steps 20 --json original.json
+  python benchmarks/precision.py --trained novels-en --precision int8
 
 The model is trained twice from the same weights on the same text with the same random numbers, and
 the mean sampled losses of the last 50 steps are compared. The weights of the float32 run then embed
 sentences in both precisions. The error of a layer of a sentence is the distance divided by the norm
-of the float32 layer.
+of the float32 layer. With --trained, only vectors are compared, of sentences of classics_en.
 """
 
 import statistics
@@ -21,7 +22,7 @@ import numpy as np
 from absl import app, flags, logging
 
 from bilm.embedding.embedder import ElmoEmbedder
-from bilm.layers.functional import PRECISIONS
+from bilm.layers.functional import INFERENCE_PRECISIONS
 from bilm.options.run_options import load_run_options
 
 LAST = 50  # number of averaged losses
@@ -29,8 +30,8 @@ SENTENCES = 100
 
 FLAGS = flags.FLAGS
 flags.DEFINE_enum("model", "small", ["small", "original"], "Size of the model.")
-flags.DEFINE_integer("batch_size", 32, "Rows per step.", 1)
-flags.DEFINE_integer("negatives", 1024, "Negatives per direction.", 1)
+flags.DEFINE_string("trained", None, "Model that is not trained here: a name or a folder.")
+flags.DEFINE_enum("precision", "bfloat16", INFERENCE_PRECISIONS[1:], "Precision of the vectors.")
 flags.DEFINE_integer("n_tokens", 20_000, "Vocabulary size.", 10)
 flags.DEFINE_integer("n_steps", 300, "Steps of training.", 1)
 flags.DEFINE_string("json", None, "JSON file for the figures.")
@@ -46,40 +47,38 @@ def trained(options, folder, precision):
     return run.trainer.model, statistics.mean(map(float, losses[-LAST:]))
 
 
-def vectors(model, folder, sentences) -> dict[str, list[np.ndarray]]:
-    """Embed sentences with a model's weights in both precisions."""
-    files = common.write_model(model, folder)
-    return {p: ElmoEmbedder(*files, precision=p).embed_batch(sentences) for p in PRECISIONS}
-
-
-def distances(exact, rounded) -> tuple[float, float]:
-    """Return the largest relative error of a layer and the smallest cosine of a token."""
+def distances(exact, rounded) -> dict[str, float]:
+    """Return the largest relative error of a layer, and the mean and least cosine of a token."""
     errors, cosines = [], []
     for a, b in zip(exact, rounded, strict=True):
         norms = np.linalg.norm(a, axis=(1, 2))
         errors += list(np.linalg.norm(a - b, axis=(1, 2)) / norms)
         products = np.linalg.norm(a, axis=-1) * np.linalg.norm(b, axis=-1)
-        cosines.append(((a * b).sum(axis=-1) / products).min())
-    return float(max(errors)), float(min(cosines))
+        cosines += list(((a * b).sum(axis=-1) / products).ravel())
+    figures = {"largest_relative_error": max(errors)}
+    figures |= {"mean_cosine": np.mean(cosines), "least_cosine": min(cosines)}
+    return {name: float(value) for name, value in figures.items()}
 
 
 def main(argv):
     del argv
     logging.set_verbosity(logging.WARNING)
-    options = load_run_options(FLAGS.model).replace(
-        batch_size=FLAGS.batch_size, n_negative_samples_batch=FLAGS.negatives
-    )
     with tempfile.TemporaryDirectory() as name:
-        folder, losses = Path(name), {}
-        for precision in ("bfloat16", "float32"):  # the float32 model embeds
-            model, losses[precision] = trained(options, folder, precision)
-            print(f"{precision}: loss {losses[precision]:.4f} after {FLAGS.n_steps} steps")
+        folder, files, figures = Path(name), [FLAGS.trained], {}
+        if not FLAGS.trained:
+            options = load_run_options(FLAGS.model).replace(
+                batch_size=32, n_negative_samples_batch=1024
+            )
+            for precision in ("bfloat16", "float32"):  # the float32 model embeds
+                model, figures[f"loss_{precision}"] = trained(options, folder, precision)
+            figures["loss_change"] = figures["loss_bfloat16"] / figures["loss_float32"] - 1
+            files = common.write_model(model, folder)
         sentences = common.sentences(common.corpus(folder).heldout)[:SENTENCES]
-        error, cosine = distances(*vectors(model, folder, sentences).values())
-    figures = {f"loss_{precision}": loss for precision, loss in losses.items()}
-    figures["loss_change"] = losses["bfloat16"] / losses["float32"] - 1
-    figures |= {"largest_relative_error": error, "least_cosine": cosine}
-    common.report(f"{FLAGS.model}, {FLAGS.n_steps} steps", figures, FLAGS.json)
+        precisions = "float32", FLAGS.precision
+        figures |= distances(
+            *(ElmoEmbedder(*files, precision=p).embed_batch(sentences) for p in precisions)
+        )
+    common.report(FLAGS.trained or f"{FLAGS.model}, {FLAGS.n_steps} steps", figures, FLAGS.json)
 
 
 if __name__ == "__main__":
