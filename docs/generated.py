@@ -30,7 +30,10 @@ NAVIGATION = {
     "Guides": [
         "training",
         "embedding",
-        "analysis",
+        "usages",
+        "change",
+        "surprisal",
+        "minimal_pairs",
         "filling",
         "models",
         "formats",
@@ -39,7 +42,7 @@ NAVIGATION = {
     ],
     "How to": ["resume", "sizes", "tokenization", "gpus", "clusters", "proteins", "reliability"],
     "Explanations": ["how_it_works", "options"],
-    "Reference": ["api/commands", "api/index"],
+    "Reference": ["commands", "python", "api/commands", "api/index"],
     "Measurements": ["speed", "experiments"],
     "Project": ["architecture", "project/contributing", "project/changelog"],
 }
@@ -48,6 +51,11 @@ ROOT_FILES = {
     "README.md": "index.md",
     "CONTRIBUTING.md": "project/contributing.md",
     "CHANGELOG.md": "project/changelog.md",
+}
+# Pages whose details only the site has: the generated page, and the text of the link to it.
+DETAILS = {
+    "commands": ("api/commands.rst", "The help of every command"),
+    "python": ("api/index.rst", "All modules, with signatures"),
 }
 MODULES = {  # module: what its page is about
     "bilm": "Embedding, scoring, training, vocabularies, export",
@@ -131,11 +139,15 @@ def heading(text: str, mark: str = "=") -> str:
 
 
 def complete_page(app, name: str, source: list[str]) -> None:
-    """Point links to files at the root to their pages; add the navigation to the start page."""
+    """Point links to files at the root to their pages; add links to generated pages, and the
+    navigation to the start page."""
     folder = Path(name).parent
     up = "../" * len(folder.parts)
     for path, page in ROOT_FILES.items():
         source[0] = source[0].replace(f"]({up}../{path}", f"]({up}{page}")
+    if name in DETAILS:
+        target, text = DETAILS[name]
+        source[0] += f"\n[{text}]({target})\n"
     if name == "index":
         for caption, pages in NAVIGATION.items():
             listed = "\n".join(pages)

@@ -9,6 +9,7 @@ from pathlib import Path
 import pytest
 
 import bilm
+from bilm.commands.main import COMMANDS
 from bilm.options import schema
 from bilm.options.model_options import CharCnnOptions, LstmOptions, ModelOptions
 from bilm.options.run_options import LEARNING_RATES, RunOptions
@@ -58,6 +59,17 @@ def test_options_page_lists_every_optimizer():
     page = (DOCS / "options.md").read_text("utf-8")
     row = re.search(r"^\| `optimizer` \| ([^|]+) \|", page, re.MULTILINE)
     assert set(re.findall(r"`(\w+)`", row[1])) == set(LEARNING_RATES)
+
+
+def test_commands_page_lists_every_command():
+    page = (DOCS / "commands.md").read_text("utf-8")
+    assert set(re.findall(r"^\| \[`bilm ([\w-]+)`\]", page, re.MULTILINE)) == set(COMMANDS)
+
+
+def test_python_page_lists_every_public_name():
+    page = (DOCS / "python.md").read_text("utf-8")
+    listed = re.findall(r"`(?:bilm\.)?(\w+)`", page.split("| module |")[0])
+    assert set(listed) >= {name for name in dir(bilm) if not name.startswith("_")}
 
 
 def test_page_of_published_models_is_current(generated):

@@ -33,10 +33,10 @@ MODELS = {  # of other programs, which the migration page names
     "144": GOLDEN / "manylangs" / "word_and_char_legacy",
 }
 SCRIPTS = ("train_elmo.py", "run_test.py", "dump_weights.py")
-# Flags of every command, and of sbatch, tensorboard, tensorflow_model_server and allennlp.
+# Flags of every command, and of sbatch, tensorboard, tensorflow_model_server, allennlp and wsl.
 OTHERS = (
     *("help", "quiet", "version", "requeue", "signal", "logdir", "model_name", "model_base_path"),
-    *("all", "top", "average"),
+    *("all", "top", "average", "install"),
 )
 TARGETS = re.findall(r"^([\w-]+):", (ROOT / "Makefile").read_text(), flags=re.MULTILINE)
 
@@ -138,10 +138,7 @@ def test_script_of_a_psycholinguist_joins_reading_times(tmp_path, monkeypatch, r
     files = "--input", "story.txt", "--output", "story.csv"
     done = run_here("bilm surprisal", "--model", "novels-en", *files)
     assert done.returncode == 0, done.stderr
-    _, page = TEXTS[ROOT / "docs" / "analysis.md"].split("\n## Surprisal\n")
-    names = {}
-    for block in re.findall(r"```python\n(.*?)```", page.split("\n## ")[0], flags=re.DOTALL):
-        exec(block, names)
+    names = run_blocks(ROOT / "docs" / "surprisal.md")
     assert len(names["joined"]) == 4
     assert names["regions"]["words"].tolist()[1::2] == ["chair .", "door ."]
 
@@ -164,9 +161,7 @@ def test_named_make_targets_files_and_modules_exist():
     text = "".join(map(prose, PAGES))
     assert set(re.findall(r"`make ([\w-]+)", text)) <= set(TARGETS)
     folders = "bin|bilm|examples|benchmarks|tests|options"
-    # experiments.md and speed.md also name benchmarks of an earlier commit.
-    removed = re.compile(r"benchmarks/[\w.]+[^`]*`\s+\*\(fc5b6c2\)\*")
-    for path in re.findall(rf"(?<![\w./])(?:{folders})/[\w./]*\w(?!\S*_\*)", removed.sub("", text)):
+    for path in re.findall(rf"(?<![\w./])(?:{folders})/[\w./]*\w(?!\S*_\*)", text):
         # architecture.md names files relative to bilm/.
         assert (ROOT / path).exists() or (ROOT / "bilm" / path).exists(), path
     for dotted in set(re.findall(r"`bilm\.([\w.]+)", text)):

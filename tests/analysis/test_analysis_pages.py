@@ -1,4 +1,4 @@
-"""Run the examples of docs/analysis.md: usages, change, pictures, surprisal and reading times."""
+"""Run the examples of the pages about usages, change, surprisal and minimal pairs."""
 
 import re
 import shlex
@@ -14,20 +14,21 @@ if keras.backend.backend() != "tensorflow":
 
 pytestmark = pytest.mark.clients
 
-PAGE = Path(__file__).parents[2] / "docs" / "analysis.md"
+DOCS = Path(__file__).parents[2] / "docs"
+PAGES = [DOCS / f"{name}.md" for name in ("usages", "change", "surprisal", "minimal_pairs")]
 THEN = "They came in the spring .\nA spring of fresh water .\nThe light of the present day .\n"
 NOW = "Every spring is short .\nHe presents a letter .\nThe spring came late .\n"
 TABLE = "words.usages.parquet"
 TEXT = "She rose from her chair .\nThe carriage stopped at the door .\n"
 
 
-def blocks(language):
+def blocks(language, page):
     """Return the blocks of a language, without the indentation of lists."""
-    found = re.findall(rf"^( *)```{language}\n(.*?)```", PAGE.read_text("utf-8"), re.DOTALL | re.M)
+    found = re.findall(rf"^( *)```{language}\n(.*?)```", page.read_text("utf-8"), re.DOTALL | re.M)
     return [re.sub(f"^{indent}", "", block, flags=re.M) for indent, block in found]
 
 
-def test_python_blocks_of_the_analysis_page_run(run_here, tmp_path, monkeypatch, capfd):
+def test_python_blocks_of_the_analysis_pages_run(run_here, tmp_path, monkeypatch, capfd):
     pytest.importorskip("pandas", reason="make test-clients")
     for name in ("pyarrow", "scipy", "sklearn", "matplotlib", "plotly"):
         pytest.importorskip(name, reason="make test-clients")
@@ -35,7 +36,8 @@ def test_python_blocks_of_the_analysis_page_run(run_here, tmp_path, monkeypatch,
     Path("then.txt").write_text(THEN)
     Path("now.txt").write_text(NOW)
     Path("words.txt").write_text("spring\npresent: present presents\n/li[gv]ht(er|est)?/\n")
-    lines = (line for b in blocks("sh") for line in b.replace("\\\n", " ").splitlines())
+    commands = (block.replace("\\\n", " ") for page in PAGES for block in blocks("sh", page))
+    lines = (line for command in commands for line in command.splitlines())
     for words in map(shlex.split, lines):
         if (
             words[1:2]
@@ -53,8 +55,11 @@ def test_python_blocks_of_the_analysis_page_run(run_here, tmp_path, monkeypatch,
     rows = [f"{reader},{s},{p},{300 + 10 * p}\n" for reader in (1, 2) for s, p in keys]
     Path("times.csv").write_text("reader,sentence,position,ms\n" + "".join(rows))
     names = {}
-    for block in blocks("python"):
-        exec(compile(block, str(PAGE), "exec"), names)
+    for page in PAGES:
+        names_of_page = {}
+        for block in blocks("python", page):
+            exec(compile(block, str(page), "exec"), names_of_page)
+        names.update(names_of_page)
     joined = names["joined"]
     assert len(joined) == 2 * (len(keys) - 2)  # without the first word of each sentence
     first = next(word_surprisals(names["scorer"], TEXT.splitlines())).forward[0]
