@@ -10,6 +10,7 @@ import inspect
 import re
 import subprocess
 import sys
+from collections import deque
 from collections.abc import Iterator
 from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
@@ -166,8 +167,8 @@ def mark_long_code(app, doctree) -> None:
 def moved(source: Path, target: Path) -> str:
     """Return the text of a page at the root, with links as they are from a page in `docs/`."""
 
-    def link(found: re.Match) -> str:
-        path = found[1]
+    def link(match: re.Match) -> str:
+        path = match[1]
         if path in ROOT_FILES:
             path = f"../{ROOT_FILES[path]}"
         elif path.startswith("docs/"):
@@ -228,11 +229,11 @@ def commands_page() -> str:
     with ThreadPoolExecutor(2) as pool:
         helps = [("bilm", first)]
         helps += zip([f"bilm {name}" for name in names], pool.map(help_of, names), strict=True)
-    parts = [heading("Commands"), "The help texts of the program ``bilm``.\n\n"]
+    page = f"{heading('Commands')}The help texts of the program ``bilm``.\n\n"
     for name, text in helps:
         block = "\n".join(f"   {line}".rstrip() for line in text.splitlines())
-        parts.append(f"{heading(name, '-')}.. code-block:: text\n\n{block}\n\n")
-    return "".join(parts)
+        page += f"{heading(name, '-')}.. code-block:: text\n\n{block}\n\n"
+    return page
 
 
 def public_names(module) -> Iterator[str]:
@@ -252,7 +253,7 @@ def module_page(name: str) -> str:
     """Return the page of a module: each public name with its signature and docstring."""
     module = importlib.import_module(name)
     about = (inspect.getdoc(module) or "").split("\n\n")[0] if name != "bilm" else ""
-    parts = [heading(name), f"{about}\n\n".replace("`", "``"), f".. currentmodule:: {name}\n\n"]
+    page = heading(name) + f"{about}\n\n".replace("`", "``") + f".. currentmodule:: {name}\n\n"
     for public in public_names(module):
         value = getattr(module, public)
         if name == "bilm" or not inspect.isclass(value):
@@ -263,8 +264,8 @@ def module_page(name: str) -> str:
             continue  # constants have no docstring
         first = name == "bilm" or value.__module__.startswith(name)
         no_index = "" if first and not shown_in_bilm(public, name) else "   :no-index:\n"
-        parts.append(f".. auto{kind}:: {name}.{public}\n{no_index}\n")
-    return "".join(parts)
+        page += f".. auto{kind}:: {name}.{public}\n{no_index}\n"
+    return page
 
 
 def shown_in_bilm(public: str, name: str) -> bool:
@@ -287,32 +288,31 @@ def plain_docstring(app, what, name, obj, options, lines: list[str]) -> None:
     indented lines, and starts lists without a blank line before them.
     """
     text: list[str] = []
-    i = 0
-    while i < len(lines):
-        line = lines[i]
-        i += 1
-        if found := ONE_LINE.match(line):
-            block: list[str] = []
-            while i < len(lines) and lines[i].startswith(" "):
-                block.append(escaped(lines[i].strip()))
-                i += 1
-            text += ["", f"**{found[1]}**: {escaped(found[2])}"]
-            text += [*block, ""]
+    rest = deque(lines)
+    while rest:
+        line = rest.popleft()
+        one_line = ONE_LINE.match(line)
+        if one_line:
+            title, content = one_line.groups()
+            text += ["", f"**{title}**: {escaped(content)}"]
+            text += [escaped(more.strip()) for more in take_indented(rest, with_blank=False)]
+            text.append("")
         elif CODE.match(line):
-            text += ["", f"**{line[:-1]}**::", ""]
-            while i < len(lines) and (lines[i].startswith(" ") or not lines[i].strip()):
-                text.append(lines[i])
-                i += 1
-            text.append("")
+            text += ["", f"**{line[:-1]}**::", "", *take_indented(rest), ""]
         elif SECTION.match(line):
-            text += ["", line]
-            while i < len(lines) and (lines[i].startswith(" ") or not lines[i].strip()):
-                text.append(escaped(lines[i]))
-                i += 1
-            text.append("")
+            text += ["", line, *map(escaped, take_indented(rest)), ""]
         else:
             text.append(escaped(line))
     lines[:] = with_separate_lists(text)
+
+
+def take_indented(rest: deque[str], with_blank: bool = True) -> list[str]:
+    """Remove the indented lines at the start of `rest` and return them, by default with blank
+    lines."""
+    taken = []
+    while rest and (rest[0].startswith(" ") or (with_blank and not rest[0].strip())):
+        taken.append(rest.popleft())
+    return taken
 
 
 def layer_signature(app, what, name, obj, options, signature, returns):
@@ -346,10 +346,10 @@ def with_separate_lists(lines: list[str]) -> list[str]:
 
 def escaped(line: str) -> str:
     """Return a line with escaped stars, bars and final underscores, except in code."""
-    parts = line.split("`")
-    for i in range(0, len(parts), 2):
-        parts[i] = re.sub(r"([*|]|_(?!\w))", r"\\\1", parts[i])
-    return "`".join(parts)
+    pieces = line.split("`")  # every second piece is code
+    for i in range(0, len(pieces), 2):
+        pieces[i] = re.sub(r"([*|]|_(?!\w))", r"\\\1", pieces[i])
+    return "`".join(pieces)
 
 
 if __name__ == "__main__":

@@ -17,6 +17,8 @@ def sh(line: str, cell: str) -> None:
     Cells run in a temporary folder. Paths in this folder are printed relative to it.
     """
     done = subprocess.run(["sh", "-c", cell], capture_output=True, text=True)
-    shown = done.stdout + done.stderr * bool(done.returncode)
-    print(shown.replace(f"{Path.cwd()}/", ""), end="")
+    output = done.stdout
+    if done.returncode:
+        output += done.stderr
+    print(output.replace(f"{Path.cwd()}/", ""), end="")
     done.check_returncode()
