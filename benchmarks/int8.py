@@ -21,8 +21,8 @@ import common
 import numpy as np
 from absl import app, flags, logging
 
-from bilm.embedding.backends import open_backend
 from bilm.embedding.embedder import ElmoEmbedder
+from bilm.inference.backend import open_backend
 from bilm.layers.functional import INFERENCE_PRECISIONS
 from bilm.storage.stored_model import open_model
 

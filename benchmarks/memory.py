@@ -24,7 +24,7 @@ import numpy as np
 from absl import app, flags
 
 from bilm.data.vocabulary import MARKS
-from bilm.embedding.choices import BACKENDS
+from bilm.inference import BACKENDS
 
 FLAGS = flags.FLAGS
 flags.DEFINE_enum("what", "train", ["train", "embed", "proteins"], "Command to run.")

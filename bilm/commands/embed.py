@@ -7,8 +7,9 @@ from typing import Any
 from bilm.commands import options as opt
 from bilm.commands.main import command, start_tensorflow
 from bilm.commands.output import show
-from bilm.embedding.choices import BACKENDS, FORMATS, HELP, POOLS
+from bilm.embedding.choices import FORMATS, HELP, POOLS
 from bilm.errors import BilmError, OptionsError
+from bilm.inference import BACKENDS
 
 OUTPUT_NOTE = """
 The output contains layers + 1 vectors per word with --layers all, two with --layers 0,2, and one

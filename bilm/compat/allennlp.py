@@ -40,10 +40,11 @@ if keras.backend.backend() != "torch":
 
 import torch
 
-from bilm.data.grouping import batches, encoder_budget, needed_characters
+from bilm.data.grouping import needed_characters
 from bilm.data.tokenization import checked_sentences
 from bilm.data.vocabulary import BOS, EOS, ByteAlphabet, shifted
 from bilm.embedding.embedder import ElmoEmbedder as Embedder
+from bilm.inference.grouping import batches, encoder_budget
 from bilm.language_model import BiLM
 from bilm.layers.functional import without_marks
 from bilm.layers.scalar_mix import ScalarMix

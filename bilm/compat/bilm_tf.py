@@ -12,9 +12,9 @@ from keras import ops
 
 from bilm.data.model_ids import batcher, check_ids, check_ids_shape
 from bilm.data.vocabulary import BOS, EOS, Batcher, TokenBatcher, Vocabulary
-from bilm.embedding.backends import open_backend
-from bilm.embedding.embedder import WordVectors
 from bilm.errors import DataError, OptionsError
+from bilm.inference.backend import open_backend
+from bilm.inference.words import WordVectors
 from bilm.layers.functional import compiled, without_marks
 from bilm.layers.scalar_mix import ScalarMix, normalized
 from bilm.storage.hdf5 import NewHDF5

@@ -1,20 +1,16 @@
-"""Groups distinct words or sentences by length, so that little padding is computed.
+"""Groups the distinct words of a window by length, so that little padding is computed.
 
-Inference uses `batches`, whose number of groups depends on the text. The traced training step needs
-the same number of groups in each window: `grouped`.
+The traced training step needs the same number of groups in each window. Inference, whose number of
+batches depends on the text, uses `bilm.inference.grouping`.
 """
 
 from __future__ import annotations
-
-from collections.abc import Iterable, Iterator
 
 import numpy as np
 
 from bilm.data.vocabulary import PAD_CHAR
 from bilm.options.model_options import CharCnnOptions
 
-ENCODER_CHARACTERS = 1 << 14  # most characters that the character CNN reads at a time
-ENCODER_BYTES = 1 << 26  # maximum size in bytes of the results of all filters for these characters
 CHARACTER_STEP = 4  # lengths of the rows that a character CNN reads are its multiples
 # Of the distinct words in a window of English text, 37 % have at most 6 bytes including their
 # marks, 77 % at most 9, and 98 % at most 14. With these groups, the character CNN reads only 64 %
@@ -33,28 +29,6 @@ def needed_characters(lengths: np.ndarray, widest: int, width: int) -> np.ndarra
     """
     needed: np.ndarray = -(-(lengths + widest) // CHARACTER_STEP) * CHARACTER_STEP
     return np.minimum(needed, width)
-
-
-def encoder_budget(filters: Iterable[tuple[int, int]]) -> int:
-    """Return the most characters that a CNN with these filters (width, number) reads at a time."""
-    n_filters = max(sum(n for _, n in filters), 1)
-    return min(ENCODER_CHARACTERS, ENCODER_BYTES // (4 * n_filters))
-
-
-def batches(lengths: np.ndarray, budget: int) -> Iterator[tuple[np.ndarray, int]]:
-    """Divide items into batches, the longest first, so that the padded size of each batch does not
-    exceed a budget.
-
-    Yields: the indices of a batch's items, and the number of rows to pad it to. Only a few numbers
-        are used, because oneDNN compiles and caches code for each shape.
-    """
-    order = np.argsort(-lengths, kind="stable")
-    while len(order):
-        n_rows = max(budget // int(lengths[order[0]]), 1)
-        rows, order = order[:n_rows], order[n_rows:]
-        # 1, 2, 4, 8, then multiples of 8, and above 64 of 64.
-        step = 64 if len(rows) > 64 else min(1 << (len(rows) - 1).bit_length(), 8)
-        yield rows, min(-(-len(rows) // step) * step, n_rows)
 
 
 def group_lengths(char_cnn: CharCnnOptions) -> tuple[list[int], int]:

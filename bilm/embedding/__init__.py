@@ -1,6 +1,7 @@
 """Sentences or corpora -> vectors, as NumPy arrays or files.
 
-`embedder` is the public class; `backends` compute models.
+`embedder` is the public class.
 `corpus` embeds whole corpora with `writers` of files, which `embedding_file` reads.
-`choices` lists the output formats and ways to pool. Imports `storage` and what it may import.
+`choices` lists the output formats and ways to pool. Imports `inference` and what it may
+import.
 """

@@ -11,4 +11,3 @@ HELP = {  # how Python reads each format
     "hdf5": "one dataset per sentence, named 0, 1, 2, ... or by ids: bilm.read_embeddings(FILE)",
 }
 POOLS = ("none", "mean", "max")  # `embedder.Collector` implements them
-BACKENDS = ("keras", "numpy")  # what computes the vectors

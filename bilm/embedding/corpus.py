@@ -23,7 +23,6 @@ import numpy as np
 from absl import logging
 
 from bilm.data.readers import Corpora, Corpus, Record, Share, input_files, open_corpus
-from bilm.embedding.backends import sooner_backend
 from bilm.embedding.embedder import ElmoEmbedder, Layers
 from bilm.embedding.embedding_file import dataset_name
 from bilm.embedding.writers import (
@@ -36,6 +35,7 @@ from bilm.embedding.writers import (
     writer_class,
 )
 from bilm.errors import DataError
+from bilm.inference.backend import sooner_backend
 from bilm.storage.finding.download import local_copy
 from bilm.storage.stored_model import StoredModel, open_model
 from bilm.support import files

@@ -6,9 +6,9 @@ from collections.abc import Iterable
 from pathlib import Path
 
 from bilm.data.vocabulary import MARKS
-from bilm.embedding.backends import open_backend
-from bilm.embedding.embedder import WordVectors
 from bilm.errors import DataError
+from bilm.inference.backend import open_backend
+from bilm.inference.words import WordVectors
 from bilm.storage.stored_model import StoredModel
 from bilm.support.files import replacing
 

@@ -20,7 +20,7 @@ def product(x: Any, y: Any, precision: str = "float32") -> Any:
     if precision == "float32":
         return ops.matmul(x, y)
     if precision == "int8":
-        raise ValueError("int8 runs in bilm.embedding.backends.onnx_int8 only")
+        raise ValueError("int8 runs in bilm.inference.onnx_int8 only")
     return ops.cast(ops.matmul(ops.cast(x, precision), ops.cast(y, precision)), x.dtype)
 
 

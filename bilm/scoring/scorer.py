@@ -13,11 +13,11 @@ import keras
 import numpy as np
 from keras import ops
 
-from bilm.data.grouping import batches
 from bilm.data.tokenization import MAX_PARTS, check_batch, checked_sentence
 from bilm.data.vocabulary import BOS, EOS, MARKS, UNK, ByteAlphabet
 from bilm.data.windows import KEY_SUFFIX, Row, distinct_shapes, empty_window, model_batch
 from bilm.errors import DataError, OptionsError
+from bilm.inference.grouping import batches
 from bilm.language_model import BiLM
 from bilm.layers.functional import compiled
 from bilm.scoring.filling import MASK, Filler, Gap

@@ -8,7 +8,7 @@ import pytest
 from conftest import golden_cases
 
 from bilm.elmo.layer import Elmo
-from bilm.embedding.embedder import ElmoEmbedder, TokenCache
+from bilm.embedding.embedder import ElmoEmbedder
 from bilm.errors import DataError, OptionsError
 from bilm.language_model import BiLM
 from bilm.model import BidirectionalLanguageModel, dump_token_embeddings
@@ -81,35 +81,6 @@ def test_vectors_do_not_depend_on_order_or_batches(folder, embedder):
         order = np.random.default_rng(batch_tokens).permutation(len(SENTENCES))
         found = load(folder, batch_tokens=batch_tokens).embed_batch([SENTENCES[i] for i in order])
         check(found, [expected[i] for i in order])
-
-
-def test_cache_keeps_recently_used_words():
-    asked = []
-
-    def encode(words):
-        asked.extend(words)
-        return np.array([[float(word), 1.0] for word in words], np.float32).reshape(-1, 2)
-
-    cache = TokenCache(3, encode)
-    for words, new in [
-        ("123", "123"),
-        ("1", ""),
-        ("14", "4"),  # 2 goes
-        ("13", ""),
-        ("2", "2"),  # 4 goes
-        ("56789", "56789"),  # 7, 8, 9 stay
-        ("987", ""),
-        ("1234", "1234"),
-    ]:
-        np.testing.assert_array_equal(cache(list(words))[:, 0], [float(w) for w in words])
-        assert "".join(asked) == new
-        assert len(cache) <= 3
-        asked.clear()
-    rng = np.random.default_rng(0)
-    cache = TokenCache(20, encode)
-    for _ in range(100):
-        words = [str(i) for i in rng.permutation(40)[: rng.integers(0, 30)]]
-        np.testing.assert_array_equal(cache(words)[:, 0], [float(w) for w in words])
 
 
 def test_a_stream_is_read_lazily_and_in_order(folder):

@@ -19,6 +19,7 @@ ORDER = [  # from the bottom to the top; an entry is a module or a package direc
     ["layers"],
     ["language_model"],
     ["storage"],
+    ["inference"],
     ["scoring", "embedding", "elmo"],
     ["export", "training", "analysis", "cluster", "integrations"],
     ["compat", "model", "simple_elmo", "allennlp"],

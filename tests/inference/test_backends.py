@@ -18,10 +18,10 @@ from conftest import golden_cases
 
 from bilm.activations import ACTIVATIONS, Activation
 from bilm.data.model_ids import batcher
-from bilm.embedding import backends
-from bilm.embedding.backends import open_backend, sooner_backend
 from bilm.embedding.embedder import ElmoEmbedder
 from bilm.errors import OptionsError
+from bilm.inference import backend as backends
+from bilm.inference.backend import open_backend, sooner_backend
 from bilm.language_model import BiLM
 from bilm.layers.int8_weights import Int8Matrix, quantized
 from bilm.options.model_options import ModelOptions, dense_sizes
@@ -257,7 +257,7 @@ def test_embed_command_imports_keras_only_if_it_is_chosen(tmp_path, backend):
 BLAS = """
 import threading
 import numpy, threadpoolctl
-from bilm.embedding.backends.numpy import blas_threads
+from bilm.inference.numpy import blas_threads
 def now():
     found = threadpoolctl.threadpool_info()
     return sorted({one["num_threads"] for one in found if one["user_api"] == "blas"})
@@ -298,7 +298,7 @@ def test_quantized_weights_are_within_half_a_step():
 
 
 def test_int8_without_onnx_runtime_names_the_extra(monkeypatch):
-    from bilm.embedding.backends import onnx_int8
+    from bilm.inference import onnx_int8
 
     onnx_int8.largest_input.cache_clear()
     monkeypatch.setitem(sys.modules, "onnxruntime", None)
@@ -316,7 +316,7 @@ def rounded_product(x, weight):
 @pytest.mark.parametrize("way", [pytest.param("int8", marks=with_onnx)])
 def test_int8_product_equals_numpy(way):
     """A value near the middle of two integers may be rounded to another one."""
-    from bilm.embedding.backends import onnx_int8
+    from bilm.inference import onnx_int8
     from bilm.layers.int8_graphs import GraphWriter
 
     random = np.random.default_rng(0)
@@ -333,7 +333,7 @@ def test_int8_product_equals_numpy(way):
 @pytest.mark.parametrize("way", [pytest.param("int8", marks=with_onnx)])
 def test_int8_with_inputs_of_seven_bits(way, monkeypatch):
     """Processors whose 16-bit sums overflow use this range."""
-    from bilm.embedding.backends import onnx_int8
+    from bilm.inference import onnx_int8
 
     expected = ElmoEmbedder("novels-en").embed_batch(SENTENCES)
     monkeypatch.setattr(onnx_int8, "largest_input", lambda: onnx_int8.REDUCED)

@@ -14,8 +14,8 @@ from typing import Any
 
 import numpy as np
 
-from bilm.embedding.choices import BACKENDS
 from bilm.errors import OptionsError
+from bilm.inference import BACKENDS
 from bilm.options.model_options import ModelOptions, dense_sizes
 from bilm.storage.stored_model import StoredModel
 from bilm.support.process import BACKEND
@@ -124,4 +124,4 @@ def _backend_class(name: str, precision: str) -> type[Backend]:
     if name not in BACKENDS:
         raise ValueError(f"backend is {name!r}, expected one of {BACKENDS}")
     module = "onnx_int8" if (name, precision) == ("keras", "int8") else name
-    return import_module(f"{__name__}.{module}").BACKEND
+    return import_module(f"bilm.inference.{module}").BACKEND

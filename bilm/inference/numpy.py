@@ -18,7 +18,7 @@ import numpy as np
 from threadpoolctl import ThreadpoolController
 
 from bilm.activations import ACTIVATIONS
-from bilm.embedding.backends import Backend, Run, continued, zero_state
+from bilm.inference.backend import Backend, Run, continued, zero_state
 from bilm.options.model_options import N_CHARACTERS_WITH_PADDING, ModelOptions
 from bilm.storage import names
 from bilm.storage.stored_model import StoredModel

@@ -11,8 +11,8 @@ import keras
 import numpy as np
 from keras import ops
 
-from bilm.embedding.backends import Backend, Run, continued, zero_state
-from bilm.embedding.backends.numpy import NumpyCell, NumpyStacks, in_numpy_order
+from bilm.inference.backend import Backend, Run, continued, zero_state
+from bilm.inference.numpy import NumpyCell, NumpyStacks, in_numpy_order
 from bilm.language_model import BiLM
 from bilm.layers.functional import compiled
 from bilm.storage.stored_model import StoredModel

@@ -15,7 +15,7 @@ from typing import Any
 import numpy as np
 from keras import ops
 
-from bilm.embedding.backends import Backend, Run, continued, zero_state
+from bilm.inference.backend import Backend, Run, continued, zero_state
 from bilm.language_model import BiLM
 from bilm.layers.int8_graphs import GraphWriter, encoder_model, stack_model
 from bilm.layers.int8_weights import LARGEST, Int8Matrix
