@@ -100,7 +100,7 @@ clean:  ## remove the environments, built files and demo_run
 	find . -name __pycache__ -type d -prune -exec rm -rf {} +
 
 $(EXTRAS)/installed: PACKAGES := jax torch pandas polars selenium gensim minicons
-$(EXTRAS)/installed: OPTIONAL := ,analysis,hub,onnx,parquet,sentence-transformers,sklearn,spacy,tensorboard,zstd
+$(EXTRAS)/installed: OPTIONAL := ,analysis,hub,onnx,parquet,sentence-transformers,sklearn,spacy,zstd
 
 # flair requires older versions of huggingface_hub and click than those of constraints.txt. Its tests run
 # without TensorFlow, because PyTorch with CUDA crashes if TensorFlow was imported before it.

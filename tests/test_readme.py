@@ -33,9 +33,9 @@ MODELS = {  # of other programs, which the migration page names
     "144": GOLDEN / "manylangs" / "word_and_char_legacy",
 }
 SCRIPTS = ("train_elmo.py", "run_test.py", "dump_weights.py")
-# Flags of every command, and of sbatch, tensorboard, tensorflow_model_server, allennlp and wsl.
+# Flags of every command, and of sbatch, tensorflow_model_server, allennlp and wsl.
 OTHERS = (
-    *("help", "quiet", "version", "requeue", "signal", "logdir", "model_name", "model_base_path"),
+    *("help", "quiet", "version", "requeue", "signal", "model_name", "model_base_path"),
     *("all", "top", "average", "install"),
 )
 TARGETS = re.findall(r"^([\w-]+):", (ROOT / "Makefile").read_text(), flags=re.MULTILINE)

@@ -52,7 +52,7 @@ def train(
         n_gpus: number of replicas. If no GPU is available, the CPU is split into this number of
             devices, with a warning.
         tf_save_dir: the run's folder.
-        tf_log_dir: parent folder of `logs`, which contains TensorBoard's files.
+        tf_log_dir: ignored; the run's folder contains `history.csv`.
         restart_ckpt_file: the latest checkpoint in `tf_save_dir`, as
             `load_options_latest_checkpoint` returns it.
     Raises: BilmError for input that cannot be used, and as `bilm.TrainingRun` does.
@@ -81,7 +81,6 @@ def train(
         seed=reader.seed,
         resume="auto" if restart_ckpt_file is None else "must",
         on_bad_utf8=reader.shards.on_bad_utf8,
-        log_dir=Path(os.path.expanduser(tf_log_dir)) / "logs",
     ).train()
 
 

@@ -11,8 +11,7 @@ HUB_INDEX = "variables/variables.index"
 LEXICONS = {"words": "word.dic", "characters": "char.dic"}
 HDF5_SUFFIXES = (".hdf5", ".h5")
 SOFTMAX_ENDING = "_softmax.hdf5"
-# Other files of a run, and the folder of its TensorBoard logs.
-MEASURED, TUNING, AUTO, HISTORY, LOCK, LOGS = (
-    "heldout.json", "finetuning.json", "auto.json", "history.csv", ".lock", "logs"
-)  # fmt: skip
+# Other files of a run.
+MEASURED, TUNING, AUTO = "heldout.json", "finetuning.json", "auto.json"
+HISTORY, LOCK = "history.csv", ".lock"
 MAX_JSON_DEPTH = 4  # parts of the path from an ELMoForManyLangs model to its configuration

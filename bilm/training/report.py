@@ -1,4 +1,4 @@
-"""Progress of a run: lines in the log, scalars for TensorBoard, rows of `history.csv`."""
+"""Progress of a run: a bar on the terminal, lines in the log, rows of `history.csv`."""
 
 from __future__ import annotations
 
@@ -9,7 +9,6 @@ from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from datetime import timedelta
 from functools import partial
-from pathlib import Path
 from typing import Any, NamedTuple
 
 import numpy as np
@@ -60,7 +59,6 @@ class RunReport:
     Args:
         plan: steps in an epoch and in the run, predictions per step.
         options: options of the run.
-        log_dir: folder for TensorBoard files; None to write none.
         log_steps: steps between reports; None for few lines, and rows every few seconds.
         history: writer of `history.csv`; None to write none.
         is_measured: whether an evaluation, which is a line itself, follows the last step.
@@ -72,7 +70,6 @@ class RunReport:
         self,
         plan: Plan,
         options: RunOptions,
-        log_dir: str | Path | None,
         log_steps: int | None = None,
         history: History | None = None,
         is_measured: bool = False,
@@ -82,8 +79,6 @@ class RunReport:
         # The sampled loss is much lower than the full one, so it is never reported as a perplexity.
         self.loss_name = "sampled loss" if options.sample_softmax else "full-softmax loss"
         self.directions = options.model.directions
-        create = tf.summary.create_file_writer
-        self.writer = create(str(log_dir)) if log_dir else tf.summary.create_noop_writer()
         self.bar: Callable[..., None] | None = None
         self._step_seconds = math.inf
         self.evaluated, self.last_evaluation = 0.0, 0.0
@@ -140,21 +135,18 @@ class RunReport:
             step, f"{self._place(step)}: held-out perplexity {perplexity} (running text"
             f"{', the best so far' if is_best else ''}); {compared}",
         )  # fmt: skip
-        scalars = {f"heldout/perplexity_{d}": p for d, p in perplexity.directions.items()}
-        self._write(step, scalars | {"heldout/perplexity": perplexity.mean})
         directions = {f"heldout_{d}": p for d, p in perplexity.directions.items()}
         directions["heldout_perplexity"] = perplexity.mean
         self.history.add(step, epoch=self._epoch(step), **directions)
 
     def flush(self, step: int) -> None:
-        """Write all pending results, so that the curves include the step of the checkpoint that is
+        """Write all pending rows, so that the history includes the step of the checkpoint that is
         saved next.
 
-        Raises: OSError if the files cannot be written.
+        Raises: OSError if the file cannot be written.
         """
         if self._n_added and self._last is not None:
             self._record(step, self._last)
-        self.writer.flush()
         self.history.write()
 
     @contextmanager
@@ -167,20 +159,16 @@ class RunReport:
         self._since += self.last_evaluation
 
     def _record(self, done: int, result: StepResult) -> None:
-        """Write the scalars and the row of the steps since the last report."""
-        speed = self._speed()
-        scalars = {
-            "train/global_norm": float(result.global_norm),
-            "train/learning_rate": result.learning_rate,
-            "train/tokens_per_s": speed,
-        }
-        means = {d: float(mean) for d, mean in zip(self.directions, self._means(), strict=True)}
-        loss = f"train/{self.loss_name.replace(' ', '_')}"
-        self._write(done, scalars | {f"{loss}_{d}": mean for d, mean in means.items()})
+        """Add the row of the steps since the last report to the history."""
+        means = zip(self.directions, self._means(), strict=True)
+        losses = {f"loss_{direction}": float(mean) for direction, mean in means}
         self.history.add(
-            done, epoch=self._epoch(done), learning_rate=result.learning_rate, tokens_per_s=speed,
-            **{f"loss_{d}": mean for d, mean in means.items()},
-        )  # fmt: skip
+            done,
+            epoch=self._epoch(done),
+            learning_rate=result.learning_rate,
+            tokens_per_s=self._speed(),
+            **losses,
+        )
         self._total, self._n_added = 0.0, 0
         self._n_timed, self._since = 0, time.monotonic()
 
@@ -206,12 +194,3 @@ class RunReport:
     def _log(self, done: int, line: str) -> None:
         self._line = done, time.monotonic()
         logging.info("%s", line)
-
-    def _write(self, step: int, scalars: dict[str, float]) -> None:
-        # `tf.summary.scalar` requires the package tensorboard and stores tensors, which
-        # TensorBoard's `EventAccumulator.Scalars` does not return.
-        summary = tf.compat.v1.Summary()
-        for tag, value in scalars.items():
-            summary.value.add(tag=tag, simple_value=value)
-        with self.writer.as_default(step):
-            tf.summary.experimental.write_raw_pb(summary.SerializeToString(), step)

@@ -101,12 +101,11 @@ class TrainingRun:
         self.vocab_file = _absolute(local_copy(vocab_file))
         self.train_prefix = _absolute(train_prefix)
         self.heldout_prefix = heldout_prefix and _absolute(heldout_prefix)
-        save_dir, log_dir = _absolute(save_dir), self.settings.log_dir
+        save_dir = _absolute(save_dir)
         check_name(save_dir)
         self.devices = Devices(strategy, hosts)
         self.hosts = self.devices.hosts
         self.folder = RunFolder(save_dir, writes=self.hosts.is_chief)
-        self.log_dir = _absolute(log_dir) if log_dir else self.folder.logs
         # The file may be edited later, so the run stores what was loaded.
         self.vocab, self.vocab_content = read_vocabulary(self.vocab_file, options)
         self._check_folder()
@@ -142,10 +141,9 @@ class TrainingRun:
         """Take the steps of the run until its end or a signal."""
         plan, trainer, checkpoint = setup.plan, setup.trainer, setup.checkpoint
         progress = Progress(setup.step, checkpoint.position if checkpoint else None, None)
-        writes, is_measured = self.folder.writes, setup.heldout is not None
-        history = History(self.folder.history_file if writes else None, setup.step)
-        of_log = self.log_dir if writes else None, self.settings.log_steps, history, is_measured
-        report = RunReport(plan, setup.options, *of_log)
+        history = History(self.folder.history_file if self.folder.writes else None, setup.step)
+        is_measured = setup.heldout is not None
+        report = RunReport(plan, setup.options, self.settings.log_steps, history, is_measured)
         evaluate = Evaluate(setup, report)
         save = Save(setup, self.settings.saving, report, text.shards, evaluate)
         budget = Budget(setup, report, save, self.settings.deadline)

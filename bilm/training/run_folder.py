@@ -31,7 +31,6 @@ from bilm.support.model_files import (
     AUTO,
     HISTORY,
     LOCK,
-    LOGS,
     MEASURED,
     OPTIONS,
     TUNING,
@@ -72,14 +71,14 @@ class RunFolder:
         path: the folder, which need not exist.
         writes: False if another process writes the files of this run; the methods that write then
             do nothing.
-    Attributes: `best`, the folder of the checkpoint with the lowest held-out perplexity; `logs`,
-        that of TensorBoard; `export`, that of exported files; and the `*_file`s.
+    Attributes: `best`, the folder of the checkpoint with the lowest held-out perplexity; `export`,
+        that of exported files; and the `*_file`s.
     """
 
     def __init__(self, path: str | Path, writes: bool = True):
         require_local(path, "the folder of a run")
         self.path, self.writes = Path(os.path.expanduser(path)), writes
-        self.best, self.logs, self.export = (self.path / k for k in ("best", LOGS, "export"))
+        self.best, self.export = self.path / "best", self.path / "export"
         self.options_file, self.vocab_file = self.path / OPTIONS, self.path / VOCABULARY
         self.measured_file, self.history_file = self.path / MEASURED, self.path / HISTORY
         self.lock_file = self.path / LOCK

@@ -2,17 +2,14 @@
 
 from __future__ import annotations
 
-import os
 from collections.abc import Mapping
 from dataclasses import dataclass
-from pathlib import Path
 from typing import Any
 
 from bilm.options.run_options import MAX_SEED
 from bilm.options.schema import BOOLEAN, NUMBER, Checked, Rule, choice, integer, key
 
 MAX_STEPS = 2**31 - 1  # step numbers are int32 in the graph
-PATH = Rule(lambda value: isinstance(value, str | os.PathLike) and bool(os.fspath(value)), "a path")
 
 
 @dataclass(frozen=True)
@@ -47,7 +44,6 @@ class RunSettings(Checked):
         saving: when to save and how many checkpoints to keep. A run also saves before each
             evaluation and at its end.
         log_steps: steps between reports; None for one every few seconds.
-        log_dir: folder of TensorBoard's files; None for `logs` in the run's folder.
         precision: dtype of matrix-multiplication inputs, see `BiLM`; a run may be resumed with the
             other dtype.
         ignore_memory: whether to train even if the estimated memory is 1.5 times the machine's.
@@ -64,7 +60,6 @@ class RunSettings(Checked):
     resume: str = key(choice("auto", "never", "must"), "auto")
     saving: Saving = key(Saving, Saving())
     log_steps: int | None = key(NUMBER, None)
-    log_dir: str | Path | None = key(PATH, None)
     precision: str = key(choice("float32", "bfloat16"), "float32")
     ignore_memory: bool = key(BOOLEAN, False)
     on_bad_utf8: str = key(choice("error", "replace"), "error")
@@ -75,5 +70,5 @@ class RunSettings(Checked):
 
     def shared(self) -> dict[str, Any]:
         """Return the settings that must be the same on all workers, as JSON values."""
-        own = ("log_steps", "log_dir", "ignore_memory", "deadline", "auto")
-        return {name: value for name, value in self.to_dict().items() if name not in own}
+        by_worker = ("log_steps", "ignore_memory", "deadline", "auto")
+        return {name: value for name, value in self.to_dict().items() if name not in by_worker}

@@ -57,7 +57,6 @@ def runs() -> list[Path]:
     one_device = make_strategy(n_gpus=0)
     how = {"n_steps": 3, "saving": Saving(steps=1), "strategy": one_device}
     TrainingRun(tiny_options(), VOCABULARY, TEXT, home() / "run", HELDOUT, **how).train()
-    shutil.rmtree(home() / "run" / "logs")
     return [home() / "run", GOLDEN / "checkpoint" / "chars"]
 
 

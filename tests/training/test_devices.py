@@ -98,9 +98,9 @@ def test_devices_are_named_and_counted():
     assert Devices(make_strategy(n_gpus=0)).n_replicas == 1
 
 
-def test_report_shows_the_mean_loss_since_the_report_before(tmp_path, log):
+def test_report_shows_the_mean_loss_since_the_report_before(log):
     options = tiny_options(**WORDS, n_train_tokens=50)
-    report = RunReport(Plan(options, 1, RunSettings(n_steps=9)), options, tmp_path, log_steps=4)
+    report = RunReport(Plan(options, 1, RunSettings(n_steps=9)), options, log_steps=4)
     for step in range(9):
         report.add(step, StepResult(tf.constant([[step + 1.0]]), tf.constant(1.0), 0.2))
     for mean in (1.0, 2.5, 6.5, 9.0):  # of steps 1, 1 to 4, 5 to 8, 9

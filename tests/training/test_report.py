@@ -50,7 +50,7 @@ def test_log_without_a_terminal_has_few_lines(monkeypatch, log, epochs, n_lines)
     monkeypatch.setattr(report, "time", SimpleNamespace(monotonic=lambda: clock[0]))
     options = tiny_options(**WORDS, n_train_tokens=10_000)
     plan = Plan(options, 1, RunSettings(n_steps=1200))
-    found = report.RunReport(plan, options, None, is_measured=epochs > 0)
+    found = report.RunReport(plan, options, is_measured=epochs > 0)
     for step in range(1200):
         clock[0] += 0.05
         found.add(step, StepResult(tf.constant([[1.0]]), tf.constant(1.0), 0.2))
