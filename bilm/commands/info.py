@@ -15,10 +15,11 @@ from bilm.commands import options as opt
 from bilm.commands.main import command
 from bilm.commands.output import Column, as_json, print_table, printable
 from bilm.errors import BilmError, WeightsError
-from bilm.options.model_options import ModelOptions, dense_sizes
+from bilm.options.model_options import ModelOptions
 from bilm.support.files import sha256_of
 from bilm.support.model_files import CARD, META, VOCABULARY
 from bilm.support.urls import masked
+from bilm.tensors import n_parameters, softmax
 from bilm.training.history import COLUMNS, read_history
 
 if TYPE_CHECKING:
@@ -161,10 +162,8 @@ def _sizes(options: ModelOptions, n_words: int | None, n_classes: int) -> dict[s
     if lexicons is not None:
         tables = {"words": lexicons.words, "characters": lexicons.characters}
         reads = " and ".join(name for name, table in tables.items() if table) + " of lexicons"
-    n_parameters = sum(dense_sizes(options))
-    if options.reads_words:
-        n_parameters += (n_words or 0) * lstm.projection_dim
-    n_kernel = 0 if options.share_embedding_softmax else lstm.projection_dim
+    n_weights = n_parameters(options, n_words)
+    of_softmax = softmax(n_classes, lstm.projection_dim, options.share_embedding_softmax)
     filters = (filtering.filters if filtering else None) or ()
     return {
         "reads": reads,
@@ -175,12 +174,12 @@ def _sizes(options: ModelOptions, n_words: int | None, n_classes: int) -> dict[s
         "vector_dim": len(options.directions) * lstm.projection_dim,
         "character_filters": sum(n for _, n in filters),
         "highway_layers": filtering.n_highway if filtering else 0,
-        "parameters": n_parameters,
-        "softmax_parameters": n_classes * (n_kernel + 1),
+        "parameters": n_weights,
+        "softmax_parameters": sum(spec.size for spec in of_softmax),
         "vocabulary": n_words,
         "max_word_bytes": cnn.max_characters_per_token - 2 if cnn else None,
         "max_word_characters": lexicons.max_characters_per_token - 2 if lexicons else None,
-        "embedder_bytes": FLOAT * n_parameters,
+        "embedder_bytes": FLOAT * n_weights,
     }
 
 

@@ -13,12 +13,13 @@ from pathlib import Path
 from absl import logging
 
 import bilm
-from bilm.options.model_options import ModelOptions, dense_sizes
+from bilm.options.model_options import ModelOptions
 from bilm.options.run_options import load_model_options
 from bilm.storage.checkpoint import Checkpoint
 from bilm.storage.stored_model import StoredModel, open_model
 from bilm.support.files import replacing, sha256_of
 from bilm.support.model_files import CARD
+from bilm.tensors import n_parameters
 from bilm.training.run_folder import RunFolder
 
 TEMPLATE = """---
@@ -130,7 +131,6 @@ def _digest(text: str) -> str:
 def _sizes(options: ModelOptions, n_words: int | None) -> dict[str, object]:
     """Return the sizes of a model; `n_words` is the size of its vocabulary."""
     lstm, cnn = options.lstm, options.char_cnn
-    n_table = 0 if cnn else (n_words or 0) * lstm.projection_dim
     return {
         "reads": "characters" if cnn else "words",
         "directions": ", ".join(options.directions),
@@ -138,7 +138,7 @@ def _sizes(options: ModelOptions, n_words: int | None) -> dict[str, object]:
         "lstm_dim": lstm.dim,
         "projection_dim": lstm.projection_dim,
         "vector_dim": len(options.directions) * lstm.projection_dim,
-        "parameters": sum(dense_sizes(options)) + n_table,
+        "parameters": n_parameters(options, n_words),
         "vocabulary": n_words,
         "max_word_bytes": cnn.max_characters_per_token - 2 if cnn else None,
     }

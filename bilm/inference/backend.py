@@ -16,9 +16,10 @@ import numpy as np
 
 from bilm.errors import OptionsError
 from bilm.inference import BACKENDS
-from bilm.options.model_options import ModelOptions, dense_sizes
+from bilm.options.model_options import ModelOptions
 from bilm.storage.stored_model import StoredModel
 from bilm.support.process import BACKEND
+from bilm.tensors import n_parameters
 
 SMALL_WORK = 100_000_000_000  # largest product of tokens and weights that NumPy computes sooner
 
@@ -114,7 +115,7 @@ def sooner_backend(options: ModelOptions, precision: str, n_tokens: int) -> str:
     a short text, unless Keras is imported or the user has chosen its backend."""
     if "keras" in sys.modules or BACKEND in os.environ:
         return "keras"
-    is_small = n_tokens * sum(dense_sizes(options)) <= SMALL_WORK
+    is_small = n_tokens * n_parameters(options) <= SMALL_WORK
     is_supported = not _backend_class("numpy", precision).unsupported(options, precision)
     return "numpy" if is_small and is_supported else "keras"
 

@@ -19,15 +19,15 @@ from threadpoolctl import ThreadpoolController
 
 from bilm.activations import ACTIVATIONS
 from bilm.inference.backend import Backend, Run, continued, zero_state
-from bilm.options.model_options import N_CHARACTERS_WITH_PADDING, ModelOptions
+from bilm.options.model_options import ModelOptions
 from bilm.storage import names
 from bilm.storage.stored_model import StoredModel
+from bilm.tensors import CELL, tensors_of
 
 FEW_WORDS = 64  # most words whose products one thread computes
 ONE_THREAD_BYTES = 1 << 20  # largest matrix that one core multiplies with a row as fast as several
 SIGMOIDS_FIRST = (0, 2, 3, 1)  # i, f, o, j in the stored order i, j, f, o
 HALF = np.float32(0.5)
-CELL = names.VARIABLES["cell"][0].hdf5[0].removesuffix("W_0")  # start of the names of a cell
 Read = Callable[[str], np.ndarray]  # name of a weight -> its value
 
 
@@ -140,10 +140,11 @@ class NumpyBackend(Backend):
 
     def __init__(self, options: ModelOptions, read: Read):
         super().__init__(options)
-        shapes, encoder = _shapes(options), options.char_cnn or options.lexicon_encoder
+        names_of_model = {spec.name for spec in tensors_of(options)}
+        encoder = options.char_cnn or options.lexicon_encoder
         assert encoder is not None
         parts = ("word_embed",), ("char_embed",), ("CNN_proj/W_proj", "CNN_proj/b_proj")
-        known = [[read(name) for name in part if name in shapes] for part in parts]
+        known = [[read(name) for name in part if name in names_of_model] for part in parts]
         self._words, self._characters, self._projection = known  # empty if the model has none
         kernels = [read(f"CNN/W_cnn_{i}") for i in range(len(encoder.filters or ()))]
         # One matrix per filter width: width * E, filters.
@@ -157,7 +158,7 @@ class NumpyBackend(Backend):
         self._n_filters = sum(map(len, self._biases))
         layers = range(options.lstm.n_layers)
         cells = {
-            d: [_read_cell(options, CELL.format(k=k, i=i), read) for i in layers]
+            d: [_read_cell(options, f"{CELL}/".format(k=k, i=i), read) for i in layers]
             for k, d in enumerate(options.directions)
         }
         self._stacks = NumpyStacks(options, cells)
@@ -172,13 +173,15 @@ class NumpyBackend(Backend):
     @classmethod
     def open(cls, stored: StoredModel, precision: str) -> NumpyBackend:
         """Load a model: see `Backend.open`."""
-        options, tensors, shapes = stored.options, stored.tensors, _shapes(stored.options)
-        found = names.found_names(shapes, tensors, names.is_bilm)
+        options, tensors = stored.options, stored.tensors
+        specs = {spec.name: spec for spec in tensors_of(options)}
+        stored_names = names.found_names(specs, tensors, names.is_bilm)
         with tensors.opened() as opened:
 
             def read(name: str) -> np.ndarray:
-                where = f"{tensors.source}: {found[name]}"
-                return names.checked(opened(found[name]), shapes[name], name in names.PADDED, where)
+                stored_name = stored_names[name]
+                where = f"{tensors.source}: {stored_name}"
+                return names.checked(opened(stored_name), specs[name], True, where)
 
             return cls(options, read)
 
@@ -227,35 +230,6 @@ def _read_cell(options: ModelOptions, prefix: str, read: Read) -> NumpyCell:
     of_input, recurrent, bias = (in_numpy_order(np.split(part, 4, axis=-1)) for part in parts)
     projection = read(f"{prefix}W_P_0") if n_units != width else None
     return NumpyCell(of_input, recurrent, bias, projection)
-
-
-def _shapes(options: ModelOptions) -> dict[str, tuple[int, ...]]:
-    """Return the shape of each weight by name, in the order of the graph."""
-    lstm, cnn, lexicons = options.lstm, options.char_cnn, options.lexicon_encoder
-    encoder, width = cnn or lexicons, lstm.projection_dim
-    assert encoder is not None
-    tables = {"word_embed": lexicons.words, "char_embed": lexicons.characters} if lexicons else {}
-    shapes: dict[str, tuple[int, ...]]
-    shapes = {name: (table.n_rows + 1, table.dim) for name, table in tables.items() if table}
-    if cnn:
-        shapes["char_embed"] = N_CHARACTERS_WITH_PADDING, cnn.embedding.dim
-    filters = encoder.filters or ()
-    n = sum(n for _, n in filters)
-    for i, (filter_width, n_filters) in enumerate(filters):
-        shapes[f"CNN/W_cnn_{i}"] = 1, filter_width, shapes["char_embed"][1], n_filters
-        shapes[f"CNN/b_cnn_{i}"] = (n_filters,)
-    for i in range(encoder.n_highway):
-        for kind in ("carry", "transform"):
-            shapes[f"CNN_high_{i}/W_{kind}"], shapes[f"CNN_high_{i}/b_{kind}"] = (n, n), (n,)
-    if lexicons or n != width:
-        n_features = n + shapes.get("word_embed", (0, 0))[1]
-        shapes |= {"CNN_proj/W_proj": (n_features, width), "CNN_proj/b_proj": (width,)}
-    for k, i in np.ndindex(len(options.directions), lstm.n_layers):
-        cell = CELL.format(k=k, i=i)
-        shapes |= {f"{cell}W_0": (2 * width, 4 * lstm.dim), f"{cell}B": (4 * lstm.dim,)}
-        if lstm.dim != width:
-            shapes[f"{cell}W_P_0"] = lstm.dim, width
-    return shapes
 
 
 # --- threads of BLAS ---

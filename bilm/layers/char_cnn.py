@@ -10,6 +10,7 @@ from keras import initializers, ops
 
 from bilm.activations import ACTIVATIONS
 from bilm.layers.weighted import WeightedLayer
+from bilm.tensors import Kind, TensorSpec, character_cnn
 
 
 class CharacterCNN(WeightedLayer):
@@ -49,22 +50,22 @@ class CharacterCNN(WeightedLayer):
 
     def build(self, input_shape: Any = None) -> None:
         """Create the variables; the input shape is not needed."""
-        self.embedding = self.add_weight(
-            shape=(self.n_characters, self.embedding_dim),
-            initializer=initializers.RandomUniform(-1.0, 1.0),
-            name="embedding",
-        )
+        table, *filters = character_cnn(self.n_characters, self.embedding_dim, self.filters)
+        self.embedding = self.add_tensor(table, initializers.RandomUniform(-1.0, 1.0))
         self.kernels, self.biases = [], []
-        for i, (width, n_filters) in enumerate(self.filters):
-            if ACTIVATIONS[self.activation].is_uniform:
-                initializer = initializers.RandomUniform(-0.05, 0.05)
+        for spec in filters:
+            if spec.row.kind is Kind.FILTER:
+                initializer = self._filter_initializer(spec)
+                self.kernels.append(self.add_tensor(spec, initializer, is_operand=True))
             else:
-                initializer = initializers.RandomNormal(0.0, (width * self.embedding_dim) ** -0.5)
-            shape = (1, width, self.embedding_dim, n_filters)
-            kernel = self.add_weight(shape, initializer, f"kernel_{i}", is_operand=True)
-            self.kernels.append(kernel)
-            self.biases.append(self.add_weight((n_filters,), "zeros", name=f"bias_{i}"))
+                self.biases.append(self.add_tensor(spec, "zeros"))
         self.built = True
+
+    def _filter_initializer(self, spec: TensorSpec) -> initializers.Initializer:
+        if ACTIVATIONS[self.activation].is_uniform:
+            return initializers.RandomUniform(-0.05, 0.05)
+        _, width, dim, _ = spec.shape
+        return initializers.RandomNormal(0.0, (width * dim) ** -0.5)
 
     def call(self, char_ids: Any, padded: bool = False) -> Any:
         """Return one feature vector per token: integer (..., C) -> float (..., F)."""

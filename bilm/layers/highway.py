@@ -9,6 +9,7 @@ from keras import initializers, ops
 from bilm.layers.functional import product
 from bilm.layers.int8_weights import quantized
 from bilm.layers.weighted import WeightedLayer
+from bilm.tensors import TensorSpec, highway
 
 
 class Highway(WeightedLayer):
@@ -33,21 +34,19 @@ class Highway(WeightedLayer):
 
     def build(self, input_shape: Any) -> None:
         """Create a gate and a transform per layer; the gates start nearly closed (bias -2)."""
-        dim = input_shape[-1]
         self.gates, self.gate_biases, self.transforms, self.biases = [], [], [], []
-        for i in range(self.n_layers):
-            self.gates.append(self._square(dim, f"gate_{i}"))
-            self.gate_biases.append(
-                self.add_weight((dim,), initializers.Constant(-2.0), name=f"gate_bias_{i}")
-            )
-            self.transforms.append(self._square(dim, f"transform_{i}"))
-            self.biases.append(self.add_weight((dim,), "zeros", name=f"bias_{i}"))
+        specs = iter(highway(input_shape[-1], self.n_layers))
+        for gate, gate_bias, transform, bias in zip(specs, specs, specs, specs, strict=True):
+            self.gates.append(self._matrix(gate))
+            self.gate_biases.append(self.add_tensor(gate_bias, initializers.Constant(-2.0)))
+            self.transforms.append(self._matrix(transform))
+            self.biases.append(self.add_tensor(bias, "zeros"))
         self.built = True
 
-    def _square(self, dim: int, name: str) -> Any:
+    def _matrix(self, spec: TensorSpec) -> Any:
         # A Keras initializer returns the same numbers each time, so each matrix has its own.
-        normal = initializers.RandomNormal(0.0, dim**-0.5)
-        weight = self.add_weight((dim, dim), normal, name, is_operand=True)
+        normal = initializers.RandomNormal(0.0, spec.shape[0] ** -0.5)
+        weight = self.add_tensor(spec, normal, is_operand=True)
         return quantized(weight) if self.precision == "int8" else weight
 
     def call(self, x: Any) -> Any:

@@ -16,6 +16,7 @@ from bilm.layers.functional import product
 from bilm.layers.int8_weights import Int8Cell, quantized
 from bilm.layers.state import LSTMState
 from bilm.layers.weighted import WeightedLayer
+from bilm.tensors import cell
 
 
 class LSTMCell(WeightedLayer):
@@ -64,13 +65,12 @@ class LSTMCell(WeightedLayer):
     def build(self, input_shape: Any) -> None:
         """Create the kernel, the bias and, if the widths differ, the projection."""
         self.input_dim = input_shape[-1]
-        shape = (self.input_dim + self.projection_dim, 4 * self.dim)
-        kernel = self.add_weight(shape, "glorot_uniform", name="kernel")
-        bias = self.add_weight((4 * self.dim,), "zeros", name="bias")
+        specs = cell(self.input_dim, self.dim, self.projection_dim)
+        kernel = self.add_tensor(specs[0], "glorot_uniform")
+        bias = self.add_tensor(specs[1], "zeros")
         projection = None
         if self.has_projection:
-            shape = (self.dim, self.projection_dim)
-            projection = self.add_weight(shape, "glorot_uniform", name="projection")
+            projection = self.add_tensor(specs[2], "glorot_uniform")
         if self.precision == "int8":
             projection = None if projection is None else quantized(projection)
             self.laid_out = Int8Cell(quantized(kernel), ops.convert_to_numpy(bias), projection)

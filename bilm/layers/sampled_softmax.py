@@ -9,6 +9,7 @@ from keras import initializers, ops
 
 from bilm.layers.functional import gather_rows, product
 from bilm.layers.weighted import WeightedLayer
+from bilm.tensors import softmax
 
 VOCABULARY_CHUNK = 32_768
 
@@ -57,11 +58,10 @@ class SampledSoftmax(WeightedLayer):
 
     def build(self, kernel: Any = None) -> None:
         """Create the variables; if `kernel` (V, P), a word table, is given, share it."""
+        *own_kernel, bias = softmax(self.n_tokens, self.dim, shares_table=kernel is not None)
         normal = initializers.RandomNormal(0.0, self.dim**-0.5)
-        if kernel is None:
-            kernel = self.add_weight((self.n_tokens, self.dim), normal, name="kernel")
-        self.kernel = kernel
-        self.bias = self.add_weight((self.n_tokens,), "zeros", name="bias")
+        self.kernel = kernel if kernel is not None else self.add_tensor(own_kernel[0], normal)
+        self.bias = self.add_tensor(bias, "zeros")
         self.built = True
 
     def call(self, hidden: Any, targets: Any, negatives: Negatives | None = None) -> Any:

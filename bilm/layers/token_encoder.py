@@ -13,6 +13,7 @@ from bilm.layers.functional import gather_rows, product
 from bilm.layers.highway import Highway
 from bilm.layers.int8_weights import quantized
 from bilm.layers.weighted import WeightedLayer
+from bilm.tensors import has_projection, lexicon_table, n_filters, projection, word_table
 
 
 class TokenEncoder(WeightedLayer):
@@ -59,10 +60,10 @@ class TokenEncoder(WeightedLayer):
         self.activation = activation
         self.n_highway = n_highway
         self.precision = precision
-        self.n_filters = sum(n for _, n in self.filters)
+        self.n_filters = n_filters(self.filters)
         self.words = words and tuple(words)
         self.always_projects = always_projects or words is not None
-        self.has_projection = self.always_projects or self.n_filters != projection_dim
+        self.has_projection = has_projection(self.n_filters, projection_dim, self.always_projects)
         self.cnn: Any = None
         self.highway: Any = None
         if not self.filters:
@@ -86,25 +87,22 @@ class TokenEncoder(WeightedLayer):
 
     def build(self, input_shape: Any = None) -> None:
         """Create the variables; the input shape is not needed."""
-        word_dim = 0
+        n_features = self.n_filters
         if self.words is not None:
-            word_dim = self.words[1]
-            self.word_table = self.add_weight(self.words, "glorot_uniform", name="word_table")
+            (table,) = lexicon_table(*self.words)
+            self.word_table = self.add_tensor(table, "glorot_uniform")
+            n_features += self.words[1]
         if self.filters:
             self.cnn.build()
             self.highway.build((None, self.n_filters))
         self.kernel = self.bias = None
         if self.has_projection:
-            n_features = word_dim + self.n_filters
-            self.kernel = self.add_weight(
-                (n_features, self.projection_dim),
-                initializers.RandomNormal(0.0, n_features**-0.5),
-                name="kernel",
-                is_operand=True,
-            )
+            kernel, bias = projection(n_features, self.projection_dim)
+            normal = initializers.RandomNormal(0.0, n_features**-0.5)
+            self.kernel = self.add_tensor(kernel, normal, is_operand=True)
             if self.precision == "int8":
                 self.kernel = quantized(self.kernel)
-            self.bias = self.add_weight((self.projection_dim,), "zeros", name="bias")
+            self.bias = self.add_tensor(bias, "zeros")
         self.built = True
 
     def call(self, char_ids: Any) -> Any:
@@ -149,9 +147,8 @@ class WordEncoder(WeightedLayer):
 
     def build(self, input_shape: Any = None) -> None:
         """Create the table."""
-        self.embedding = self.add_weight(
-            (self.n_words, self.projection_dim), "glorot_uniform", name="embedding"
-        )
+        (table,) = word_table(self.n_words, self.projection_dim)
+        self.embedding = self.add_tensor(table, "glorot_uniform")
         self.built = True
 
     def call(self, token_ids: Any) -> Any:

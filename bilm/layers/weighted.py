@@ -8,6 +8,7 @@ import keras
 from keras import initializers, ops
 
 from bilm.errors import WeightsError
+from bilm.tensors import TensorSpec
 
 
 class WeightedLayer(keras.layers.Layer):
@@ -17,8 +18,8 @@ class WeightedLayer(keras.layers.Layer):
     once per replica. The value of an initializer reaches the variable in all of these cases.
 
     Attributes:
-        initial: for the name of a variable, a function from its shape to the initializer to use.
-            Set it before the layer is built.
+        initial: initializers that replace those of the layer, by the name of the variable. Set it
+            before the layer is built.
         frozen: whether weights are constants, so that there are no variables to train or assign.
             A frozen layer may store its weights in another layout only.
         precision: precision of the layer's products, see `BiLM`.
@@ -35,6 +36,10 @@ class WeightedLayer(keras.layers.Layer):
         """Make weights constants, for inference only; call it before the layer is built."""
         self.frozen = True
 
+    def add_tensor(self, spec: TensorSpec, initializer: Any, is_operand: bool = False) -> Any:
+        """Create the variable of a tensor: see `add_weight`."""
+        return self.add_weight(spec.shape, initializer, spec.attribute, is_operand)
+
     def add_weight(self, shape: Any, initializer: Any, name: str, is_operand: bool = False) -> Any:
         """Create a variable, or a constant if frozen, from `initial` if it contains the name.
 
@@ -42,7 +47,7 @@ class WeightedLayer(keras.layers.Layer):
         constant is stored rounded.
         """
         if name in self.initial:
-            initializer = self.initial[name](shape)
+            initializer = self.initial[name]
         if self.frozen:
             value = initializers.get(initializer)(shape, dtype=self.variable_dtype)
             is_rounded = is_operand and self.precision == "bfloat16"

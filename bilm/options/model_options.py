@@ -1,11 +1,11 @@
-"""Options of a model, stored in `options.json`: classes, and numbers of parameters.
+"""Options of a model, stored in `options.json`.
 
 `bilm.options.run_options` contains the functions that read the file.
 """
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping
+from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import Any
 
@@ -180,51 +180,3 @@ def _check_widest(filters: tuple[tuple[int, int], ...], max_characters: int) -> 
     if widest > max_characters:
         limit = f"at most max_characters_per_token, {max_characters}"
         raise OptionsError(f"filters: found a filter of width {widest}, expected {limit}")
-
-
-# --- numbers of parameters, computed from the options alone ---
-
-
-def dense_sizes(options: ModelOptions) -> Iterator[int]:
-    """Yield the size of each stored variable, except tables of a vocabulary file.
-
-    Tables of an ELMoForManyLangs lexicon are included.
-    """
-    lstm, width = options.lstm, options.lstm.projection_dim
-    for _ in range(lstm.n_layers * len(options.directions)):
-        yield 2 * width * 4 * lstm.dim
-        yield 4 * lstm.dim
-        if width != lstm.dim:
-            yield lstm.dim * width
-    cnn, lexicons, n_features = options.char_cnn, options.lexicon_encoder, 0
-    if cnn is not None:
-        yield from _cnn_sizes(N_CHARACTERS, cnn.embedding.dim, cnn.filters, cnn.n_highway)
-        n_features = _n_filters(cnn.filters)
-    if lexicons is not None:
-        if lexicons.words is not None:
-            yield lexicons.words.n_rows * lexicons.words.dim
-            n_features += lexicons.words.dim
-        if lexicons.characters is not None:
-            filters, dim = lexicons.filters or (), lexicons.characters.dim
-            yield from _cnn_sizes(lexicons.characters.n_rows, dim, filters, lexicons.n_highway)
-            n_features += _n_filters(filters)
-    if lexicons is not None or (cnn is not None and n_features != width):
-        yield n_features * width
-        yield width
-
-
-def _n_filters(filters: tuple[tuple[int, int], ...]) -> int:
-    return sum(number for _, number in filters)
-
-
-def _cnn_sizes(
-    n_rows: int, dim: int, filters: tuple[tuple[int, int], ...], n_highway: int
-) -> Iterator[int]:
-    yield n_rows * dim
-    for n_places, number in filters:
-        yield n_places * dim * number
-        yield number
-    n_filters = _n_filters(filters)
-    for _ in range(2 * n_highway):
-        yield n_filters * n_filters
-        yield n_filters

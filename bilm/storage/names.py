@@ -1,17 +1,15 @@
-"""Translates between stored names and the variables of a biLM, with tables that work in both
-directions.
+"""Translates between the tensors of `bilm.tensors`, their names in files, and the variables of a
+biLM.
 
-The name of a variable is its name in the HDF5 format that bilm-tf, AllenNLP and simple_elmo share.
-A `NameTable` translates it to and from the names in another kind of file. All kinds store the same
-values: the variables in memory, without the padding row of a model with padding.
+A `NameTable` translates the name of a tensor to and from its name in one kind of file. All kinds
+store the same values: the variables in memory, without the padding row of a model with padding.
 """
 
 from __future__ import annotations
 
-import functools
-import re
-from collections.abc import Callable, Iterable, Iterator, Mapping
-from typing import TYPE_CHECKING, Any, NamedTuple
+from collections.abc import Callable, Iterable, Iterator
+from operator import attrgetter
+from typing import TYPE_CHECKING, Any
 
 import numpy as np
 from absl import logging
@@ -19,79 +17,51 @@ from absl import logging
 from bilm.errors import WeightsError
 from bilm.options.model_options import ModelOptions
 from bilm.storage.formats.base import Tensors
+from bilm.tensors import ROWS, Row, TensorSpec, row_of, template_pattern, tensors_of
 
 if TYPE_CHECKING:
+    from bilm.language_model import BiLM
     from bilm.layers.weighted import WeightedLayer
 
 SOFTMAX = "softmax/"
-PADDED = ("char_embed", "embedding", "word_embed")
+MULTI_LAYER = "MultiRNNCell/Cell{i}/"  # a level that names in one-layer models may lack
+TF1_CELL = {"W_0": "kernel", "B": "bias", "W_P_0": "projection/kernel"}  # by the end of our names
 
 
-class Variable(NamedTuple):
-    """A variable of one part of a biLM, or several that differ in an index.
+def _hdf5_templates(row: Row) -> tuple[str, ...]:
+    """Return the templates of a tensor's names in HDF5 files."""
+    return tuple(dict.fromkeys([row.name, row.name.replace(MULTI_LAYER, "")]))
 
-    Templates hold `{k}`, the number of the direction, and `{i}`, that of a filter or layer. If a
-    template omits an index, the index is 0: names in one-layer models of the reference have no
-    MultiRNNCell level, and names in forward-only models have no `RNN_0`. The preferred template
-    comes first.
 
-    Fields:
-        attribute: its name in the layer.
-        hdf5: its names in HDF5 files; the first identifies the variable.
-        tf1: its names in checkpoints of the TensorFlow 1 reference.
+def _tf1_templates(row: Row) -> tuple[str, ...]:
+    """Return the templates of a tensor's names in checkpoints of the TensorFlow 1 reference.
+
+    Names in one-layer models have no level of layers, and those in forward-only models no `RNN_0`.
     """
-
-    attribute: str
-    hdf5: tuple[str, ...]
-    tf1: tuple[str, ...]
-
-
-def _plain(attribute: str, name: str) -> Variable:
-    return Variable(attribute, (name,), (f"lm/{name}",))
+    if not row.name.startswith("RNN_"):
+        return (f"lm/{row.name}",)
+    end = TF1_CELL.get(row.name.rpartition("/")[2])
+    levels = [("RNN_{k}/", "multi_rnn_cell/cell_{i}/"), ("", "multi_rnn_cell/cell_{i}/")]
+    levels += [("RNN_{k}/", ""), ("", "")]
+    return tuple(f"lm/{k}rnn/{i}lstm_cell/{end}" for k, i in levels) if end else ()
 
 
-def _of_cell(attribute: str, hdf5: str, tf1: str) -> Variable:
-    levels = "multi_rnn_cell/cell_{i}/", ""
-    return Variable(
-        attribute,
-        tuple(f"RNN_{{k}}/RNN/{level}LSTMCell/{hdf5}" for level in ("MultiRNNCell/Cell{i}/", "")),
-        tuple(f"lm/{k}rnn/{i}lstm_cell/{tf1}" for i in levels for k in ("RNN_{k}/", "")),
-    )
-
-
-VARIABLES = {  # by the part of the biLM that owns them
-    "word table": (_plain("embedding", "embedding"),),
-    "lexicon": (_plain("word_table", "word_embed"),),
-    "characters": (_plain("embedding", "char_embed"),),
-    "filter": (_plain("kernel_{i}", "CNN/W_cnn_{i}"), _plain("bias_{i}", "CNN/b_cnn_{i}")),
-    "highway": (
-        _plain("gate_{i}", "CNN_high_{i}/W_carry"),
-        _plain("gate_bias_{i}", "CNN_high_{i}/b_carry"),
-        _plain("transform_{i}", "CNN_high_{i}/W_transform"),
-        _plain("bias_{i}", "CNN_high_{i}/b_transform"),
-    ),
-    "projection": (_plain("kernel", "CNN_proj/W_proj"), _plain("bias", "CNN_proj/b_proj")),
-    "cell": (_of_cell("kernel", "W_0", "kernel"), _of_cell("bias", "B", "bias")),
-    "cell projection": (_of_cell("projection", "W_P_0", "projection/kernel"),),
-    "softmax kernel": (_plain("kernel", "softmax/W"),),
-    "softmax bias": (_plain("bias", "softmax/b"),),
-}
+def _checkpoint_templates(row: Row) -> tuple[str, ...]:
+    """Return the template of a tensor's name in checkpoints of bilm, where TensorFlow escapes
+    slashes."""
+    return (f"weights/{row.name.replace('/', '.S')}/.ATTRIBUTES/VARIABLE_VALUE",)
 
 
 class NameTable:
-    """The names of variables in one kind of file.
+    """The names of tensors in one kind of file.
 
     Args:
-        templates: returns the templates of a variable's names in such a file.
+        templates: returns the templates of a tensor's names in such a file, the preferred one
+            first. If a template omits an index, the index is 0.
     """
 
-    def __init__(self, templates: Callable[[Variable], tuple[str, ...]]):
-        self._rows = [
-            (own, template)
-            for variables in VARIABLES.values()
-            for variable in variables
-            for own, template in ((variable.hdf5[0], t) for t in templates(variable))
-        ]
+    def __init__(self, templates: Callable[[Row], tuple[str, ...]]):
+        self._rows = [(row.name, template) for row in ROWS for template in templates(row)]
 
     def names_of(self, name: str) -> list[str]:
         """Return the names in such a file that a variable may have, the preferred one first."""
@@ -99,85 +69,65 @@ class NameTable:
 
     def variable_of(self, stored: str) -> str | None:
         """Return the variable that a name in such a file denotes, or None."""
-        reverse = ((template, own) for own, template in self._rows)
+        reverse = ((template, name) for name, template in self._rows)
         return next(self._translated(stored, reverse), None)
 
     @staticmethod
     def _translated(name: str, rows: Iterable[tuple[str, str]]) -> Iterator[str]:
         for source, target in rows:
-            found = _pattern(source).fullmatch(name)
-            if found is None:
+            match = template_pattern(source).fullmatch(name)
+            if match is None:
                 continue
-            index = {"k": "0", "i": "0"} | found.groupdict()
+            index = {"k": "0", "i": "0"} | match.groupdict()
             omitted = {key for key in ("k", "i") if f"{{{key}}}" not in target}
             if all(index[key] == "0" for key in omitted):
                 yield target.format(**index)
 
 
-@functools.cache
-def _pattern(template: str) -> re.Pattern[str]:
-    return re.compile(re.sub(r"\\{(\w)\\}", r"(?P<\1>\\d+)", re.escape(template)))
+HDF5 = NameTable(_hdf5_templates)
+TF1 = NameTable(_tf1_templates)
+OURS = NameTable(_checkpoint_templates)
 
 
-HDF5 = NameTable(lambda variable: variable.hdf5)
-TF1 = NameTable(lambda variable: variable.tf1)
-OURS = NameTable(  # TensorFlow escapes the slashes of names in checkpoints
-    lambda variable: (f"weights/{variable.hdf5[0].replace('/', '.S')}/.ATTRIBUTES/VARIABLE_VALUE",)
-)
+# --- the variables of a model ---
+
+LAYERS = {  # the layer of a `BiLM` that contains a part, except the cells
+    "word table": "encoder",
+    "lexicon": "encoder",
+    "characters": "encoder.cnn",
+    "filter": "encoder.cnn",
+    "highway": "encoder.highway",
+    "projection": "encoder",
+    "softmax kernel": "softmax",
+    "softmax bias": "softmax",
+}
 
 
-def stored_places(model: Any) -> dict[str, tuple[WeightedLayer, str]]:
-    """Return the layer and the attribute of each variable of a `BiLM`, by the variable's name.
-
-    The names have the order of the graph. The model need not be built.
-    """
-    return {
-        variable.hdf5[0].format(**index): (layer, variable.attribute.format(**index))
-        for part, layer, index in _parts(model)
-        for variable in VARIABLES[part]
-    }
+def specs_of(model: BiLM) -> dict[str, TensorSpec]:
+    """Return the tensors of a `BiLM`, which need not be built, by name and in its order."""
+    specs = tensors_of(model.options, model.n_tokens, has_softmax=model.softmax is not None)
+    return {spec.name: spec for spec in specs}
 
 
-def _parts(model: Any) -> Iterator[tuple[str, WeightedLayer, Mapping[str, int]]]:
-    """Yield each part of a model, its layer and its indices."""
-    from bilm.layers.token_encoder import WordEncoder
-
-    encoder = model.encoder
-    if isinstance(encoder, WordEncoder):
-        yield "word table", encoder, {}
-    else:
-        if encoder.words is not None:
-            yield "lexicon", encoder, {}
-        if encoder.filters:
-            yield "characters", encoder.cnn, {}
-            for i in range(len(encoder.filters)):
-                yield "filter", encoder.cnn, {"i": i}
-            for i in range(encoder.n_highway):
-                yield "highway", encoder.highway, {"i": i}
-        if encoder.has_projection:
-            yield "projection", encoder, {}
-    for k, direction in enumerate(model.directions):
-        for i, layer in enumerate(model.stacks[direction].layers):
-            yield "cell", layer.cell, {"k": k, "i": i}
-            if layer.cell.has_projection:
-                yield "cell projection", layer.cell, {"k": k, "i": i}
-    if model.softmax is not None:
-        if not model.options.share_embedding_softmax:
-            yield "softmax kernel", model.softmax, {}
-        yield "softmax bias", model.softmax, {}
+def layer_of(model: BiLM, spec: TensorSpec) -> WeightedLayer:
+    """Return the layer of a `BiLM` that contains a tensor."""
+    if spec.part in LAYERS:
+        return attrgetter(LAYERS[spec.part])(model)
+    return model.stacks[model.directions[spec.k]].layers[spec.i].cell
 
 
-def stored_variables(model: Any) -> dict[str, Any]:
+def stored_variables(model: BiLM) -> dict[str, Any]:
     """Return the variables of a built `BiLM` by name, in the order of the graph."""
-    places = stored_places(model)
-    return {stored: layer.own_weight(name) for stored, (layer, name) in places.items()}
+    specs = specs_of(model).items()
+    return {name: layer_of(model, spec).own_weight(spec.attribute) for name, spec in specs}
 
 
-def stored_values(model: Any) -> dict[str, np.ndarray]:
+def stored_values(model: BiLM) -> dict[str, np.ndarray]:
     """Return the weights as they are stored: float32 by name, without a padding row."""
-    values = {name: v.numpy() for name, v in stored_variables(model).items()}
+    values = {name: variable.numpy() for name, variable in stored_variables(model).items()}
     if model.padding:
-        values.update({name: values[name][1:] for name in PADDED if name in values})
+        for name, value in values.items():
+            values[name] = value[1:] if row_of(name).has_padding else value
     return values
 
 
@@ -187,7 +137,7 @@ def found_names(
     """Return, for the name of each variable, its name in a file; unused tensors cause one warning.
 
     Args:
-        wanted: the names of a model's variables: see `stored_places`.
+        wanted: the names of a model's tensors.
         only: selects variables by name.
     Raises: WeightsError if a variable is missing in the file.
     """
@@ -207,7 +157,7 @@ def found_names(
 
 
 def assign_tensors(
-    model: Any, tensors: Tensors, only: Callable[[str], bool] = lambda name: True
+    model: BiLM, tensors: Tensors, only: Callable[[str], bool] = lambda name: True
 ) -> None:
     """Set the variables of a built `BiLM` that `only` selects, from the tensors of a file.
 
@@ -219,40 +169,40 @@ def assign_tensors(
 
 
 def values_of(
-    model: Any, tensors: Tensors, only: Callable[[str], bool] = lambda name: True
+    model: BiLM, tensors: Tensors, only: Callable[[str], bool] = lambda name: True
 ) -> Iterator[tuple[str, np.ndarray]]:
     """Yield the names of the variables of a built `BiLM` that `only` selects, and the values that
     a file contains for them.
 
     Raises: WeightsError if a value is missing, damaged, of another shape or not finite.
     """
-    variables = stored_variables(model)
+    specs = specs_of(model)
     with tensors.opened() as read:
-        for name, stored in found_names(variables, tensors, only).items():
+        for name, stored in found_names(specs, tensors, only).items():
             where = f"{tensors.source}: {stored}"
-            padded = model.padding and name in PADDED
-            yield name, checked(read(stored), tuple(variables[name].shape), padded, where)
+            yield name, checked(read(stored), specs[name], model.padding, where)
 
 
-def checked(value: Any, shape: tuple[int, ...], padded: bool, where: str) -> np.ndarray:
+def checked(value: Any, spec: TensorSpec, padding: bool, where: str) -> np.ndarray:
     """Check a stored value and return it as the value of a variable.
 
     Args:
         value: an array, or an object with a shape that NumPy can convert to an array.
-        shape: shape of the variable.
-        padded: whether the variable has a row of zeros above the stored rows.
+        spec: the tensor, with the shape that the value must have.
+        padding: whether the variable belongs to a model with padding.
         where: source and name of the value, for messages.
     Raises: WeightsError if it has another shape or is not finite.
     """
-    expected = (shape[0] - 1, *shape[1:]) if padded else shape
-    if value.shape != expected:
-        raise WeightsError(f"{where} has shape {value.shape}, but the options require {expected}")
+    if value.shape != spec.shape:
+        raise WeightsError(f"{where} has shape {value.shape}, but the options require {spec.shape}")
     # A float64 value that exceeds the range of float32 becomes infinite.
     with np.errstate(over="ignore"):
         value = np.asarray(value, dtype=np.float32)
     if not np.isfinite(value).all():
         raise WeightsError(f"{where} contains values that are not finite")
-    return np.concatenate([np.zeros_like(value[:1]), value]) if padded else value
+    if padding and spec.row.has_padding:
+        return np.concatenate([np.zeros_like(value[:1]), value])
+    return value
 
 
 def with_directions(options: ModelOptions, stored: Callable[[], Iterable[str]]) -> ModelOptions:

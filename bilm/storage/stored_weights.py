@@ -6,7 +6,6 @@ from __future__ import annotations
 import hashlib
 from collections.abc import Callable
 from contextlib import AbstractContextManager
-from functools import partial
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
@@ -16,6 +15,7 @@ from bilm.options.model_options import ModelOptions
 from bilm.storage import names
 from bilm.storage.formats.base import Tensors
 from bilm.support.files import version_of
+from bilm.tensors import TensorSpec
 
 if TYPE_CHECKING:
     from bilm.language_model import BiLM
@@ -99,18 +99,19 @@ class _Unchanging:
         return all(p.is_file() for p in self.tensors.paths) and self._look() == self.found
 
     def start(self, model: BiLM) -> None:
-        places = names.stored_places(model)
-        for name, stored in names.found_names(places, self.tensors, self.only).items():
-            layer, attribute = places[name]
-            padded = model.padding and name in names.PADDED
-            layer.initial[attribute] = partial(self._initializer, stored, padded)
+        specs = names.specs_of(model)
+        for name, stored in names.found_names(specs, self.tensors, self.only).items():
+            spec = specs[name]
+            initializer = self._initializer(stored, spec, model.padding)
+            names.layer_of(model, spec).initial[spec.attribute] = initializer
 
-    def _initializer(self, name: str, padded: bool, shape: Any) -> Callable:
-        """Return the initializer of a variable."""
+    def _initializer(self, stored: str, spec: TensorSpec, padding: bool) -> Callable:
+        """Return the initializer of a variable; `stored` is the tensor's name in the file."""
 
         def read() -> np.ndarray:
             with self._opened() as tensor:
-                return names.checked(tensor(name), shape, padded, f"{self.tensors.source}: {name}")
+                where = f"{self.tensors.source}: {stored}"
+                return names.checked(tensor(stored), spec, padding, where)
 
         return lambda shape, dtype=None: as_initial_value(read, shape, dtype)
 
@@ -128,8 +129,9 @@ def leave_unset(model: BiLM) -> None:
     then, all vectors are NaN."""
     import keras
 
-    for layer, name in names.stored_places(model).values():
-        layer.initial[name] = lambda shape: keras.initializers.Constant(float("nan"))
+    for spec in names.specs_of(model).values():
+        initial = names.layer_of(model, spec).initial
+        initial[spec.attribute] = keras.initializers.Constant(float("nan"))
 
 
 def as_initial_value(read: Callable[[], np.ndarray], shape: Any, dtype: Any) -> Any:

@@ -10,7 +10,7 @@ from absl import logging
 
 from bilm.errors import OutOfMemoryError
 from bilm.layers.sampled_softmax import VOCABULARY_CHUNK
-from bilm.options.model_options import dense_sizes
+from bilm.tensors import n_parameters
 from bilm.training.step import Trainer
 
 FLOAT = 4  # bytes
@@ -26,7 +26,7 @@ def estimate_memory(trainer: Trainer, n_words: int) -> dict[str, int]:
         sum(int(np.prod(v.shape)) for v in values) for values in (trainer.model.variables, slots)
     )
     # Of a sampled softmax, few rows have a gradient; the full one is computed in slices.
-    gradients = sum(dense_sizes(options.model)) if options.sample_softmax else weights
+    gradients = n_parameters(options.model) if options.sample_softmax else weights
     n_classes = min(n_words, VOCABULARY_CHUNK)
     if options.sample_softmax:
         n_classes = options.n_negative_samples_batch

@@ -11,6 +11,7 @@ from typing import Any, ClassVar, TypeAlias
 import numpy as np
 import tensorflow as tf
 
+from bilm.tensors import Kind, row_of
 from bilm.training.devices import Devices
 
 Op: TypeAlias = tf.Operation
@@ -234,19 +235,11 @@ class Muon(Adam):
     SLOTS: ClassVar[dict[str, float]] = {**Adam.SLOTS, "muon_mean": 0.0}
     MOMENTUM, N_ITERATIONS, UPDATE_RMS = 0.95, 5, 0.2
     COEFFICIENTS = 3.4445, -4.7750, 2.0315
-    # Matrices by the last part of their stored names: parts of the rows, parts of the columns.
-    MATRICES: ClassVar[dict[str, tuple[int, int]]] = {
-        "W_0": (2, 4), "W_P_0": (1, 1), "W_carry": (1, 1), "W_transform": (1, 1), "W_proj": (1, 1),
-    }  # fmt: skip
 
     @classmethod
     def slots_of(cls, name: str) -> Sequence[str]:
         """See `Optimizer.slots_of`."""
-        return ("muon_mean",) if cls._parts(name) else tuple(Adam.SLOTS)
-
-    @classmethod
-    def _parts(cls, name: str) -> tuple[int, int] | None:
-        return cls.MATRICES.get(name.rsplit("/", 1)[-1])
+        return ("muon_mean",) if row_of(name).kind is Kind.MATRIX else tuple(Adam.SLOTS)
 
     def step_size(self, step: int) -> tuple[float, float]:
         """Return the factors of Adam's updates and of those of matrices."""
@@ -254,23 +247,23 @@ class Muon(Adam):
 
     def update(self, name: str, variable: Any, gradient: Any, step_size: Any, *slots: Any) -> Op:
         """See `Optimizer.update`."""
-        parts = self._parts(name)
-        if parts is None:
+        row = row_of(name)
+        if row.kind is not Kind.MATRIX:
             return super().update(name, variable, gradient, step_size[0], *slots)
         (slot,) = slots
         mean = self.MOMENTUM * slot.value() + gradient
         slot.assign(mean)
         return variable.assign_sub(
-            step_size[1] * self.change(self.MOMENTUM * mean + gradient, parts)
+            step_size[1] * self.change(self.MOMENTUM * mean + gradient, row.blocks)
         )
 
     def update_rows(self, variable: Any, rows: Any, gradient: Any, size: Any, *slots: Any) -> Op:
         """See `Optimizer.update_rows`."""
         return super().update_rows(variable, rows, gradient, size[0], *slots)
 
-    def change(self, matrix: Any, parts: tuple[int, int]) -> tf.Tensor:
-        """Return the update of a matrix (rows, columns) at rate 1, whose parts are matrices."""
-        (n_rows, n_columns), (above, beside) = matrix.shape, parts
+    def change(self, matrix: Any, n_blocks: tuple[int, int]) -> tf.Tensor:
+        """Return the update of a tensor (rows, columns) at rate 1, whose blocks are matrices."""
+        (n_rows, n_columns), (above, beside) = matrix.shape, n_blocks
         height, width = n_rows // above, n_columns // beside
         blocks = tf.reshape(matrix, (above, height, beside, width))
         blocks = tf.transpose(blocks, (0, 2, 1, 3))

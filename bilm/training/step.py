@@ -74,9 +74,7 @@ class Trainer:
             )
             if options.softmax_bias == "log_uniform" and self.model.softmax is not None:
                 biases = np.log(log_uniform_probability(np.arange(n_tokens), n_tokens))
-                self.model.softmax.initial["bias"] = lambda shape: keras.initializers.Constant(
-                    biases
-                )
+                self.model.softmax.initial["bias"] = keras.initializers.Constant(biases)
             self.model.build()
             variables: dict[str, Any] = {**stored_variables(self.model)}
             self.optimizer = OPTIMIZERS[options.optimizer](

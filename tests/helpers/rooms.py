@@ -15,6 +15,7 @@ ORDER = [  # from the bottom to the top; an entry is a module or a package direc
     ["errors", "activations"],
     ["support"],
     ["options"],
+    ["tensors"],
     ["data"],
     ["layers"],
     ["language_model"],

@@ -24,11 +24,12 @@ from bilm.inference import backend as backends
 from bilm.inference.backend import open_backend, sooner_backend
 from bilm.language_model import BiLM
 from bilm.layers.int8_weights import Int8Matrix, quantized
-from bilm.options.model_options import ModelOptions, dense_sizes
+from bilm.options.model_options import ModelOptions
 from bilm.storage.hdf5 import save_hdf5
 from bilm.storage.names import stored_values
 from bilm.storage.stored_model import open_model
 from bilm.support.imports import MissingExtraError
+from bilm.tensors import n_parameters
 
 ATOL = 1e-5
 with_onnx = [
@@ -215,7 +216,7 @@ def test_unsupported_settings_are_refused(settings, message):
 
 def test_numpy_is_chosen_for_short_texts_before_keras_is_imported(monkeypatch):
     options = open_model("novels-en").options
-    most = backends.SMALL_WORK // sum(dense_sizes(options))
+    most = backends.SMALL_WORK // n_parameters(options)
     assert sooner_backend(options, "float32", 1) == "keras"  # is imported
     monkeypatch.delitem(sys.modules, "keras")
     monkeypatch.delenv("KERAS_BACKEND", raising=False)

@@ -245,7 +245,7 @@ def test_layer_freezes_its_weights(case):
         for sublayer, own in zip(sublayers, originals, strict=True):
             for variable in own._trainable_variables if own is not None else ():
                 value = keras.initializers.Constant(ops.convert_to_numpy(variable))
-                sublayer.initial[variable.name] = lambda shape, value=value: value
+                sublayer.initial[variable.name] = value
         part.freeze()
     frozen.build(case.build)
     assert not frozen.variables

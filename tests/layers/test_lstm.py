@@ -62,7 +62,7 @@ def frozen_copy(layer, precision="float32"):
     copy = LSTM(LSTMCell(cell.dim, cell.projection_dim, *clips, precision=precision))
     for variable in layer.cell.weights:
         initializer = keras.initializers.Constant(variable.numpy())
-        copy.cell.initial[variable.name] = lambda shape, initializer=initializer: initializer
+        copy.cell.initial[variable.name] = initializer
     copy.cell.freeze()
     copy.build((None, None, INPUT))
     return copy

@@ -4,13 +4,14 @@ import pytest
 from options_examples import CHAR_CNN, LSTM, RUN, dotted_names, edited, stored
 
 from bilm.errors import OptionsError
-from bilm.options.model_options import LstmOptions, ModelOptions, dense_sizes
+from bilm.options.model_options import LstmOptions, ModelOptions
 from bilm.options.run_options import (
     REMOVED,
     RunOptions,
     load_model_options,
     load_run_options,
 )
+from bilm.tensors import n_parameters
 
 OPTIONAL = {"char_cnn", "char_cnn.n_highway", "n_train_tokens", "n_tokens_vocab"}
 OPTIONAL |= {f"lstm.{name}" for name in ("cell_clip", "proj_clip", "use_skip_connections")}
@@ -146,7 +147,7 @@ def test_packaged_options_have_their_size_and_round_trip(name, millions):
     assert (options.optimizer == "adagrad") == (name == "original_2018")
     assert RunOptions.from_dict(options.to_dict()) == options
     assert options.n_train_tokens is options.n_tokens_vocab is None
-    assert millions is None or round(sum(dense_sizes(options.model)) / 1e6, 1) == millions
+    assert millions is None or round(n_parameters(options.model) / 1e6, 1) == millions
 
 
 def test_published_options_with_model_keys_only_load_without_warning(tmp_path, log):

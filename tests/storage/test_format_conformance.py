@@ -20,7 +20,7 @@ from bilm.storage.formats.base import Format
 from bilm.storage.formats.bilm_tf import BilmTf
 from bilm.storage.formats.manylangs import ManyLangs
 from bilm.storage.formats.run import Run
-from bilm.storage.names import HDF5, OURS, TF1, stored_places, stored_values
+from bilm.storage.names import HDF5, OURS, TF1, specs_of, stored_values
 from bilm.storage.stored_model import StoredModel, open_model
 
 if keras.backend.backend() != "tensorflow":
@@ -231,7 +231,7 @@ def test_damaged_weights_are_an_error(case, folder):
 def test_names_translate_in_both_directions(variant, table):
     model = open_model(tiny_run(variant)).build_language_model()
     seen = {}
-    for variable in stored_places(model):
+    for variable in specs_of(model):
         names = table.names_of(variable)
         assert names
         for name in names:

@@ -1,0 +1,267 @@
+"""The model as data: the name, shape and kind of each tensor of a biLM, for given options.
+
+`PARTS` describes the tensors of each part of a biLM, and `tensors_of` lists those of a model.
+Layers create their variables from the same description. Names in files, checks of files, counts of
+parameters, estimates of memory, the backends without Keras, the optimizer Muon and the options
+derived from files of other programs read it.
+
+Axes of shapes: E width of a character's vector, F number of filters, D LSTM units, P projection.
+"""
+
+from __future__ import annotations
+
+import functools
+import math
+import re
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass
+from enum import Enum
+
+from bilm.options.model_options import N_CHARACTERS, LexiconEncoderOptions, ModelOptions
+
+Filters = Sequence[tuple[int, int]]  # pairs (width in characters, number of filters)
+
+
+class Kind(Enum):
+    """How the computation reads a tensor. Optimizers update each kind in its own way."""
+
+    TABLE = "table"  # ids select rows, and a training step updates only these rows
+    FILTER = "filter"  # a convolution over characters
+    MATRIX = "matrix"  # multiplies vectors
+    BIAS = "bias"  # is added to vectors
+
+
+@dataclass(frozen=True)
+class Row:
+    """A row of the description: a tensor, or several that differ in an index.
+
+    Attributes:
+        attribute: name in its layer; a template with `{i}`, the number of a filter or layer.
+        name: name in the HDF5 format that bilm-tf, AllenNLP and simple_elmo share, which identifies
+            the tensor; a template with `{i}` and `{k}`, the number of the direction.
+        axes: the shape; a string is a key of the part's sizes.
+        kind: how the computation reads it.
+        blocks: how many equal matrices it consists of, above and beside each other.
+        has_padding: whether a model with padding has a row of zeros above the stored rows.
+    """
+
+    attribute: str
+    name: str
+    axes: tuple[str | int, ...]
+    kind: Kind
+    blocks: tuple[int, int] = (1, 1)
+    has_padding: bool = False
+
+
+CELL = "RNN_{k}/RNN/MultiRNNCell/Cell{i}/LSTMCell"
+
+PARTS = {
+    "word table": (Row("embedding", "embedding", ("words", "P"), Kind.TABLE, has_padding=True),),
+    "lexicon": (Row("word_table", "word_embed", ("words", "width"), Kind.TABLE, has_padding=True),),
+    "characters": (
+        Row("embedding", "char_embed", ("characters", "E"), Kind.TABLE, has_padding=True),
+    ),
+    "filter": (
+        Row("kernel_{i}", "CNN/W_cnn_{i}", (1, "width", "E", "filters"), Kind.FILTER),
+        Row("bias_{i}", "CNN/b_cnn_{i}", ("filters",), Kind.BIAS),
+    ),
+    "highway": (
+        Row("gate_{i}", "CNN_high_{i}/W_carry", ("F", "F"), Kind.MATRIX),
+        Row("gate_bias_{i}", "CNN_high_{i}/b_carry", ("F",), Kind.BIAS),
+        Row("transform_{i}", "CNN_high_{i}/W_transform", ("F", "F"), Kind.MATRIX),
+        Row("bias_{i}", "CNN_high_{i}/b_transform", ("F",), Kind.BIAS),
+    ),
+    "projection": (
+        Row("kernel", "CNN_proj/W_proj", ("features", "P"), Kind.MATRIX),
+        Row("bias", "CNN_proj/b_proj", ("P",), Kind.BIAS),
+    ),
+    # The rows of the kernel are those of the input above those of the hidden state; its columns are
+    # the gates i, j, f, o.
+    "cell": (
+        Row("kernel", f"{CELL}/W_0", ("input + P", "4 D"), Kind.MATRIX, blocks=(2, 4)),
+        Row("bias", f"{CELL}/B", ("4 D",), Kind.BIAS),
+    ),
+    "cell projection": (Row("projection", f"{CELL}/W_P_0", ("D", "P"), Kind.MATRIX),),
+    "softmax kernel": (Row("kernel", "softmax/W", ("words", "P"), Kind.TABLE),),
+    "softmax bias": (Row("bias", "softmax/b", ("words",), Kind.BIAS),),
+}
+ROWS = [row for rows in PARTS.values() for row in rows]
+
+
+@dataclass(frozen=True)
+class TensorSpec:
+    """A tensor of a model.
+
+    Attributes:
+        name: the name that identifies it, in HDF5.
+        part: the key of `PARTS` to which it belongs.
+        k, i: numbers of its direction, and of its layer or filter.
+        attribute: its name in its layer.
+        shape: as it is stored, without a row for padding.
+        row: its row of the description.
+    """
+
+    name: str
+    part: str
+    k: int
+    i: int
+    attribute: str
+    shape: tuple[int, ...]
+    row: Row
+
+    @property
+    def size(self) -> int:
+        """The number of its values."""
+        return math.prod(self.shape)
+
+    def shape_in(self, *, padding: bool) -> tuple[int, ...]:
+        """Return its shape in a model with or without padding."""
+        n_rows, *others = self.shape
+        return (n_rows + (padding and self.row.has_padding), *others)
+
+
+# --- the tensors of a part, from its sizes ---
+
+
+def word_table(n_words: int, projection_dim: int) -> list[TensorSpec]:
+    """Return the table of word vectors of a model that reads words."""
+    return _part("word table", {"words": n_words, "P": projection_dim})
+
+
+def lexicon_table(n_words: int, width: int) -> list[TensorSpec]:
+    """Return the table of whole words of an ELMoForManyLangs model."""
+    return _part("lexicon", {"words": n_words, "width": width})
+
+
+def character_cnn(n_characters: int, dim: int, filters: Filters) -> list[TensorSpec]:
+    """Return the table of characters, then the kernel and the bias of each filter width."""
+    specs = _part("characters", {"characters": n_characters, "E": dim})
+    for i, (width, n_filters) in enumerate(filters):
+        specs += _part("filter", {"width": width, "E": dim, "filters": n_filters}, i=i)
+    return specs
+
+
+def highway(n_features: int, n_layers: int) -> list[TensorSpec]:
+    """Return the gate, its bias, the transform and its bias of each highway layer."""
+    specs: list[TensorSpec] = []
+    for i in range(n_layers):
+        specs += _part("highway", {"F": n_features}, i=i)
+    return specs
+
+
+def projection(n_features: int, projection_dim: int) -> list[TensorSpec]:
+    """Return the matrix and the bias of the projection to the width of the LSTMs."""
+    return _part("projection", {"features": n_features, "P": projection_dim})
+
+
+def cell(input_dim: int, dim: int, projection_dim: int, k: int = 0, i: int = 0) -> list[TensorSpec]:
+    """Return the kernel, the bias and, if the widths differ, the projection of an LSTM cell."""
+    sizes = {"input + P": input_dim + projection_dim, "4 D": 4 * dim, "D": dim, "P": projection_dim}
+    specs = _part("cell", sizes, k, i)
+    if projection_dim != dim:
+        specs += _part("cell projection", sizes, k, i)
+    return specs
+
+
+def softmax(n_words: int, projection_dim: int, shares_table: bool) -> list[TensorSpec]:
+    """Return the kernel, unless it is the table of word vectors, and the bias of the softmax."""
+    sizes = {"words": n_words, "P": projection_dim}
+    kernel = [] if shares_table else _part("softmax kernel", sizes)
+    return kernel + _part("softmax bias", sizes)
+
+
+def _part(part: str, sizes: Mapping[str, int], k: int = 0, i: int = 0) -> list[TensorSpec]:
+    specs = []
+    for row in PARTS[part]:
+        shape = tuple(sizes[axis] if isinstance(axis, str) else axis for axis in row.axes)
+        name, attribute = row.name.format(k=k, i=i), row.attribute.format(i=i)
+        specs.append(TensorSpec(name, part, k, i, attribute, shape, row))
+    return specs
+
+
+# --- the tensors of a model ---
+
+
+def tensors_of(
+    options: ModelOptions, n_words: int | None = None, has_softmax: bool = False
+) -> list[TensorSpec]:
+    """Return the tensors of a model, in the order of the computation.
+
+    Args:
+        options: the sizes of the model.
+        n_words: size of the vocabulary; None leaves out the tables with a row per word, except
+            those of a lexicon.
+        has_softmax: whether the model has its softmax; requires `n_words`.
+    """
+    lstm = options.lstm
+    specs = list(_encoder(options, n_words))
+    for k in range(len(options.directions)):
+        for i in range(lstm.n_layers):
+            specs += cell(lstm.projection_dim, lstm.dim, lstm.projection_dim, k, i)
+    if has_softmax:
+        assert n_words is not None
+        specs += softmax(n_words, lstm.projection_dim, options.share_embedding_softmax)
+    return specs
+
+
+def n_parameters(options: ModelOptions, n_words: int | None = None) -> int:
+    """Return the number of parameters of a model without its softmax; `n_words` as for
+    `tensors_of`."""
+    return sum(spec.size for spec in tensors_of(options, n_words))
+
+
+def has_projection(n_filters: int, projection_dim: int, has_lexicon: bool) -> bool:
+    """Return whether the token encoder projects its features to the width of the LSTMs."""
+    return has_lexicon or n_filters != projection_dim
+
+
+def n_filters(filters: Filters) -> int:
+    """Return the number of filters of all widths."""
+    return sum(number for _, number in filters)
+
+
+def _encoder(options: ModelOptions, n_words: int | None) -> Iterator[TensorSpec]:
+    """Yield the tensors of the token encoder."""
+    width, cnn = options.lstm.projection_dim, options.char_cnn
+    if options.lexicon_encoder is not None:
+        yield from _lexicon_encoder(options.lexicon_encoder, width)
+    elif cnn is not None:
+        n_features = n_filters(cnn.filters)
+        yield from character_cnn(N_CHARACTERS, cnn.embedding.dim, cnn.filters)
+        yield from highway(n_features, cnn.n_highway)
+        if has_projection(n_features, width, has_lexicon=False):
+            yield from projection(n_features, width)
+    elif n_words is not None:
+        yield from word_table(n_words, width)
+
+
+def _lexicon_encoder(lexicons: LexiconEncoderOptions, width: int) -> Iterator[TensorSpec]:
+    """Yield the tensors of the token encoder of ELMoForManyLangs."""
+    n_features = 0
+    if lexicons.words is not None:
+        n_features += lexicons.words.dim
+        yield from lexicon_table(lexicons.words.n_rows, lexicons.words.dim)
+    if lexicons.characters is not None:
+        filters = lexicons.filters or ()
+        n_features += n_filters(filters)
+        yield from character_cnn(lexicons.characters.n_rows, lexicons.characters.dim, filters)
+        yield from highway(n_filters(filters), lexicons.n_highway)
+    yield from projection(n_features, width)
+
+
+# --- from a stored name, and from stored shapes ---
+
+
+@functools.cache
+def row_of(name: str) -> Row:
+    """Return the row of the description to which a tensor belongs. Raises: KeyError."""
+    for row in ROWS:
+        if template_pattern(row.name).fullmatch(name):
+            return row
+    raise KeyError(name)
+
+
+@functools.cache
+def template_pattern(template: str) -> re.Pattern[str]:
+    """Return the pattern of the names of a template, with the groups `k` and `i`."""
+    return re.compile(re.sub(r"\\{(\w)\\}", r"(?P<\1>\\d+)", re.escape(template)))
