@@ -23,8 +23,8 @@ import common
 from absl import app, flags
 
 import bilm
-from bilm.scoring.filling import MASK, pattern
-from bilm.scoring.memory import Memory
+from bilm.scoring.gaps import MASK, pattern
+from bilm.scoring.memory import StoredMemory
 
 FLAGS = flags.FLAGS
 flags.DEFINE_string("output", "small_texts", "Folder of the results.")
@@ -114,8 +114,9 @@ def trained(train, out):
             subprocess.run([sys.executable, "-m", "bilm", *command.split()], check=True)
         (out / "minutes").write_text(str((time.time() - started) / 60))
     scorer = bilm.load_scorer(out / "run")
-    memory = Memory.load(out / "memory.hdf5", scorer.words)
-    return scorer.filler(), scorer.filler(memory=memory), float((out / "minutes").read_text())
+    memory, exponents = StoredMemory.load(out / "memory.hdf5", scorer.words)
+    with_memory = scorer.filler(memory=memory, exponents=exponents)
+    return scorer.filler(), with_memory, float((out / "minutes").read_text())
 
 
 def measured(folder, name, out):

@@ -10,7 +10,7 @@ from typing import Any, NamedTuple
 import numpy as np
 
 from bilm.data.tokenization import check_batch, checked_sentence
-from bilm.scoring.memory import Memory
+from bilm.scoring.memory.prediction import Memory
 from bilm.scoring.scorer import Predicted, Score, Scorer, Substitute
 
 NATS_PER_BIT = math.log(2)

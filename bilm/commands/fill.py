@@ -2,15 +2,18 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
-from contextlib import nullcontext
+from collections.abc import Iterable, Iterator
+from typing import TYPE_CHECKING, NamedTuple
 
 from cloup.constraints import constraint, mutually_exclusive
 
 from bilm.commands import options as opt
 from bilm.commands import scoring_options as scoring
 from bilm.commands.main import command
-from bilm.commands.output import Column, as_json, printable, table
+from bilm.commands.output import Column, Write, as_json, printable, table
+
+if TYPE_CHECKING:
+    from bilm.scoring.filling import Gap
 
 GAP_COLUMNS = (
     Column("position", int), Column("gap", str), Column("rank", int), Column("word", str),
@@ -52,44 +55,110 @@ def fill(
       bilm fill --model run --input inscriptions.txt --words names.txt --output gaps.csv
       bilm fill --model run --input damaged.txt --restored > restored.txt
     """
-    from absl import logging
+    from bilm.scoring.memory.file import StoredMemory
 
-    from bilm.data.text import read_lines
-    from bilm.scoring.filling import Gap
-    from bilm.scoring.memory import Memory
-
-    more = () if words is None else (w for _, line in read_lines(words) for w in line.split())
     scorer = files.open()
-    recall = None if memory is None else Memory.load(memory, scorer.words)
-    filler = scorer.filler(more, recall)
+    recall, exponents = StoredMemory.load(memory, scorer.words) if memory else (None, None)
+    filler = scorer.filler(_words_of(words) if words else [], recall, exponents)
 
     def filled(sentences: Iterator[list[str]]) -> Iterator[tuple[list[str], list[Gap]]]:
         return ((tokens, filler.fill(tokens, n, mask)) for tokens in sentences)
 
-    names = [column.name for column in text.columns]
-    columns = [*text.columns, *GAP_COLUMNS]
-    is_table, done = not (json or restored), -1
-    n_gaps, unfilled, others = 0, list[str](), list[str]()
-    inputs = [*text.files, *files, *filter(None, [words, memory])]
-    with table(output, columns, inputs) if is_table else nullcontext() as write:
-        for place, (tokens, gaps) in text.scored(scorer, filled):
-            n_gaps += len(gaps)
-            unfilled += [gap.token for gap in gaps if not gap.candidates]
-            marks = {gap.token for gap in gaps}
-            others += [t for t in tokens if ("[" in t or "]" in t) and t not in marks]
-            if restored:
-                print("\n" * (int(place[-1]) - done - 1), end="")  # sentences without words
-                done = int(place[-1])
-                best = {gap.position: gap.candidates[0].word for gap in gaps if gap.candidates}
-                print(printable(" ".join(best.get(i, token) for i, token in enumerate(tokens))))
-            elif json:
-                for gap in gaps:
-                    print(as_json(dict(zip(names, place, strict=True)) | gap._asdict()))
-            elif write is not None:
-                for gap in gaps:
-                    for rank, candidate in enumerate(gap.candidates, 1):
-                        write((*place, gap.position, gap.token, rank, *candidate))
-    logging.info("gaps: %d", n_gaps)
-    for found, what in (unfilled, "without a candidate"), (others, "other tokens with brackets"):
-        if found:
-            logging.warning("%s: %d, such as %s", what, len(found), found[0])
+    counts = GapCounts()
+    sentences = counts.counted(
+        FilledSentence(place, tokens, gaps) for place, (tokens, gaps) in text.scored(scorer, filled)
+    )
+    if restored:
+        _print_restored(sentences)
+    elif json:
+        _print_gaps(sentences, [column.name for column in text.columns])
+    else:
+        inputs = [*text.files, *files, words, memory]
+        with table(output, [*text.columns, *GAP_COLUMNS], inputs) as write:
+            _write_rows(sentences, write)
+    counts.log()
+
+
+def _words_of(path: str) -> Iterator[str]:
+    """Yield the words of a file."""
+    from bilm.data.text import read_lines
+
+    for _, line in read_lines(path):
+        yield from line.split()
+
+
+class FilledSentence(NamedTuple):
+    """A sentence and its gaps.
+
+    Fields:
+        place: values of the columns of its place; the last one is its number.
+        tokens: the words and marks of gaps.
+        gaps: the gaps.
+    """
+
+    place: list[str | int]
+    tokens: list[str]
+    gaps: list[Gap]
+
+
+class GapCounts:
+    """Counts gaps, those without a candidate, and other tokens with brackets."""
+
+    def __init__(self) -> None:
+        self.n_gaps = 0
+        self.unfilled: list[str] = []
+        self.others: list[str] = []
+
+    def counted(self, sentences: Iterable[FilledSentence]) -> Iterator[FilledSentence]:
+        """Yield the sentences, and count their gaps."""
+        for sentence in sentences:
+            marks = {gap.token for gap in sentence.gaps}
+            others = [token for token in sentence.tokens if token not in marks]
+            self.n_gaps += len(sentence.gaps)
+            self.unfilled += [gap.token for gap in sentence.gaps if not gap.candidates]
+            self.others += [token for token in others if "[" in token or "]" in token]
+            yield sentence
+
+    def log(self) -> None:
+        """Log the counts."""
+        from absl import logging
+
+        logging.info("gaps: %d", self.n_gaps)
+        if self.unfilled:
+            logging.warning(
+                "without a candidate: %d, such as %s", len(self.unfilled), self.unfilled[0]
+            )
+        if self.others:
+            logging.warning(
+                "other tokens with brackets: %d, such as %s", len(self.others), self.others[0]
+            )
+
+
+# --- forms of the result ---
+
+
+def _print_restored(sentences: Iterable[FilledSentence]) -> None:
+    """Print the text with the best words, one sentence per line, and its blank lines."""
+    n_lines = 0
+    for place, tokens, gaps in sentences:
+        number = int(place[-1])
+        print("\n" * (number - n_lines), end="")  # sentences without words
+        best = {gap.position: gap.candidates[0].word for gap in gaps if gap.candidates}
+        print(printable(" ".join(best.get(i, token) for i, token in enumerate(tokens))))
+        n_lines = number + 1
+
+
+def _print_gaps(sentences: Iterable[FilledSentence], place_names: list[str]) -> None:
+    """Print one JSON object for each gap."""
+    for place, _, gaps in sentences:
+        of_sentence = dict(zip(place_names, place, strict=True))
+        for gap in gaps:
+            print(as_json(of_sentence | gap._asdict()))
+
+
+def _write_rows(sentences: Iterable[FilledSentence], write: Write) -> None:
+    """Write a row for each candidate."""
+    for place, _, gaps in sentences:
+        for gap in gaps:
+            for rank, candidate in enumerate(gap.candidates, 1):
+                write((*place, gap.position, gap.token, rank, *candidate))

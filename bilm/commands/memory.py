@@ -33,11 +33,14 @@ def memory(files: scoring.Files, input_: str, heldout: str, output: str) -> None
     from bilm.support.files import protect
     from bilm.training.plan import check_training_text
 
-    text, held = resolve_shards(input_), resolve_shards(heldout)
+    # Files
+    text, heldout_text = resolve_shards(input_), resolve_shards(heldout)
     own_files = open_model(files.model, files.weights, files.softmax).own_files
-    protect(output, *text, *held, *files, *own_files)
+    protect(output, *text, *heldout_text, *files, *own_files)
     text.examine()
-    check_training_text(text, held, files.vocab)
-    found, mixed, alone = files.open().memory(text.sentences(), held.sentences())
-    found.save(output)
-    print(f"PERPLEXITY WITH MEMORY = {mixed}\nAVERAGE PERPLEXITY = {alone}")
+    check_training_text(text, heldout_text, files.vocab)
+
+    stored, mixed, alone = files.open().memory(text.sentences(), heldout_text.sentences())
+    stored.save(output)
+    print(f"PERPLEXITY WITH MEMORY = {mixed}")
+    print(f"AVERAGE PERPLEXITY = {alone}")

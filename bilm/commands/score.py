@@ -50,12 +50,12 @@ def score(files: scoring.Files, text: scoring.Text, output: str | None, memory: 
     """
     from absl import logging
 
-    from bilm.scoring.memory import Memory
+    from bilm.scoring.memory.file import StoredMemory
     from bilm.scoring.scorer import perplexity_of_scores
     from bilm.support.progress import progress
 
     scorer = files.open()
-    recall = None if memory is None else Memory.load(memory, scorer.words)
+    recall = StoredMemory.load(memory, scorer.words).memory if memory else None
     scores = text.scored(scorer, scorer.score)
     losses: list[float] = []  # of the mixture
 

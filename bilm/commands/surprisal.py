@@ -72,11 +72,11 @@ def surprisal(
 
     from bilm.analysis.surprisal import surprisal_columns
     from bilm.errors import DataError
-    from bilm.scoring.memory import Memory
+    from bilm.scoring.memory.file import StoredMemory
     from bilm.support.progress import progress
 
     scorer = files.open()
-    recall = None if memory is None else Memory.load(memory, scorer.words)
+    recall = StoredMemory.load(memory, scorer.words).memory if memory else None
     how: Any = {"context": context or 0, "top": top or 0, "mark": regions, "memory": recall}
     measured = partial(surprisal_columns, scorer, **how)
     shown = REGION_COLUMNS if regions else WORD_COLUMNS

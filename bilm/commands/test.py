@@ -56,7 +56,7 @@ def test(
     from bilm.data.shards import resolve_shards
     from bilm.errors import BilmError
     from bilm.scoring import perplexity as measures
-    from bilm.scoring.memory import Memory
+    from bilm.scoring.memory.file import StoredMemory
     from bilm.scoring.scorer import Scorer, perplexity_of_scores
     from bilm.storage.stored_model import open_model
     from bilm.support.progress import progress
@@ -78,7 +78,8 @@ def test(
     figures: dict[str, Any] = {"READING": reading}
     if memory is not None:
         words = [vocabulary.id_to_word(i) for i in range(vocabulary.size)]
-        recall, scores = Memory.load(memory, words), Scorer(found, words).score(text.sentences())
+        recall = StoredMemory.load(memory, words).memory
+        scores = Scorer(found, words).score(text.sentences())
         with progress("scoring with the memory", "sentences") as shown:
             mixed = perplexity_of_scores(each.mixed(recall) for each in shown.over(scores))
         figures["PERPLEXITY WITH MEMORY"] = mixed.mean

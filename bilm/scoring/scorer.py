@@ -20,8 +20,12 @@ from bilm.errors import DataError, OptionsError
 from bilm.inference.grouping import batches
 from bilm.language_model import BiLM
 from bilm.layers.functional import compiled
-from bilm.scoring.filling import MASK, Filler, Gap
-from bilm.scoring.memory import Memory
+from bilm.scoring.exponents import first_exponents
+from bilm.scoring.filling import Filler, Gap
+from bilm.scoring.gaps import MASK, CandidateWords
+from bilm.scoring.memory.file import StoredMemory
+from bilm.scoring.memory.fitting import fit_memory, fit_shares
+from bilm.scoring.memory.prediction import Memory
 from bilm.scoring.perplexity import Perplexity
 from bilm.storage.stored_model import StoredModel, open_model
 from bilm.support.progress import progress
@@ -308,34 +312,53 @@ class Scorer:
         """
         return self.filler(words).fill(_checked_words(tokens, "the sentence"), n, mask)
 
-    def filler(self, words: Iterable[str] = (), memory: Memory | None = None) -> Filler:
-        """Return a `Filler` for several calls of `fill` with the same words, and with a memory."""
+    def filler(
+        self,
+        words: Iterable[str] = (),
+        memory: Memory | None = None,
+        exponents: np.ndarray | None = None,
+    ) -> Filler:
+        """Return a `Filler` for several calls of `fill` with the same words, and with a memory.
+
+        Args:
+            words: candidates besides the vocabulary.
+            memory: memory of the training text; None for none.
+            exponents: those fitted with the memory, see `StoredMemory`; None for first ones.
+        Raises: DataError if the memory was fitted to a model with other directions.
+        """
+        n_directions = len(self.model.directions)
         if memory is not None:
-            memory.check(len(self.model.directions))
+            memory.check_directions(n_directions)
+        if exponents is None:
+            exponents = first_exponents(n_directions, memory is not None)
         # `<UNK>` represents words that the vocabulary lacks.
         ids: np.ndarray = np.append(self.proper, self._ids[UNK])
 
-        def quick(tokens: list[str], position: int) -> np.ndarray:
+        def score_words(tokens: list[str], position: int) -> np.ndarray:
             return self.both_sides(next(self.log_probabilities(tokens, [position])), ids)
 
-        def totals(sentences: Iterable[list[str]]) -> np.ndarray:
+        def score_sentences(sentences: Iterable[list[str]]) -> np.ndarray:
             return np.array([list(score.total.values()) for score in self.score(sentences)])
 
-        return Filler(self.words, self.proper, quick, totals, words, memory)
+        candidates = CandidateWords.of(self.words, self.proper, words)
+        return Filler(candidates, score_words, score_sentences, exponents, memory)
 
     def memory(
         self, text: Iterable[Sequence[str]], heldout: Iterable[Sequence[str]]
-    ) -> tuple[Memory, Perplexity, Perplexity]:
+    ) -> tuple[StoredMemory, Perplexity, Perplexity]:
         """Return the memory of a training text, fitted to held-out text, whose perplexities with
         and without the memory follow. Raises: DataError."""
-        with progress("scoring held-out text", "sentences") as shown:
-            scores = list(shown.over(self.score(heldout)))
+        with progress("scoring held-out text", "sentences") as bar:
+            scores = list(bar.over(self.score(heldout)))
         if not any(score.tokens for score in scores):
             raise DataError("held-out text: found no words, expected at least one sentence")
-        memory = Memory.of(text, self.words)
-        mixed = memory.fit_shares([(score.tokens, score.logs) for score in scores])
-        self.filler(memory=memory).fit([score.tokens for score in scores])
-        return memory, mixed, perplexity_of_scores(scores)
+        alone = perplexity_of_scores(scores)
+
+        memory = fit_memory(text, self.words)
+        losses = fit_shares(memory, [(score.tokens, score.logs) for score in scores])
+        mixed = Perplexity.of(losses, alone.n_predictions)
+        exponents = self.filler(memory=memory).fit_exponents([score.tokens for score in scores])
+        return StoredMemory(memory, exponents), mixed, alone
 
     def known(self, word: str) -> str:
         """Return the word itself if the vocabulary contains it, `<UNK>` otherwise."""

@@ -15,9 +15,10 @@ if keras.backend.backend() != "tensorflow":
 from scorers import ATOL, MARKS, MODELS, WORDS, model_of, one
 
 from bilm.errors import DataError
-from bilm.scoring import memory as module
-from bilm.scoring.filling import PRIOR, Filler, pattern
-from bilm.scoring.memory import Memory
+from bilm.scoring.exponents import PRIOR
+from bilm.scoring.gaps import CandidateWords, pattern
+from bilm.scoring.memory import fitting
+from bilm.scoring.memory.fitting import fit_memory
 from bilm.scoring.scorer import Scorer
 
 PROPER = [word for word in dict.fromkeys(WORDS) if word not in ("", *MARKS)]
@@ -69,12 +70,11 @@ def test_fill_compares_other_words_if_more_words_match_than_are_compared(monkeyp
 
 
 def test_fill_with_a_memory_multiplies_powers(scorer, monkeypatch):
-    monkeypatch.setattr(module, "N_STEPS", 1)
-    memory = Memory.of([["the", "cat", "sat"], ["mat", "the", "cat"]], WORDS)
+    monkeypatch.setattr(fitting, "N_STEPS", 1)
+    memory = fit_memory([["the", "cat", "sat"], ["mat", "the", "cat"]], WORDS)
     exponents = [0.1, 0.5, 0.3, 0.4, -0.55]
     n_directions = len(scorer.model.directions)
-    memory.fitted["exponents"] = np.array([0.1] * (n_directions - 1) + exponents)
-    memory.fitted["shares"] = np.full(n_directions, 0.5)
+    memory.shares = np.full(n_directions, 0.5)
     tokens = ["the", "[MASK]", "sat"]
     logs = []
     for word in PROPER:
@@ -82,26 +82,27 @@ def test_fill_with_a_memory_multiplies_powers(scorer, monkeypatch):
         recalled = memory.log_probabilities(["the", "<UNK>", "sat"], 1)[scorer._ids[word]]
         logs.append(exponents[0] * totals + recalled @ exponents[-4:])
     expected = np.exp(logs - np.logaddexp.reduce(logs))
-    (gap,) = scorer.filler(memory=memory).fill(tokens, 100)
+    powers = np.array([0.1] * (n_directions - 1) + exponents)
+    (gap,) = scorer.filler(memory=memory, exponents=powers).fill(tokens, 100)
     assert dict(gap.candidates) == pytest.approx(
         dict(zip(PROPER, expected, strict=True)), rel=20 * ATOL
     )
 
 
 def test_fit_maximizes_the_probability_of_held_out_words(scorer, monkeypatch):
-    monkeypatch.setattr(module, "N_STEPS", 1)
-    memory = Memory.of([["the", "cat", "sat"], ["mat", "the", "cat"]], WORDS)
+    monkeypatch.setattr(fitting, "N_STEPS", 1)
+    memory = fit_memory([["the", "cat", "sat"], ["mat", "the", "cat"]], WORDS)
     n_directions = len(scorer.model.directions)
-    memory.fitted["shares"] = np.full(n_directions, 0.5)
-    memory.fitted["exponents"] = prior = np.array([0.6 / n_directions] * n_directions + [0.2] * 4)
-    filler, heldout = scorer.filler(memory=memory), [["the", "cat"], ["the", "unheard", "mat"]]
-    filler.fit([["unheard"]])  # not among the candidates
-    np.testing.assert_allclose(memory.fitted["exponents"], prior)
-    filler.fit(heldout)
-    found = memory.fitted["exponents"]
+    memory.shares = np.full(n_directions, 0.5)
+    prior = np.array([0.6 / n_directions] * n_directions + [0.2] * 4)
+    filler = scorer.filler(memory=memory, exponents=prior)
+    heldout = [["the", "cat"], ["the", "unheard", "mat"]]
+    unchanged = filler.fit_exponents([["unheard"]])  # not among the candidates
+    np.testing.assert_allclose(unchanged, prior)
+    found = filler.fit_exponents(heldout)
 
     def objective(exponents):
-        memory.fitted["exponents"] = exponents
+        filler = scorer.filler(memory=memory, exponents=exponents)
         of_unheard = (["[MASK]", "unheard", "mat"], "the"), (["the", "unheard", "[MASK]"], "mat")
         gaps = [(["[MASK]", "cat"], "the"), (["the", "[MASK]"], "cat"), *of_unheard]
         logs = [math.log(dict(filler.fill(words, 100)[0].candidates)[word]) for words, word in gaps]
@@ -164,8 +165,8 @@ def test_fill_offers_no_gap_marks_and_no_second_form_of_a_word(scorer):
     (gap,) = scorer.fill(["[?]"], 100, mask="[?]", words=words)
     assert {word for word, _ in gap.candidates} - {*PROPER} <= {"re\u0301g", "r\u00e9g"}
     vocabulary = [*WORDS, "re\u0301g"]
-    filler = Filler(vocabulary, np.arange(len(WORDS), len(vocabulary)), *[None] * 2, words[3:])
-    assert filler.words == ["re\u0301g", "[?]"]
+    candidates = CandidateWords.of(vocabulary, np.arange(len(WORDS), len(vocabulary)), words[3:])
+    assert candidates.words == ["re\u0301g", "[?]"]
 
 
 def test_fill_refuses_invalid_arguments(scorer):
@@ -178,9 +179,9 @@ def test_fill_refuses_invalid_arguments(scorer):
 
 
 def test_filler_refuses_a_memory_fitted_to_other_directions(scorer, monkeypatch):
-    monkeypatch.setattr(module, "N_STEPS", 1)
-    memory = Memory.of([["the", "cat", "sat"], ["mat", "the", "cat"]], WORDS)
-    memory.fitted["shares"] = np.full(3 - len(scorer.model.directions), 0.5)
+    monkeypatch.setattr(fitting, "N_STEPS", 1)
+    memory = fit_memory([["the", "cat", "sat"], ["mat", "the", "cat"]], WORDS)
+    memory.shares = np.full(3 - len(scorer.model.directions), 0.5)
     with pytest.raises(DataError, match="directions of the model"):
         scorer.filler(memory=memory)
 

@@ -13,8 +13,11 @@ from tiny_runs import HELDOUT, TEXT, tiny_run
 from bilm import load_scorer
 from bilm.data.shards import resolve_shards
 from bilm.errors import DataError, WeightsError
-from bilm.scoring import memory as module
-from bilm.scoring.memory import AFFIXES, FLOOR, OFFSETS, Memory
+from bilm.scoring.memory import fitting
+from bilm.scoring.memory.features import AFFIXES, OFFSETS
+from bilm.scoring.memory.file import StoredMemory
+from bilm.scoring.memory.fitting import fit_memory, fit_shares, log_gradient
+from bilm.scoring.memory.prediction import FLOOR, Memory
 from bilm.storage.hdf5 import save_hdf5
 
 WORDS = ["<S>", "</S>", "<UNK>", "walked", "talked", "walks", "a", "cat", "rat", "the", "dog"]
@@ -26,8 +29,8 @@ TEXT_ = [line.split() for line in (
 
 @pytest.fixture
 def memory(monkeypatch):
-    monkeypatch.setattr(module, "N_STEPS", 3)
-    return Memory.of(TEXT_, WORDS)
+    monkeypatch.setattr(fitting, "N_STEPS", 3)
+    return fit_memory(TEXT_, WORDS)
 
 
 def by_hand(memory, view, tokens, place, text):
@@ -38,7 +41,7 @@ def by_hand(memory, view, tokens, place, text):
         for w in ["<S>", *sentence, "</S>"]:
             counts[w] += 1
     total = sum(counts.values())
-    weights = memory.fitted[view]
+    weights = memory.weights[view]
 
     def phi(v, w):
         if "<UNK>" in (v, w) or None in (v, w):
@@ -76,29 +79,30 @@ def by_hand(memory, view, tokens, place, text):
 @pytest.mark.parametrize("view", OFFSETS)
 @pytest.mark.parametrize("text", [TEXT_, TEXT_[:3]], ids=["with <UNK>", "without"])
 def test_memory_equals_a_computation_word_by_word(monkeypatch, view, text):
-    monkeypatch.setattr(module, "N_STEPS", 3)
-    memory = Memory.of(text, WORDS)
+    monkeypatch.setattr(fitting, "N_STEPS", 3)
+    memory = fit_memory(text, WORDS)
     for tokens in (["the", "cat", "walked", "a", "dog"], ["rat"], ["the", "unheard", "odd"]):
-        marked = memory._marked(tokens)
+        marked = memory.vocabulary.sentence(tokens)
         first, last = {"forward": (0, 1), "backward": (-1, 0), "both": (0, 0)}[view]
         for place in range(first, len(tokens) + last):
-            found = memory._probabilities(view, marked, place + 1)
+            found = memory.probabilities(view, marked, place + 1)
             assert found.sum() == pytest.approx(1)
             np.testing.assert_allclose(found, by_hand(memory, view, tokens, place, text), rtol=1e-4)
 
 
 @pytest.mark.parametrize("view", OFFSETS)
 def test_memory_gradient_equals_differences_and_leaves_out_the_own_sentence(memory, view):
-    weights, others = memory.fitted[view], memory.text[memory.sentence != 3]
-    place = memory.starts[3] + 4  # "a" of the fourth sentence
+    weights, others = memory.weights[view], memory.text.ids[memory.text.sentence != 3]
+    place = memory.text.starts[3] + 4  # "a" of the fourth sentence
 
     def log(changed):
-        without = Memory(WORDS, others, {view: changed})
-        without.frequencies, without.once = memory.frequencies, memory.once  # of the whole text
-        marked = without._marked(TEXT_[3])
-        return math.log(without._probabilities(view, marked, 4)[WORDS.index("a")])
+        without = Memory(WORDS, others, {view: changed}, memory.shares)
+        without.text.frequencies = memory.text.frequencies  # of the whole text
+        without.text.is_rare, without.features = memory.text.is_rare, memory.features
+        marked = without.vocabulary.sentence(TEXT_[3])
+        return math.log(without.probabilities(view, marked, 4)[WORDS.index("a")])
 
-    found = memory._gradient(view, place)
+    found = log_gradient(memory, view, place)
     for index in np.ndindex(weights.shape):
         step = np.zeros_like(weights)
         step[index] = 0.01
@@ -108,9 +112,9 @@ def test_memory_gradient_equals_differences_and_leaves_out_the_own_sentence(memo
 
 def test_memory_fits_shares(memory):
     logs = {"forward": np.log([0.5, 0.5, 0.9]), "backward": np.log([1e-9, 1e-9, 1e-9])}
-    found = memory.fit_shares([(["the", "cat"], logs)])
-    shares = memory.fitted["shares"]
-    recalled = np.exp(memory._recalled(["the", "cat"], logs)["forward"])
+    losses = fit_shares(memory, [(["the", "cat"], logs)])
+    shares = memory.shares
+    recalled = np.exp(memory.sentence_log_probabilities(["the", "cat"], logs)["forward"])
 
     def likelihood(share):
         return np.log(share * np.exp(logs["forward"]) + (1 - share) * recalled).sum()
@@ -118,32 +122,35 @@ def test_memory_fits_shares(memory):
     grid = np.linspace(0.001, 0.999, 500)
     assert likelihood(shares[0]) > max(map(likelihood, grid)) - 0.02 and shares[1] < 0.01
     mixed = memory.mixed(["the", "cat"], logs)["forward"]
-    assert found.directions["forward"] == pytest.approx(np.exp(-mixed.mean()), rel=1e-5)
+    assert losses["forward"] == pytest.approx(-mixed.sum(), rel=1e-5)
     expected = shares[0] * np.exp(logs["forward"]) + (1 - shares[0]) * recalled
     np.testing.assert_allclose(np.exp(mixed), expected, rtol=1e-5)
-    memory.fit_shares([(["the", "cat"], {"forward": logs["forward"]})])  # a forward-only model
-    assert memory.fitted["shares"] == pytest.approx(shares[:1])
+    fit_shares(memory, [(["the", "cat"], {"forward": logs["forward"]})])  # a forward-only model
+    assert memory.shares == pytest.approx(shares[:1])
     with pytest.raises(DataError, match="directions of the model: 2; expected 1"):
         memory.mixed(["the", "cat"], logs)
 
 
 def test_memory_of_a_part_of_a_long_text(memory, monkeypatch):
-    monkeypatch.setattr(module, "MAX_FITTED", int(memory.starts[3]) + 4)  # within a sentence
-    found = Memory.of(TEXT_, WORDS)
-    assert len(found.text) == len(memory.text)
-    assert all(np.isfinite(weights).all() for weights in found.fitted.values())
+    monkeypatch.setattr(fitting, "MAX_FITTED", int(memory.text.starts[3]) + 4)  # within a sentence
+    found = fit_memory(TEXT_, WORDS)
+    assert len(found.text.ids) == len(memory.text.ids)
+    assert all(np.isfinite(weights).all() for weights in found.weights.values())
     for n in (0, 1):  # nothing is left without the own sentence
         with pytest.raises(DataError, match=f"sentences with words: {n}; expected 2 or more"):
-            Memory.of([*TEXT_[:n], [], []], WORDS)
+            fit_memory([*TEXT_[:n], [], []], WORDS)
 
 
 def test_memory_file(memory, tmp_path):
-    memory.save(tmp_path / "memory.hdf5")
-    found = Memory.load(tmp_path / "memory.hdf5", WORDS)
-    a, b = (m.log_probabilities(["the", "cat"], 1) for m in (memory, found))
+    exponents = np.linspace(0, 1, 6)
+    StoredMemory(memory, exponents).save(tmp_path / "memory.hdf5")
+    found = StoredMemory.load(tmp_path / "memory.hdf5", WORDS)
+    a, b = (m.log_probabilities(["the", "cat"], 1) for m in (memory, found.memory))
     np.testing.assert_array_equal(a, b)
+    np.testing.assert_array_equal(found.memory.shares, memory.shares)
+    np.testing.assert_array_equal(found.exponents, exponents)
     with pytest.raises(DataError, match="of another model, with another vocabulary"):
-        Memory.load(tmp_path / "memory.hdf5", [*WORDS, "more"])
+        StoredMemory.load(tmp_path / "memory.hdf5", [*WORDS, "more"])
     (tmp_path / "text").write_text("words")
     save_hdf5(tmp_path / "other", {"text": np.zeros(3)})
     content = (tmp_path / "memory.hdf5").read_bytes()
@@ -151,11 +158,11 @@ def test_memory_file(memory, tmp_path):
     reasons = {"text": "not a whole", "half": "not a whole", "other": "the dataset `both` is mis"}
     for name, reason in reasons.items():
         with pytest.raises(WeightsError, match=f"{name}: {reason}"):
-            Memory.load(tmp_path / name, WORDS)
+            StoredMemory.load(tmp_path / name, WORDS)
 
 
 def test_memory_command_and_its_users(run_here, tmp_path, monkeypatch):
-    monkeypatch.setattr(module, "N_STEPS", 2)
+    monkeypatch.setattr(fitting, "N_STEPS", 2)
     model, file = ["--model", tiny_run("words")], tmp_path / "memory.hdf5"
     text = tmp_path / "text"
     text.write_text("w1 w2 w3\nw2 [MASK] w1\n", encoding="utf-8")
@@ -191,7 +198,7 @@ def test_memory_command_and_its_users(run_here, tmp_path, monkeypatch):
     rows = list(csv.DictReader(lines, dialect="excel-tab"))
     scorer = load_scorer(tiny_run("words"))
     words = next(iter(resolve_shards(HELDOUT).sentences()))
-    score = next(scorer.score([words])).mixed(Memory.load(file, scorer.words))
+    score = next(scorer.score([words])).mixed(StoredMemory.load(file, scorer.words).memory)
     for name, logs in (("forward", score.forward[:-1]), ("backward", score.backward[1:])):
         bits = [float(row[name]) for row in rows if row["sentence"] == "0"]
         np.testing.assert_allclose(bits, -logs / np.log(2), rtol=1e-4)

@@ -1,0 +1,160 @@
+"""Fits a memory: its weights to the remembered text, its shares to held-out text."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Mapping, Sequence
+
+import numpy as np
+
+from bilm.errors import DataError
+from bilm.scoring.memory.features import OFFSETS
+from bilm.scoring.memory.prediction import FLOOR, Memory
+from bilm.scoring.memory.text import WordIds
+from bilm.support.progress import Progress, progress
+
+FIRST_WEIGHTS = (1.5, 1.0, 0.3, 0.3, 0.3)  # of the features, before they are fitted
+FIRST_SHARE = 0.5  # of the biLM in the mixture, before it is fitted
+MAX_FITTED = 200_000  # ids of the text that the weights are fitted on
+N_STEPS = 200  # of Adam, for each view
+N_QUERIES = 32  # predictions per step
+RATE = 0.05  # learning rate
+WEIGHT_DECAY = 2e-4
+MEAN_RATE = 0.1  # share of a new gradient in its average
+SQUARE_RATE = 0.01  # share of a new squared gradient in its average
+MIXING_STEPS = 30  # of expectation maximization
+MIN_SHARE = 1e-6  # of the biLM and of the memory
+
+
+# --- weights ---
+
+
+def fit_memory(sentences: Iterable[Sequence[str]], words: Sequence[str]) -> Memory:
+    """Return the memory of a text, with fitted weights and equal shares.
+
+    Args:
+        sentences: the text.
+        words: the vocabulary in the order of ids.
+    Raises: DataError if fewer than 2 sentences contain words.
+    """
+    ids = WordIds(words).text(sentences)
+    weights = {view: first_weights(len(offsets)) for view, offsets in OFFSETS.items()}
+    shares = np.full(2, FIRST_SHARE)
+
+    part = Memory(words, ids[:MAX_FITTED], weights, shares)
+    of_words = part.text.is_predicted["both"]
+    n_sentences = len(np.unique(part.text.sentence[of_words]))
+    if n_sentences < 2:
+        raise DataError(f"number of sentences with words: {n_sentences}; expected 2 or more")
+
+    with progress("fitting the memory", "steps", N_STEPS * len(OFFSETS)) as bar:
+        for view in OFFSETS:
+            fit_view(part, view, bar)
+    return Memory(words, ids, weights, shares)
+
+
+def first_weights(n_offsets: int) -> np.ndarray:
+    """Return the weights of a view before they are fitted, float64 (offsets + 1, features)."""
+    weights = np.tile(FIRST_WEIGHTS, (n_offsets + 1, 1))
+    weights[-1, 0] = 0  # words of the sentence that are not rare do not count
+    return weights
+
+
+def fit_view(memory: Memory, view: str, bar: Progress) -> None:
+    """Maximize the log-probability of words of the text; change the weights of a view in place.
+
+    The method is Adam (Kingma and Ba 2015, arXiv:1412.6980) with weight decay and a rate that
+    decreases linearly in the second half of the steps.
+    """
+    weights = memory.weights[view]
+    places = np.flatnonzero(memory.text.is_predicted[view])
+    rng = np.random.default_rng(0)
+    mean, square = np.zeros_like(weights), np.zeros_like(weights)
+    for step in range(1, N_STEPS + 1):
+        queries = rng.choice(places, N_QUERIES)
+        gradients = [log_gradient(memory, view, place) for place in queries]
+        gradient = np.mean(gradients, axis=0) - WEIGHT_DECAY * weights
+
+        # Averages of gradients and of their squares, which start from zero
+        mean = (1 - MEAN_RATE) * mean + MEAN_RATE * gradient
+        square = (1 - SQUARE_RATE) * square + SQUARE_RATE * gradient**2
+        mean_weight = 1 - (1 - MEAN_RATE) ** step  # sum of the shares of all gradients
+        square_weight = 1 - (1 - SQUARE_RATE) ** step
+
+        rate = RATE * min(1, 2 - 2 * step / N_STEPS) / mean_weight
+        deviation = np.sqrt(square / square_weight)
+        weights += rate * mean / (deviation + 1e-8)
+        bar.add(1)
+
+
+def log_gradient(memory: Memory, view: str, place: int) -> np.ndarray:
+    """Return the gradient of log P(word at a place of the text) by the weights of a view, float64
+    (offsets + 1, features). The prediction leaves out the sentence of the place."""
+    text, nothing = memory.text, memory.vocabulary.nothing
+    word, number = text.ids[place], text.sentence[place]
+
+    # Features of the context, and the share of each place of the text
+    is_own = (text.sentence == number) & (text.ids != nothing)
+    sentence = text.ids[is_own]
+    phi = memory.features.of_context(view, sentence, place - text.starts[number])
+    share = memory.place_shares(view, phi, without_sentence=number)  # N
+
+    # Derivative by the similarity s_i of each place
+    share_of_word = np.where(text.ids == word, share, 0.0)
+    total = share_of_word.sum()
+    probability = (1 - FLOOR) * total + FLOOR * text.frequencies[word]
+    by_place = (1 - FLOOR) / probability * (share_of_word - total * share)  # N
+
+    # The same summed over the places with a word u at each offset, and in their sentence
+    n_words = nothing + 1
+    by_word = [np.bincount(text.at_offset(k), by_place, n_words) for k in OFFSETS[view]]
+    by_sentence = np.bincount(text.sentence, by_place)  # S
+    of_sentences = np.bincount(text.ids, by_sentence[text.sentence], n_words)
+    by_word.append(of_sentences)
+
+    # s_i is the sum of weights[k] . phi[k] of these words.
+    rows = zip(phi, by_word, strict=True)
+    return np.stack([row @ derivatives for row, derivatives in rows])
+
+
+# --- shares of the mixture ---
+
+
+def fit_shares(
+    memory: Memory, scored: Sequence[tuple[Sequence[str], Mapping[str, np.ndarray]]]
+) -> dict[str, float]:
+    """Fit the shares of the biLM in the mixture to held-out text; set `shares` of the memory.
+
+    Args:
+        scored: sentences and their log-probabilities by the biLM: see `Memory.mixed`.
+    Returns: the loss of the mixture, -log P(text) in nats, by direction.
+    """
+    directions = list(scored[0][1])
+    remembered = []
+    with progress("reading held-out text", "sentences", len(scored)) as bar:
+        for tokens, _ in scored:
+            remembered.append(memory.sentence_log_probabilities(tokens, directions))
+            bar.add(1)
+
+    shares, losses = [], {}
+    for direction in directions:
+        by_model = np.concatenate([logs[direction] for _, logs in scored], dtype=np.float64)
+        by_memory = np.concatenate([logs[direction] for logs in remembered])
+        share, losses[direction] = fit_share(np.exp(by_model), np.exp(by_memory))
+        shares.append(share)
+    memory.shares = np.array(shares)
+    return losses
+
+
+def fit_share(by_model: np.ndarray, by_memory: np.ndarray) -> tuple[float, float]:
+    """Return the share of the model in a mixture that maximizes the probability of words, by
+    expectation maximization, and the loss of the mixture.
+
+    Args:
+        by_model, by_memory: probability of each word, float64 (n,).
+    """
+    share = FIRST_SHARE
+    for _ in range(MIXING_STEPS):
+        mixture = share * by_model + (1 - share) * by_memory
+        share = float(np.mean(share * by_model / mixture))
+    share = min(max(share, MIN_SHARE), 1 - MIN_SHARE)
+    return share, -float(np.log(share * by_model + (1 - share) * by_memory).sum())

@@ -1,0 +1,141 @@
+"""`Memory`: probabilities of words by the similar contexts of a text."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Mapping, Sequence
+
+import numpy as np
+
+from bilm.errors import DataError
+from bilm.scoring.memory.features import OFFSETS, Features
+from bilm.scoring.memory.text import RememberedText, WordIds
+
+FLOOR = 0.2  # share of the word frequencies in a prediction
+
+
+class Memory:
+    """Predicts a word from the places i of a text whose contexts are similar::
+
+        P(w | context) = (1 - FLOOR) * sum of exp(s_i) with w_i = w / sum of exp(s_i) + FLOOR * P(w)
+        s_i = sum over offsets k of weights[k] . phi(v at k, u at i + k)
+              + weights[-1] . sum over all words v, u of the two sentences of phi(v, u)
+
+    for words v of the context and u of the text; see `features` for phi. The view `forward`
+    compares the words to the left, `backward` those to the right, `both` all.
+
+    Args:
+        words: the vocabulary in the order of ids, V of them.
+        ids: the text, integer (N,), as `WordIds.text` returns it.
+        weights: by view, float (offsets + 1, features).
+        shares: share of the biLM in its mixture with the memory by direction, float (directions,).
+    """
+
+    def __init__(
+        self,
+        words: Sequence[str],
+        ids: np.ndarray,
+        weights: Mapping[str, np.ndarray],
+        shares: np.ndarray,
+    ):
+        self.vocabulary = WordIds(words)
+        self.text = RememberedText(ids, self.vocabulary)
+        self.features = Features(self.vocabulary, self.text.frequencies)
+        self.weights = weights
+        self.shares = shares
+
+    def log_probabilities(self, tokens: Sequence[str], position: int) -> np.ndarray:
+        """Return logarithms of the probability of each word of the vocabulary at a position, by
+        view, and of its frequency: float64 (V, 4)."""
+        sentence = self.vocabulary.sentence(tokens)
+        by_view = [self.probabilities(view, sentence, position + 1) for view in OFFSETS]
+        return np.log(np.stack([*by_view, self.text.frequencies], axis=1))
+
+    def sentence_log_probabilities(
+        self, tokens: Sequence[str], directions: Iterable[str]
+    ) -> dict[str, np.ndarray]:
+        """Return the log-probabilities of the words of a sentence by direction, float64 (T + 1,),
+        in the order of `Score`."""
+        sentence = self.vocabulary.sentence(tokens)
+        places = {"forward": range(1, len(sentence)), "backward": range(len(sentence) - 1)}
+        logs = {}
+        for direction in directions:
+            probabilities = [
+                self.probabilities(direction, sentence, i)[sentence[i]] for i in places[direction]
+            ]
+            logs[direction] = np.log(probabilities)
+        return logs
+
+    def mixed(self, tokens: Sequence[str], logs: Mapping[str, np.ndarray]) -> dict[str, np.ndarray]:
+        """Return log(share * P_biLM(w) + (1 - share) * P_memory(w)) of the words of a sentence.
+
+        Args:
+            tokens: the sentence.
+            logs: those of the biLM by direction, in the order of `Score`, float (T + 1,).
+        Returns: the same of the mixture, float32.
+        Raises: DataError for a model with other directions.
+        """
+        self.check_directions(len(logs))
+        remembered = self.sentence_log_probabilities(tokens, logs)
+        mixture = {}
+        for share, direction in zip(self.shares, logs, strict=True):
+            log = np.log(share) + logs[direction]
+            rest = np.log1p(-share) + remembered[direction]
+            mixture[direction] = np.logaddexp(log, rest).astype(np.float32)
+        return mixture
+
+    def check_directions(self, n_directions: int) -> None:
+        """Raise DataError for a model with another number of directions than the fitted one."""
+        if n_directions != len(self.shares):
+            raise DataError(
+                f"directions of the model: {n_directions}; expected {len(self.shares)}, as in the "
+                "memory"
+            )
+
+    # --- one view at one place ---
+
+    def probabilities(self, view: str, sentence: np.ndarray, place: int) -> np.ndarray:
+        """Return the probability of each word of the vocabulary at a place, float64 (V,).
+
+        Args:
+            view: a key of `OFFSETS`.
+            sentence: ids with marks, integer (T + 2,).
+            place: index into it.
+        """
+        text, vocabulary = self.text, self.vocabulary
+        share = self.place_shares(view, self.features.of_context(view, sentence, place))
+        by_word = np.bincount(text.ids, share, vocabulary.nothing + 1)[:-1]
+        probabilities = (1 - FLOOR) * by_word + FLOOR * text.frequencies
+
+        # <UNK> gets half of the probability of rare words.
+        probabilities[text.is_rare] /= 2
+        probabilities[vocabulary.unknown] += probabilities[text.is_rare].sum()
+        return probabilities
+
+    def place_shares(
+        self, view: str, phi: np.ndarray, without_sentence: int | None = None
+    ) -> np.ndarray:
+        """Return exp(s_i) / sum of exp(s_i) of each place i of the text, float64 (N,).
+
+        Args:
+            phi: features of a context.
+            without_sentence: number of a sentence whose places have the share 0; None for none.
+        """
+        text, offsets = self.text, OFFSETS[view]
+
+        # Similarity of the context to each word u, at each offset and in the sentence
+        tables = np.einsum("kf,kfv->kv", self.weights[view], phi)
+        *by_offset, in_sentence = tables.astype(np.float32)  # V + 1 each
+
+        # Similarity of the context to each place: by its sentence, then by the words around it
+        of_sentences = np.add.reduceat(in_sentence[text.ids], text.starts)  # S
+        similarity = of_sentences[text.sentence]  # N
+        for table, offset in zip(by_offset, offsets, strict=True):
+            similarity += table[text.at_offset(offset)]
+
+        # Softmax over the places that may be used
+        is_used = text.is_predicted[view]
+        if without_sentence is not None:
+            is_used = is_used & (text.sentence != without_sentence)
+        similarity[~is_used] = -np.inf
+        share = np.exp(similarity.astype(np.float64) - similarity.max())
+        return share / share.sum()
