@@ -196,9 +196,9 @@ def which_elmo() -> str:
             model.language,
             f"`{model.name}`",
             model.trained_on,
-            f"{model.size / 1e6:,.0f} MB" if model.size else "not known",
+            f"{model.size / 1e6:,.0f} MB" if model.size else "-",
             "SHA-256" if model.sha256 else "no",
-            model.licence or "not stated by the source",
+            model.licence or "-",
             ", ".join(dict.fromkeys(hosts)),
         )
         table.append(f"| {' | '.join(cells)} |")

@@ -78,6 +78,22 @@ def test_page_of_published_models_is_current(generated):
     assert written == expected, "run: python docs/generated.py"
 
 
+def test_architecture_page_lists_every_package():
+    page = (DOCS / "architecture.md").read_text("utf-8")
+    table = page.split("| package |")[1].split("\n\n")[0]
+    first_cells = "".join(re.findall(r"^\| (.+?) \|", table, re.MULTILINE))
+    listed = set(re.findall(r"`(\w+)/`", first_cells))
+    assert listed == {path.parent.name for path in (ROOT / "bilm").glob("*/__init__.py")}
+
+
+def test_files_named_by_the_architecture_page_exist():
+    page = (DOCS / "architecture.md").read_text("utf-8")
+    paths = re.findall(r"`([\w/]+/[\w.]*|\w+\.py)`", page)
+    assert len(paths) > 40
+    for path in paths:
+        assert (ROOT / "bilm" / path).exists() or (ROOT / path).exists(), path
+
+
 def test_navigation_contains_every_page(generated):
     listed = {page for pages in generated.NAVIGATION.values() for page in pages}
     built = {"project/contributing", "project/changelog", "api/commands", "api/index"}
