@@ -12,7 +12,7 @@ NOTE = """
 hdf5: HDF5 weights and options.json in the format of bilm-tf and AllenNLP. Both files are read back
 and compared before they are renamed into place. MODEL is a run or any other stored biLM except of
 ELMoForManyLangs. The command also writes a model card, README.md beside weights.hdf5 or
-<stem>_README.md; an edited card is not overwritten.
+<stem>_README.md; an existing file is not overwritten.
 
 saved_model: a folder for TensorFlow Serving and other programs that load a SavedModel. MODEL is any
 stored biLM that reads characters, except of ELMoForManyLangs. The signature serving_default reads

@@ -72,7 +72,8 @@ def train(
     if vocab is None and not vocabulary.is_file():
         raise click.UsageError(f"--vocab is required: {vocabulary} does not exist")
     stored = folder.options_file if folder.holds_run else None
-    chose_auto = stored is None or bool(folder.record().get("auto"))
+    record = folder.record()
+    chose_auto = stored is None or (record is not None and record.auto is not None)
     is_auto = options == AUTO or (options is None and chose_auto)
     if hours is not None and not is_auto:
         raise click.UsageError("--hours requires --options auto; the length of other runs is set "
@@ -122,14 +123,14 @@ def choose(
     from bilm.training import auto, timing
 
     record = folder.record()
-    if record.get("auto"):
+    if record is not None and record.auto is not None:
         if run["hours"]:
             logging.info("auto: a resumed run keeps its length; --hours is for new runs")
-        stored = schema.read(RunOptions, record["options"], strict=False)
+        stored = schema.read(RunOptions, record.options, strict=False)
         if n_train_tokens is not None:
             stored = stored.replace(n_train_tokens=n_train_tokens)
         length = run["n_steps"], run["precision"]
-        return stored.replace(**changes), auto.resumed(record["auto"], stored, changes, *length)
+        return stored.replace(**changes), auto.resumed(record.auto, stored, changes, *length)
     if folder.holds_run:
         raise OptionsError(f"{folder}: contains a run whose options were not chosen by auto; omit "
                            "--options to resume it, or use another folder")  # fmt: skip

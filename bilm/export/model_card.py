@@ -5,8 +5,6 @@ It is Markdown with the YAML head that model hubs read.
 
 from __future__ import annotations
 
-import hashlib
-import math
 from collections.abc import Mapping
 from pathlib import Path
 
@@ -15,7 +13,6 @@ from absl import logging
 import bilm
 from bilm.options.model_options import ModelOptions
 from bilm.options.run_options import load_model_options
-from bilm.storage.checkpoint import Checkpoint
 from bilm.storage.stored_model import StoredModel, open_model
 from bilm.support.files import replacing, sha256_of
 from bilm.support.model_files import CARD
@@ -58,9 +55,7 @@ vectors = embedder.embed_sentence(["A", "sentence", "."])
 
 ELMo: Peters et al. 2018,
 [Deep Contextualized Word Representations](https://doi.org/10.18653/v1/N18-1202).
-
 """
-MARK = "<!-- written by bilm export, not changed since: {} -->\n"
 MAX_SHARDS = 20  # maximum number of listed files
 
 
@@ -83,23 +78,19 @@ def missing_for_allennlp(options: ModelOptions) -> list[str]:
 def write_card(model: str | Path | StoredModel, written: list[Path]) -> Path | None:
     """Write the card of an export: `README.md` beside `weights.hdf5`, else `<stem>_README.md`.
 
-    A card that was edited is not replaced; a warning is logged.
+    An existing file, which may have been edited, is not replaced; a warning is logged.
 
     Args: `model` as for `dump_weights`; `written`, its result.
-    Returns: the path of the card; None if an edited card exists.
+    Returns: the path of the card; None if the file exists.
     Raises: BilmError; OSError if the card cannot be written.
     """
     weight_file, options_file, *rest = written
     stem, stored = weight_file.stem, open_model(model)
     path = weight_file.with_name(CARD if stem == "weights" else f"{stem}_{CARD}")
     if path.exists():
-        text, _, mark = path.read_text("utf-8", "replace").rpartition("<!--")
-        if "<!--" + mark != MARK.format(_digest(text)):
-            logging.warning("%s: not written by bilm export, or edited; it was not replaced", path)
-            return None
-    options, saved = load_model_options(options_file), stored.checkpoint
-    if not isinstance(saved, Checkpoint) or saved.is_reference:
-        saved = None
+        logging.warning("%s: exists and was not replaced; remove it to get a new card", path)
+        return None
+    options = load_model_options(options_file)
     lacks = missing_for_allennlp(options)
     readers = f"AllenNLP's `Elmo` cannot load it: {'; '.join(lacks)}."
     if not lacks:
@@ -114,18 +105,14 @@ def write_card(model: str | Path | StoredModel, written: list[Path]) -> Path | N
         weights=weight_file.name,
         vocabulary=', vocab_file="vocab.txt"' if options.reads_words else "",
         readers=readers,
-        facts=_table(_sizes(options, stored.n_words) | _training(stored, options, saved)),
+        facts=_table(_sizes(options, stored.n_words) | _training(stored, options)),
         files=_table(
             {p.name: f"{p.stat().st_size:,} bytes, SHA-256 `{sha256_of(p)}`" for p in written}
         ),
     )
     with replacing(path) as temporary:
-        temporary.write_text(text + MARK.format(_digest(text)), encoding="utf-8")
+        temporary.write_text(text, encoding="utf-8")
     return path
-
-
-def _digest(text: str) -> str:
-    return hashlib.sha256(text.encode("utf-8", "replace")).hexdigest()[:16]
 
 
 def _sizes(options: ModelOptions, n_words: int | None) -> dict[str, object]:
@@ -144,28 +131,30 @@ def _sizes(options: ModelOptions, n_words: int | None) -> dict[str, object]:
     }
 
 
-def _training(
-    model: StoredModel, options: ModelOptions, saved: Checkpoint | None
-) -> dict[str, object]:
+def _training(model: StoredModel, options: ModelOptions) -> dict[str, object]:
     """Return the options of training, and the known facts about steps, corpus and perplexity."""
-    run, facts = RunFolder(model.folder), dict(options.other)
-    if saved is None:
+    facts: dict[str, object] = dict(options.other)
+    checkpoint = model.checkpoint
+    if checkpoint is None or checkpoint.is_reference:
         return facts
+    record = checkpoint.record
     facts |= {
-        "corpus": "; ".join(saved.shards[:MAX_SHARDS]),
-        "files of the corpus": len(saved.shards),
-        "steps": f"{saved.step:,}" + (f" of {saved.n_steps:,}" if saved.n_steps else ""),
-        "rows per step": saved.n_rows,
-        "seed": saved.seed,
+        "corpus": "; ".join(record.shards[:MAX_SHARDS]),
+        "files of the corpus": len(record.shards),
+        "steps": f"{record.step:,} of {record.n_steps:,}",
+        "rows per step": record.n_rows,
+        "seed": record.seed,
     }
-    measured = run.read_measured()
-    if measured is not None and measured[0] == saved.step:
-        found, n = measured.perplexity, measured.perplexity.n_predictions
-        facts["held-out perplexity"] = f"{found} (running text), over {n:,} predictions"
-    elif math.isfinite(saved.best):
-        facts["best held-out perplexity up to this step"] = f"{saved.best:,.2f}"
-    if record := run.record().get("finetuning"):
-        facts["fine-tuned from"] = ", ".join(map(str, record["source"]))
+    measured = RunFolder(model.folder).read_measured()
+    if measured is not None and measured.step == record.step:
+        n = measured.perplexity.n_predictions
+        facts["held-out perplexity"] = (
+            f"{measured.perplexity} (running text), over {n:,} predictions"
+        )
+    elif record.best is not None:
+        facts["best held-out perplexity up to this step"] = f"{record.best:,.2f}"
+    if record.finetuning is not None:
+        facts["fine-tuned from"] = ", ".join(map(str, record.finetuning["source"]))
     return facts
 
 

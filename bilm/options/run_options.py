@@ -26,25 +26,6 @@ LEARNING_RATES = {"adagrad": 0.2, "adam": 0.002, "muon": 0.006}
 AUTO = "auto"  # the name of options that `bilm.training.auto` chooses
 DECAYS = ("none", "linear", "cosine")
 SOFTMAX_BIASES = ("zeros", "log_uniform")
-# Keys of version 0.1.0 that training no longer supports, with their defaults.
-REMOVED: dict[str, object] = dict.fromkeys(
-    ("word_dropout", "character_dropout", "activation_regularization",
-     "temporal_activation_regularization", "label_smoothing", "short_window_probability",
-     "average_decay", "recurrent_weight_dropout"), 0.0
-) | {"slot_dtype": "float32", "softmax_rows": "table", "share_negatives": False}  # fmt: skip
-
-
-def without_removed(values: Mapping[str, Any]) -> dict[str, Any]:
-    """Return the values without the keys `REMOVED`.
-
-    Raises: OptionsError if one of these keys does not have its default value.
-    """
-    for name, default in REMOVED.items():
-        if values.get(name, default) != default:
-            raise unexpected(
-                name, values[name], f"{default} or no such key; only version 0.1.0 trains with it"
-            )
-    return {name: value for name, value in values.items() if name not in REMOVED}
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -70,7 +51,7 @@ class RunOptions(Checked):
             decay only in steps that use them.
     """
 
-    ALLOWED = (EXPORT_ID, *REMOVED)  # EXPORT_ID is in the options of an export
+    ALLOWED = (EXPORT_ID,)  # in the options of an export
 
     bidirectional: bool = key(schema.BOOLEAN)
     char_cnn: CharCnnOptions | None = key(CharCnnOptions, None)
@@ -100,7 +81,6 @@ class RunOptions(Checked):
 
     def __post_init__(self) -> None:
         super().__post_init__()
-        object.__setattr__(self, "other", without_removed(self.other))
         if self.char_cnn and self.char_cnn.n_characters != N_CHARACTERS:
             needs = f"{N_CHARACTERS} for training; an export adds the padding row and has 262"
             found = unexpected("char_cnn.n_characters", self.char_cnn.n_characters, needs)
@@ -152,7 +132,7 @@ def load_model_options(path: str | Path) -> ModelOptions:
     Raises: OptionsError, naming the file and the key, if a key of the model is invalid.
     """
     options = schema.load(ModelOptions, path, strict=False)
-    known = {EXPORT_ID, *REMOVED, *(field.name for field in schema.keys(RunOptions))}
+    known = {EXPORT_ID, *(field.name for field in schema.keys(RunOptions))}
     unknown = [name for name in options.other_names() if name not in known]
     if unknown:
         logging.warning("%s: these keys are kept but not used: %s", path, ", ".join(unknown))

@@ -1,28 +1,25 @@
 """Checkpoints of training: names of their keys, writing, reading, validation, pruning, the list.
 
-A checkpoint has TensorFlow's format, an index and data files, and a JSON file that is renamed into
-place after them. They are named `model.ckpt-<step>`; the file `checkpoint` lists them for
-TensorFlow. `Checkpoint` reads both ours and the TensorFlow 1 reference's. `CheckpointContent` and
-`CheckpointFolder` write ours. The keys of the tensors, without `SUFFIX`:
+A checkpoint has TensorFlow's format, an index and data files, and a JSON file, a `RunRecord`, that
+is renamed into place after them. They are named `model.ckpt-<step>`; the file `checkpoint` lists
+them for TensorFlow. The keys of the tensors, without `SUFFIX`:
 
     weights/<name>, <slot>/<name>   by stored name, with `.S` instead of `/`
     state/<i>                       LSTM states (rows, width), in the order of `BiLM.flatten_state`
     position/<direction>_<part>     where the readers are in the text
 
-`model.ckpt-<step>.json` contains a `RunRecord`. In checkpoints of version 0.1.0 its first values
-are tensors, and the others are in separate files of the run.
+0.2.0 is the first version whose checkpoints stay readable. `Checkpoint` also reads the weights in
+checkpoints of the TensorFlow 1 reference, which have other keys and no JSON file.
 """
 
 from __future__ import annotations
 
 import hashlib
 import json
-import math
 import os
 import re
 import shutil
-from collections.abc import Callable, Iterator, Mapping, Sequence
-from dataclasses import asdict, dataclass
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
@@ -33,20 +30,19 @@ from absl import logging
 from bilm.data.stream import Position
 from bilm.errors import NotFiniteError, WeightsError
 from bilm.storage import names
+from bilm.storage.run_record import RunRecord
+from bilm.storage.tensor_reader import UNREADABLE, TensorReader, reason
 from bilm.support.files import expanded, replacing
 from bilm.support.model_files import CHECKPOINT, CHECKPOINT_LIST
 
-PREFIX, LIST = CHECKPOINT, CHECKPOINT_LIST
 SUFFIX = "/.ATTRIBUTES/VARIABLE_VALUE"
 WEIGHTS, STATE, POSITION = "weights/", "state/", "position/"
-AVERAGED = "trained/"  # in checkpoints of version 0.1.0 with an average of the weights
 POSITION_PARTS = ("reader", "buffer", "rows")
-# Values of the record that version 0.1.0 stored as tensors.
-TENSORS = ("step", "seed", "n_steps", "batch", "best", "shards", "vocabulary")
+STEP_OF_0_1_0 = f"step{SUFFIX}"  # version 0.1.0 stored the number of steps as a tensor
 
-UNREADABLE = (tf.errors.OpError, RuntimeError, IndexError, ValueError)  # what TensorFlow raises
-CHECKPOINT_FILE = re.escape(PREFIX) + r"-(\d+)\.(index|data-\d+-of-\d+|json)"
-UNFINISHED = re.escape(PREFIX) + r"-\d+_temp"  # the folder that a save writes to first
+ENDING = r"(index|data-\d+-of-\d+|json)"
+CHECKPOINT_FILE = re.compile(re.escape(CHECKPOINT) + rf"-(\d+)\.{ENDING}")
+UNFINISHED = re.compile(re.escape(CHECKPOINT) + r"-\d+_temp")  # the folder of an unfinished save
 # Hides "Sharding callback duration", which TensorFlow logs at each save.
 logging.get_absl_logger().addFilter(lambda record: "functional_saver" not in record.pathname)
 
@@ -61,122 +57,49 @@ def none(name: str) -> bool:
     return False
 
 
-@dataclass(frozen=True)
-class RunRecord:
-    """The content of a checkpoint's JSON file.
-
-    Args:
-        step, n_steps: steps that were done; steps that were requested.
-        seed: the run's seed.
-        batch: rows of the global batch; rows per replica as requested at first.
-        best: lowest held-out perplexity so far; None before the first.
-        shards: name and size of each file of the text.
-        vocabulary: `Vocabulary.digest` of the words.
-        options: the options of the run, with the requested `batch_size`.
-        auto: length and precision that `--options auto` chose; None without.
-        finetuning: the source of a fine-tuning run and its perplexity at the start; None without.
-    """
-
-    step: int
-    n_steps: int
-    seed: int
-    batch: tuple[int, int]
-    best: float | None
-    shards: Sequence[str]
-    vocabulary: str
-    options: Mapping[str, Any]
-    auto: Mapping[str, Any] | None = None
-    finetuning: Mapping[str, Any] | None = None
-
-
-class Reader:
-    """The tensors of a checkpoint in TensorFlow's format, or of a SavedModel's variables, by key.
-
-    Args:
-        path: path of the files, without their endings.
-    Raises: WeightsError if the index is damaged.
-    """
-
-    def __init__(self, path: str):
-        self.path = path
-        try:
-            self._reader = tf.train.load_checkpoint(path)
-        except UNREADABLE as error:
-            check_name(os.path.dirname(path))
-            raise WeightsError(f"{path}: not a whole checkpoint ({reason(error)})") from error
-        shapes = self._reader.get_variable_to_shape_map()
-        dtypes = self._reader.get_variable_to_dtype_map()
-        self.shapes = {key: tuple(shape) for key, shape in shapes.items()}
-        self.dtypes = {key: np.dtype(dtype.as_numpy_dtype) for key, dtype in dtypes.items()}
-
-    def read(self, key: str) -> Any:
-        """Return a tensor, or bytes. Raises: WeightsError if it is damaged."""
-        try:
-            return self._reader.get_tensor(key)
-        except UNREADABLE as error:
-            raise WeightsError(f"{self.path}: not a whole checkpoint ({reason(error)})") from error
+# --- reading ---
 
 
 class Checkpoint:
     """An open checkpoint of training.
 
-    Opening it reads the index and the JSON file. Weights and states are read when they are
-    requested, with their checksums.
+    Opening it reads the index, the JSON file and the position. Weights and states are read when
+    they are requested, with their checksums.
 
     Args:
         path: path of the checkpoint, without the endings of its files.
     Attributes:
         files: the index, the data files and the JSON file.
-        is_reference: whether the TensorFlow 1 reference wrote it, without steps and states.
+        is_reference: whether the TensorFlow 1 reference wrote it, without record and states.
         shapes, dtypes: shape and dtype of each weight, by stored name.
         n_words: words of the softmax.
-        step, n_steps, seed, shards, vocabulary: see `RunRecord`; None or empty if unknown.
-        n_rows, batch_size: rows of the global batch; rows per replica as requested first.
-        best: lowest held-out perplexity so far; infinite if nothing was measured.
         position: position of the readers in the text; None if unknown.
         skipped: for each later checkpoint that cannot be used, the reason.
-    Raises: WeightsError if it cannot be read, is incomplete or does not belong to a biLM.
+    Raises: WeightsError if it cannot be read, is incomplete, is of version 0.1.0 or does not belong
+        to a biLM.
     """
 
     def __init__(self, path: str | Path):
         self.path = os.fspath(path)
-        self._reader = Reader(self.path)
-        self._shapes = self._reader.shapes
         self.files = _files(self.path)
-        self.is_reference = not any(key.startswith(WEIGHTS) for key in self._shapes)
-        variables = {k: names.OURS.variable_of(k) or names.TF1.variable_of(k) for k in self._shapes}
-        self._keys = {name: key for key, name in variables.items() if name is not None}
-        self._kept: dict[str, np.ndarray] = {}
         self.skipped: list[str] = []
-        self.shapes = {name: self._shapes[key] for name, key in self._keys.items()}
+        self._reader = TensorReader(self.path)
+        self._kept: dict[str, np.ndarray] = {}
+
+        # Weights by stored name.
+        self._keys = _weight_keys(self._reader.shapes)
+        self.shapes = {name: self._reader.shapes[key] for name, key in self._keys.items()}
         self.dtypes = {name: self._reader.dtypes[key] for name, key in self._keys.items()}
-        bias = self.shapes.get(f"{names.SOFTMAX}b", ())
-        if len(bias) != 1:
+        bias_shape = self.shapes.get(f"{names.SOFTMAX}b", ())
+        if len(bias_shape) != 1:
             expected = "expected the checkpoint of a biLM's training"
             raise WeightsError(f"{self.path}: softmax/b is missing; {expected}")
-        self.n_words = bias[0]
-        record = read_record(self.path)
-        if not record:
-            stored = (k for k in TENSORS if k + SUFFIX in self._shapes)
-            record = {k: self._tensor(k + SUFFIX) for k in stored}
-        if not (record or self.is_reference):  # a save was interrupted
-            raise WeightsError(f"{self.path}: not a whole checkpoint (its JSON file is missing)")
-        n_rows = next(iter(self._shapes.get(f"{STATE}0{SUFFIX}", ())), 0)
-        try:
-            self.step, self.seed, self.n_steps = (
-                None if record.get(k) is None else int(record[k]) for k in TENSORS[:3]
-            )
-            self.n_rows, self.batch_size = map(int, record.get("batch", (n_rows, n_rows)))
-            best = record.get("best")
-            self.best = math.inf if best is None else float(best)
-            self.shards = [os.fsdecode(name) for name in record.get("shards", [])]
-            self.vocabulary = os.fsdecode(record.get("vocabulary", b""))
-        except (TypeError, ValueError) as error:
-            raise WeightsError(f"{self.path}: not a checkpoint of training ({error!r})") from error
-        places = [key for key in self._shapes if key.startswith(POSITION)]
-        position = {k.removeprefix(POSITION).removesuffix(SUFFIX): self._tensor(k) for k in places}
-        has_place = any(array.size for array in position.values())
-        self.position: Position | None = position if has_place else None
+        self.n_words = bias_shape[0]
+
+        # The rest of a run, which the reference does not store.
+        self.is_reference = not self._keys_of(WEIGHTS)
+        self._record = None if self.is_reference else self._read_record()
+        self.position = self._read_position()
 
     @classmethod
     def open(cls, path: str | Path, only: Callable[[str], bool] = none) -> Checkpoint:
@@ -184,9 +107,19 @@ class Checkpoint:
 
         Raises: WeightsError, also if one of these weights is damaged.
         """
-        found = cls(expanded(path))
-        found._kept = {name: found.read(name) for name in found.shapes if only(name)}
-        return found
+        checkpoint = cls(expanded(path))
+        checkpoint._kept = {name: checkpoint.read(name) for name in filter(only, checkpoint.shapes)}
+        return checkpoint
+
+    @property
+    def record(self) -> RunRecord:
+        """The content of the JSON file.
+
+        Raises: WeightsError for a checkpoint of the TensorFlow 1 reference.
+        """
+        if self._record is None:
+            raise WeightsError(f"{self.path}: expected a checkpoint of bilm's training")
+        return self._record
 
     @property
     def state(self) -> list[np.ndarray]:
@@ -194,7 +127,7 @@ class Checkpoint:
 
         Raises: WeightsError if it contains none, like checkpoints of the TensorFlow 1 reference.
         """
-        n_states = sum(key.startswith(STATE) for key in self._shapes)
+        n_states = len(self._keys_of(STATE))
         if not n_states:
             raise WeightsError(
                 f"{self.path}: contains no LSTM states; only checkpoints of bilm's training do"
@@ -210,22 +143,57 @@ class Checkpoint:
         return self._tensor(self._keys[name])
 
     def check_all(self) -> None:
-        """Read every tensor once. Raises: WeightsError if one is damaged or not finite."""
-        if self.is_reference:
-            raise WeightsError(f"{self.path}: expected a checkpoint of bilm's training")
-        if any(key.startswith(AVERAGED) for key in self._shapes):
-            raise WeightsError(
-                f"{self.path}: its weights are an average; only version 0.1.0 trains them further"
-            )
-        for key in self._shapes:
+        """Read every tensor once, to resume a run from this checkpoint.
+
+        Raises: WeightsError if a tensor is damaged or not finite, or for a checkpoint of the
+            reference.
+        """
+        _ = self.record
+        for key in self._reader.shapes:
             self._tensor(key)
 
+    def _keys_of(self, group: str) -> list[str]:
+        """Return the keys of one group of tensors, such as `state/`."""
+        return [key for key in self._reader.shapes if key.startswith(group)]
+
     def _tensor(self, key: str) -> np.ndarray:
+        """Read a tensor by its key. Raises: WeightsError if it is damaged or not finite."""
         value = self._reader.read(key)
-        is_number = self._reader.dtypes[key].kind not in "iuO" and key.endswith(SUFFIX)
-        if is_number and key != f"best{SUFFIX}" and not np.isfinite(value).all():
+        is_float = self._reader.dtypes[key].kind not in "iuO"
+        # The weights of the reference are checked when they are used.
+        if is_float and key.endswith(SUFFIX) and not np.isfinite(value).all():
             raise WeightsError(f"{self.path}: {key.removesuffix(SUFFIX)} is not finite")
         return value
+
+    def _read_record(self) -> RunRecord:
+        record = RunRecord.read(self.path)
+        if record is not None:
+            return record
+        if STEP_OF_0_1_0 in self._reader.shapes:
+            raise WeightsError(
+                f"{self.path}: a checkpoint of bilm 0.1.0, which later versions do not read; train "
+                "the model again, or export it with version 0.1.0 and fine-tune the export"
+            )
+        # A save was interrupted.
+        raise WeightsError(f"{self.path}: not a whole checkpoint (its JSON file is missing)")
+
+    def _read_position(self) -> Position | None:
+        position = {
+            key.removeprefix(POSITION).removesuffix(SUFFIX): self._tensor(key)
+            for key in self._keys_of(POSITION)
+        }
+        is_known = any(array.size for array in position.values())
+        return position if is_known else None
+
+
+def _weight_keys(keys: Iterable[str]) -> dict[str, str]:
+    """Return the key of each weight in a checkpoint of bilm or of the reference, by stored name."""
+    by_name = {}
+    for key in keys:
+        name = names.OURS.variable_of(key) or names.TF1.variable_of(key)
+        if name is not None:
+            by_name[name] = key
+    return by_name
 
 
 def latest_checkpoint(
@@ -244,37 +212,22 @@ def latest_checkpoint(
     """
     folder = expanded(folder)
     failed: dict[str, str] = {}
+    last_error = ""
     while path := next((p for p in checkpoint_paths(folder) if p not in failed), None):
         if failed:
-            logging.warning("%s; trying %s, the one before it", [*failed.values()][-1], path)
+            logging.warning("%s; trying %s, the one before it", last_error, path)
         try:
-            found = Checkpoint.open(path, none if whole else only)
+            checkpoint = Checkpoint.open(path, none if whole else only)
             if whole:
-                found.check_all()
-            found.skipped = [*failed.values()]
-            return found
+                checkpoint.check_all()
         except WeightsError as error:
-            failed[path] = str(error)
+            failed[path] = last_error = str(error)
+        else:
+            checkpoint.skipped = list(failed.values())
+            return checkpoint
     if failed:
-        raise WeightsError(f"{[*failed.values()][-1]}; no other checkpoint in {folder} is whole")
+        raise WeightsError(f"{last_error}; no other checkpoint in {folder} is whole")
     return None
-
-
-def read_record(path: str) -> dict[str, Any]:
-    """Return the content of a checkpoint's JSON file; empty if there is none.
-
-    Raises: WeightsError if it is damaged.
-    """
-    try:
-        with open(f"{path}.json", "rb") as file:
-            record = json.load(file)
-    except FileNotFoundError:
-        return {}
-    except (OSError, ValueError, RecursionError) as error:
-        raise WeightsError(f"{path}.json: cannot be read: {error}") from None
-    if not isinstance(record, dict) or not isinstance(record.get("options"), dict):
-        raise WeightsError(f"{path}.json: expected the record of a checkpoint")
-    return record
 
 
 # --- files of a folder ---
@@ -282,9 +235,9 @@ def read_record(path: str) -> dict[str, Any]:
 
 def checkpoint_paths(folder: str | Path) -> list[str]:
     """Return the paths of a folder's checkpoints that have our names, the latest first."""
-    found = [re.fullmatch(CHECKPOINT_FILE, path.name) for path in _entries(folder)]
-    steps = sorted({int(match[1]) for match in found if match}, reverse=True)
-    return [f"{Path(folder)}/{PREFIX}-{step}" for step in steps]
+    matches = (CHECKPOINT_FILE.fullmatch(path.name) for path in _entries(folder))
+    steps = {int(match[1]) for match in matches if match}
+    return [f"{Path(folder)}/{CHECKPOINT}-{step}" for step in sorted(steps, reverse=True)]
 
 
 def holds_checkpoint(folder: str | Path) -> bool:
@@ -295,47 +248,20 @@ def holds_checkpoint(folder: str | Path) -> bool:
 def remove_unfinished(folder: str | Path) -> None:
     """Remove what interrupted saves have left; no other process may be writing."""
     for path in _entries(folder):
-        if re.fullmatch(UNFINISHED, path.name):
+        if UNFINISHED.fullmatch(path.name):
             logging.warning("%s: left by an interrupted save; removed", path)
             shutil.rmtree(path, ignore_errors=True)
 
 
-def check_name(folder: str | Path) -> None:
-    """Refuse a folder whose checkpoints TensorFlow cannot read.
-
-    TensorFlow treats the path as a pattern. `?` and `*` also match themselves.
-
-    Raises: WeightsError.
-    """
-    path = os.fspath(folder)
-    if re.search("[][\\\\\ud800-\udfff]", path):
-        raise WeightsError(
-            f"{path!a}: contains [, ], a backslash or bytes that are not UTF-8, and TensorFlow "
-            "cannot read a checkpoint in a folder of such a name; use another name"
-        )
-
-
-def reason(error: Exception) -> str:
-    """Return the first line of a TensorFlow error, without the names of its operations."""
-    line = next(iter(str(error).strip().splitlines()), type(error).__name__)
-    return re.sub(r"\{\{.*?\}\} | \[Op:\w+\]", "", line)
-
-
 def _files(path: str) -> tuple[Path, ...]:
-    name = f"{os.path.basename(path)}."
-    parts = [p for p in _entries(os.path.dirname(path) or ".") if p.name.startswith(name)]
-    ours = [p for p in parts if re.fullmatch(r"index|data-\d+-of-\d+|json", p.name[len(name) :])]
-    return tuple(sorted(ours))
+    """Return the files of a checkpoint, given its path without their endings."""
+    pattern = re.compile(re.escape(os.path.basename(path)) + rf"\.{ENDING}")
+    beside = _entries(os.path.dirname(path) or ".")
+    return tuple(sorted(file for file in beside if pattern.fullmatch(file.name)))
 
 
 def _entries(folder: str | Path) -> list[Path]:
     return list(Path(folder).iterdir()) if Path(folder).is_dir() else []
-
-
-def _remove(path: str) -> None:
-    """Remove the files of a checkpoint."""
-    for part in _files(path):
-        part.unlink(missing_ok=True)
 
 
 # --- writing ---
@@ -360,14 +286,16 @@ class CheckpointContent:
     ):
         self._state = [tf.Variable(array) for array in state]
         self._model = {WEIGHTS[:-1]: dict(weights), STATE[:-1]: self._state, **slots}
+
+        # The lengths of the arrays of a position change from step to step.
+        self._position = {}
         with tf.device("CPU:0"):
-            self._position = {
-                f"{direction}_{part}": tf.Variable(
-                    tf.zeros((0,), tf.int64), shape=tf.TensorShape(None)
-                )
-                for direction in directions
-                for part in POSITION_PARTS
-            }
+            for direction in directions:
+                for part in POSITION_PARTS:
+                    empty, any_shape = tf.zeros((0,), tf.int64), tf.TensorShape(None)
+                    variable = tf.Variable(empty, shape=any_shape)
+                    self._position[f"{direction}_{part}"] = variable
+
         self.variables = tf.train.Checkpoint(**self._model, position=self._position)
 
     def set_position(self, position: Position | None) -> None:
@@ -398,26 +326,28 @@ class CheckpointContent:
 
     def check_finite(self, step: int) -> None:
         """Check one variable at a time. Raises: NotFiniteError if a value to save is not finite."""
-        for name, variable in self._each():
+        for group, name, variable in self._variables():
             try:
                 tf.debugging.check_numerics(variable, "")
             except tf.errors.InvalidArgumentError:
                 raise NotFiniteError(
-                    f"step {step}: {name} is not finite, so nothing was saved; the last "
+                    f"step {step}: {group}/{name} is not finite, so nothing was saved; the last "
                     "checkpoint remains; reduce learning_rate"
                 ) from None
 
     def digests(self) -> dict[str, str]:
         """Return the first digits of the SHA-256 of weights, LSTM states and each slot."""
-        found = {group: hashlib.sha256() for group in self._model}
-        for name, variable in self._each():
-            found[name.partition("/")[0]].update(np.ascontiguousarray(variable.numpy()).tobytes())
-        return {group: digest.hexdigest()[:16] for group, digest in found.items()}
+        hashes = {group: hashlib.sha256() for group in self._model}
+        for group, _, variable in self._variables():
+            hashes[group].update(np.ascontiguousarray(variable.numpy()).tobytes())
+        return {group: hash_.hexdigest()[:16] for group, hash_ in hashes.items()}
 
-    def _each(self) -> Iterator[tuple[str, Any]]:
+    def _variables(self) -> Iterator[tuple[str, str, Any]]:
+        """Yield group, name and variable of each tensor except the position."""
         for group, variables in self._model.items():
             named = variables.items() if isinstance(variables, dict) else enumerate(variables)
-            yield from ((f"{group}/{name}", variable) for name, variable in named)
+            for name, variable in named:
+                yield group, str(name), variable
 
 
 class CheckpointFolder:
@@ -436,7 +366,7 @@ class CheckpointFolder:
 
     def path(self, step: int) -> str:
         """Return the path of a step's checkpoint, without the endings of its files."""
-        return f"{self.folder}/{PREFIX}-{step}"
+        return f"{self.folder}/{CHECKPOINT}-{step}"
 
     def write(self, content: CheckpointContent, record: RunRecord) -> str:
         """Write a checkpoint, whole or not at all; list it and remove the oldest ones.
@@ -445,33 +375,43 @@ class CheckpointFolder:
         Raises: WeightsError if it cannot be written; earlier checkpoints are not touched then.
         """
         path = self.path(record.step)
-        new = Path(f"{path}_temp")
+        unfinished = Path(f"{path}_temp")
         try:
-            # TensorFlow would create the folder, without the other files of a run.
-            os.stat(self.folder)
-            content.variables.write(os.fspath(new / os.path.basename(path)))
-            with replacing(new / f"{os.path.basename(path)}.json") as temporary:
-                temporary.write_text(json.dumps(asdict(record), indent=1), encoding="utf-8")
-            for part in sorted(new.iterdir()):  # the JSON file is the last
-                os.replace(part, self.folder / part.name)
+            self._write_files(content, record, unfinished)
             # Checkpoints of later steps are removed: they were damaged, so training resumed from an
             # earlier one.
             paths = checkpoint_paths(self.folder)
             kept = paths[paths.index(path) :][: self.keep]
-            listed = [os.path.basename(path) for path in kept]
-            state = tf.compat.v1.train.generate_checkpoint_state_proto(
-                str(self.folder), listed[0], listed[::-1]
-            )
-            with replacing(self.folder / LIST) as temporary:
-                temporary.write_text(str(state), encoding="utf-8")
+            self._write_list(kept)
         except (tf.errors.OpError, OSError) as error:
             last = next(iter(checkpoint_paths(self.folder)), "none")
             raise WeightsError(
                 f"{path}: cannot be saved: {reason(error)}; the last checkpoint: {last}"
             ) from error
         finally:
-            shutil.rmtree(new, ignore_errors=True)
+            shutil.rmtree(unfinished, ignore_errors=True)
         for old in paths:
             if old not in kept:
-                _remove(old)
+                for file in _files(old):
+                    file.unlink(missing_ok=True)
         return path
+
+    def _write_files(self, content: CheckpointContent, record: RunRecord, unfinished: Path) -> None:
+        """Write the files of a checkpoint to a new folder, then rename them into place."""
+        # TensorFlow would create the folder of the run, without the other files of a run.
+        os.stat(self.folder)
+        name = f"{CHECKPOINT}-{record.step}"
+        content.variables.write(os.fspath(unfinished / name))
+        with replacing(unfinished / f"{name}.json") as temporary:
+            temporary.write_text(json.dumps(record.to_dict(), indent=1), encoding="utf-8")
+        for file in sorted(unfinished.iterdir()):  # the JSON file is the last
+            os.replace(file, self.folder / file.name)
+
+    def _write_list(self, paths: Sequence[str]) -> None:
+        """Write the list of checkpoints that TensorFlow reads, given their paths, latest first."""
+        listed = [os.path.basename(path) for path in paths]
+        state = tf.compat.v1.train.generate_checkpoint_state_proto(
+            str(self.folder), listed[0], listed[::-1]
+        )
+        with replacing(self.folder / CHECKPOINT_LIST) as temporary:
+            temporary.write_text(str(state), encoding="utf-8")

@@ -321,9 +321,14 @@ class StoredModel:
         the checkpoint, or else in `vocab.txt` beside the options. Raises: DataError."""
         own = self.folder / VOCABULARY
         vocabulary = vocabulary_of(expanded(file), self.options, n_words, marks)
-        if self.checkpoint and self.checkpoint.vocabulary not in ("", vocabulary.digest):
+        checkpoint = self.checkpoint
+        if (
+            checkpoint is not None
+            and not checkpoint.is_reference
+            and checkpoint.record.vocabulary != vocabulary.digest
+        ):
             raise DataError(
-                f"{vocabulary.filename}: differs from the vocabulary that {self.checkpoint.path} "
+                f"{vocabulary.filename}: differs from the vocabulary that {checkpoint.path} "
                 "was trained with; use that vocabulary"
             )
         stored = self._words_of_softmax

@@ -12,6 +12,5 @@ LEXICONS = {"words": "word.dic", "characters": "char.dic"}
 HDF5_SUFFIXES = (".hdf5", ".h5")
 SOFTMAX_ENDING = "_softmax.hdf5"
 # Other files of a run.
-MEASURED, TUNING, AUTO = "heldout.json", "finetuning.json", "auto.json"
-HISTORY, LOCK = "history.csv", ".lock"
+MEASURED, HISTORY, LOCK = "heldout.json", "history.csv", ".lock"
 MAX_JSON_DEPTH = 4  # parts of the path from an ELMoForManyLangs model to its configuration

@@ -2,13 +2,13 @@
 
 from __future__ import annotations
 
-import math
 from dataclasses import replace
 
 from bilm.data.stream import Position
 from bilm.errors import WeightsError
-from bilm.storage.checkpoint import Checkpoint, CheckpointContent, CheckpointFolder, RunRecord
+from bilm.storage.checkpoint import Checkpoint, CheckpointContent, CheckpointFolder
 from bilm.storage.names import stored_variables
+from bilm.storage.run_record import RunRecord
 from bilm.training.run_folder import RunFolder
 from bilm.training.step import Trainer
 
@@ -73,14 +73,14 @@ class RunCheckpoints:
             same_heldout: whether the stored best score was measured on the current held-out text.
         Raises: WeightsError if the checkpoint belongs to another model or has another seed.
         """
-        if checkpoint.seed != self.record.seed:  # the order of the text would differ
+        stored = checkpoint.record
+        if stored.seed != self.record.seed:  # the order of the text would differ
             raise WeightsError(
-                f"{checkpoint.path}: saved with seed {checkpoint.seed}, not {self.record.seed}"
+                f"{checkpoint.path}: saved with seed {stored.seed}, not {self.record.seed}"
             )
         self.trainer.set_state(self.content.restore(checkpoint))
-        self._saved_step = checkpoint.step or 0
+        self._saved_step = stored.step
         kept = self.folder.find_best(whole=True)
         # The score in the folder `best` takes precedence: the checkpoint may predate it.
-        best = checkpoint.best if kept is None else kept.best
-        known = same_heldout and math.isfinite(best)
-        self.record = replace(self.record, step=self._saved_step, best=best if known else None)
+        best = stored.best if kept is None else kept.record.best
+        self.record = replace(self.record, step=stored.step, best=best if same_heldout else None)

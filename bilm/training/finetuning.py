@@ -19,7 +19,7 @@ from bilm.data.vocabulary import Vocabulary
 from bilm.errors import BilmError, DataError, WeightsError
 from bilm.language_model import BiLM
 from bilm.options.model_options import N_CHARACTERS
-from bilm.options.run_options import CHANGEABLE, RunOptions, without_removed
+from bilm.options.run_options import CHANGEABLE, RunOptions
 from bilm.scoring.perplexity import Evaluator, Perplexity, heldout_dataset, heldout_windows
 from bilm.storage import names as weights
 from bilm.storage.stored_model import StoredModel, open_model
@@ -151,7 +151,8 @@ def _stored_record(
     """
     if not folder.holds_run:
         return None
-    record = folder.record().get("finetuning")
+    stored = folder.record()
+    record = stored.finetuning if stored else None
     if not record:
         raise BilmError(f"{folder}: contains a run that is not a fine-tuning; use another save_dir")
     if record["source"] != start.id:
@@ -164,7 +165,7 @@ def _stored_record(
             "%s: the perplexity before the first step was measured on another held-out text "
             "(%s, now %s) and is discarded", folder, record["text"], text,
         )  # fmt: skip
-        record = record | {"before": None, "text": text}
+        record = {**record, "before": None, "text": text}
     return record
 
 
@@ -235,7 +236,7 @@ class Source:
         Raises: OptionsError.
         """
         lstm, char_cnn = self.options.lstm, self.options.char_cnn
-        other = without_removed(self.options.other)
+        other = self.options.other
         names = (*CHANGEABLE, *FALLBACKS, "optimizer")
         kept = FALLBACKS | {name: other[name] for name in names if name in other}
         optimizer = kept.get("optimizer", "adagrad")

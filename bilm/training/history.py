@@ -48,8 +48,7 @@ class History:
 
 
 def read_history(path: str | Path) -> list[dict[str, str]]:
-    """Return the rows of a `history.csv`, by column, without those of 0.1.0 that are no longer
-    written; none if it is missing or damaged."""
+    """Return the rows of a `history.csv`, by column; none if it is missing or damaged."""
     try:
         with open(path, encoding="utf-8", newline="") as file:
             read = list(csv.DictReader(file, restval="missing", strict=True))

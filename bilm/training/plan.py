@@ -167,22 +167,23 @@ def replica_options(
         )  # fmt: skip
         options = options.replace(sample_softmax=False)
     requested = options.batch_size * n_replicas
-    if checkpoint is None or checkpoint.n_rows == requested:
+    n_rows = checkpoint.record.n_rows if checkpoint else requested
+    if checkpoint is None or n_rows == requested:
         return options
-    if options.batch_size != checkpoint.batch_size:
+    if options.batch_size != checkpoint.record.batch_size:
         raise WeightsError(
-            f"{checkpoint.path}: saved with {checkpoint.n_rows} rows, but this run has "
+            f"{checkpoint.path}: saved with {n_rows} rows, but this run has "
             f"{requested} (batch_size times replicas)"
         )
-    batch_size, left = divmod(checkpoint.n_rows, n_replicas)
+    batch_size, left = divmod(n_rows, n_replicas)
     if left:
         raise WeightsError(
-            f"{checkpoint.path}: its {checkpoint.n_rows} rows cannot be shared by {n_replicas} "
+            f"{checkpoint.path}: its {n_rows} rows cannot be shared by {n_replicas} "
             "replicas; expected a number of replicas that divides them"
         )
     logging.info(
         "the run's %d rows are now shared by %d replicas x %d rows",
-        checkpoint.n_rows, n_replicas, batch_size,
+        n_rows, n_replicas, batch_size,
     )  # fmt: skip
     return options.replace(batch_size=batch_size)
 

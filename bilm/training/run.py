@@ -22,8 +22,10 @@ from bilm.language_model import BiLM
 from bilm.options import schema
 from bilm.options.run_options import RunOptions
 from bilm.scoring.perplexity import explaining_memory
-from bilm.storage.checkpoint import Checkpoint, RunRecord, check_name
+from bilm.storage.checkpoint import Checkpoint
 from bilm.storage.finding.download import local_copy
+from bilm.storage.run_record import RunRecord
+from bilm.storage.tensor_reader import check_name
 from bilm.support.files import expanded
 from bilm.support.urls import is_url
 from bilm.training.auto import expected_perplexity
@@ -216,7 +218,7 @@ class TrainingRun:
         All workers then have the same weights, slots and states.
         """
         checkpoint = agreement.agreed_checkpoint(self.hosts, self.folder)
-        step = (checkpoint.step or 0) if checkpoint else 0
+        step = checkpoint.record.step if checkpoint else 0
         requested = self._requested_options(shards, checkpoint)
         measured = self._last_measurement() if heldout else None
         same_heldout = not (measured and heldout) or self.folder.check_heldout(
@@ -248,13 +250,14 @@ class TrainingRun:
         """Return the options with the sizes of corpus and vocabulary, as the chief counts them."""
 
         def complete() -> dict[str, Any]:
-            stored = self.folder.record().get("options", {})
+            record = self.folder.record()
+            stored = record.options if record else {}
             return complete_options(self.options, self.vocab, shards, stored).to_dict()
 
         completed = self.hosts.from_chief("options", complete)
         requested = schema.read(RunOptions, completed, strict=False)
         if checkpoint:
-            check_shards(shards, checkpoint.shards or describe_shards(shards))
+            check_shards(shards, checkpoint.record.shards)
             if self.hosts.is_chief:
                 self.folder.log_changes(requested)
         return requested
@@ -280,7 +283,8 @@ class TrainingRun:
         """Return what the checkpoints store beside the tensors; `n_rows`: of all replicas."""
         # Store the batch_size that was requested at the first start, not the rows that a replica
         # has now, because the number of replicas may change again.
-        batch_size = (checkpoint and checkpoint.batch_size) or requested.batch_size
+        stored = checkpoint.record if checkpoint else None
+        batch_size = stored.batch_size if stored else requested.batch_size
         auto = self.settings.auto
         return RunRecord(
             step=0,
@@ -289,7 +293,7 @@ class TrainingRun:
             batch=(n_rows, batch_size),
             best=None,
             shards=shards,
-            vocabulary=(checkpoint and checkpoint.vocabulary) or self.vocab.digest,
+            vocabulary=stored.vocabulary if stored else self.vocab.digest,
             options=requested.replace(batch_size=batch_size).to_dict(),
             auto=None if auto is None else {**auto, "n_steps": plan.n_steps},
             finetuning=self.finetuning,

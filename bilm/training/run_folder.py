@@ -14,8 +14,7 @@ from absl import logging
 
 from bilm.errors import BilmError, DataError, OptionsError, WeightsError
 from bilm.options import schema
-from bilm.options.model_options import ModelOptions
-from bilm.options.run_options import CHANGEABLE, RunOptions, without_removed
+from bilm.options.run_options import CHANGEABLE, RunOptions
 from bilm.scoring.perplexity import Perplexity
 from bilm.storage.checkpoint import (
     Checkpoint,
@@ -23,17 +22,15 @@ from bilm.storage.checkpoint import (
     holds_checkpoint,
     latest_checkpoint,
     none,
-    read_record,
     remove_unfinished,
 )
+from bilm.storage.run_record import RunRecord
 from bilm.support.files import replacing, try_lock
 from bilm.support.model_files import (
-    AUTO,
     HISTORY,
     LOCK,
     MEASURED,
     OPTIONS,
-    TUNING,
     VOCABULARY,
 )
 from bilm.support.urls import require_local
@@ -45,17 +42,18 @@ class Measurement(NamedTuple):
     Fields:
         step: number of steps after which the text was measured.
         perplexity: perplexity of the held-out text.
-        text: files that were measured; None in older records.
+        text: files that were measured.
     """
 
     step: int
     perplexity: Perplexity
-    text: list[str] | None
+    text: list[str]
 
     @classmethod
     def from_record(cls, record: Mapping[str, Any]) -> Measurement:
         """Restore it from the result of `to_record` as JSON. Raises: OptionsError."""
-        return cls(record.get("step", -1), Perplexity.from_record(record), record.get("text"))
+        perplexity = Perplexity.from_record(record)
+        return cls(record.get("step", -1), perplexity, record.get("text", []))
 
     def to_record(self) -> dict[str, Any]:
         """Return the content of `heldout.json`."""
@@ -149,18 +147,17 @@ class RunFolder:
         if resume == "must" and not self.holds_run:
             raise BilmError(f"{self}: contains no checkpoint of a run that can be resumed")
 
-    def record(self) -> dict[str, Any]:
-        """Return the record of the run's latest checkpoint that has one: see `RunRecord`.
+    def record(self) -> RunRecord | None:
+        """Return the record of the run's latest checkpoint that has one; None without a run.
 
-        In a run of version 0.1.0 some of its values are in other files. Empty without a run.
+        Raises: WeightsError if the folder contains only checkpoints that cannot be used.
         """
         for path in checkpoint_paths(self.path):
             with suppress(WeightsError):
-                if record := read_record(path):
+                if record := RunRecord.read(path):
                     return record
-        files = {"options": OPTIONS, "auto": AUTO, "finetuning": TUNING} if self.holds_run else {}
-        paths = {name: self.path / file for name, file in files.items()}
-        return {name: schema.read_object(path) for name, path in paths.items() if path.exists()}
+        self.latest_checkpoint()  # raises the error
+        return None
 
     def check_same_run(
         self, options: RunOptions, vocab_file: str | Path, vocab_content: bytes
@@ -175,18 +172,14 @@ class RunFolder:
         if not self.holds_run:
             self._check_unused()
             return
-        values = self.record().get("options")
-        if values is not None:
-            without_removed(values)
-            stored = schema.read(ModelOptions, values, strict=False)
-            old, new = stored.replace(other={}).to_dict(), options.model.to_dict()
+        record = self.record()
+        if record is not None:
+            stored = schema.read(RunOptions, record.options, strict=False)
+            old, new = stored.model.to_dict(), options.model.to_dict()
             # Another unroll_steps would change the position in the text; another optimizer has
-            # other slots. Options of early versions lack the optimizer.
-            for name, default in {
-                "unroll_steps": options.unroll_steps,
-                "optimizer": "adagrad",
-            }.items():
-                old[name], new[name] = values.get(name, default), getattr(options, name)
+            # other slots.
+            for name in ("unroll_steps", "optimizer"):
+                old[name], new[name] = getattr(stored, name), getattr(options, name)
             for name in {**old, **new}:
                 if old.get(name) != new.get(name):
                     raise OptionsError(
@@ -216,7 +209,8 @@ class RunFolder:
 
     def log_changes(self, options: RunOptions) -> None:
         """Log which options of training differ from those that the run had so far."""
-        stored = self.record().get("options", {})
+        record = self.record()
+        stored = record.options if record else {}
         for name in CHANGEABLE:
             old, new = stored.get(name), getattr(options, name)
             if name in stored and old != new:
@@ -262,7 +256,7 @@ class RunFolder:
     def check_heldout(self, measured: Measurement, text: list[str]) -> bool:
         """Return whether an evaluation measured this text (see `describe_shards`); warn if it
         did not."""
-        if measured.text in (None, text):
+        if measured.text == text:
             return True
         if self.writes:
             logging.warning(
@@ -282,8 +276,8 @@ class RunFolder:
         """Log which checkpoint to export after a run of `step` steps, and the command for it."""
         measured, best, source = self.read_measured(), self.find_best(), self.path
         if measured and measured.step == step and best:
-            source = self.path if best.step == step else self.best
-            found = f"perplexity {best.best:,.2f} at step {best.step:,} ({self.best})"
+            source = self.path if best.record.step == step else self.best
+            found = f"perplexity {best.record.best:,.2f} at step {best.record.step:,} ({self.best})"
             last = f"{measured.perplexity} at step {step:,} ({self})"
             logging.info("best on held-out text: %s; the last: %s", found, last)
         flags = f"--model={source}", f"--output={self.export}", "--include_softmax"

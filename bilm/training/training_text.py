@@ -58,7 +58,7 @@ class TrainingText:
     def batches(self, devices: Devices, saved: Checkpoint | None) -> Any:
         """Return the iterator over the batches of the run from a checkpoint on."""
         options, own = self.options, devices.own
-        step, position = (saved.step or 0, saved.position) if saved else (0, None)
+        step, position = (saved.record.step, saved.position) if saved else (0, None)
         n_negatives = options.n_negative_samples_batch if options.sample_softmax else 0
         sampler = None
         if n_negatives:

@@ -1,99 +1,89 @@
-"""Files that earlier commits of version 0.1.0 wrote load, score, resume and export unchanged.
+"""Runs of 0.2.0 and later versions load, score and resume unchanged; those of 0.1.0 are refused.
 
-`version_0_1_0` is of commit fc5b6c2. `version_0_1_0_5671ed6` is of that commit: a run with Muon,
-weight decay, variational and embedding dropout and resets of states; and `averaged`, a finished run
-with `average_decay`, whose checkpoint contains the average as the model and the trained weights
-beside it.
-
-Each `run` stopped at step 6 of 12. `expected_weights.npz` contains the weights of the same run
-trained without an interruption; `/` in names is written as `|`. `export` is made of that run in the
-first folder, and of `run` in the second.
+`version_0_2_0/run` was written by commit 03ccaec and stopped at step 6 of 12. It has Muon, weight
+decay, variational and embedding dropout, and resets of states. `expected_weights.npz` contains the
+weights of the same run trained without an interruption; `/` in names is written as `|`. The vectors
+and scores are those of step 6. `version_0_1_0` is a run of commit fc5b6c2, without the keys of its
+options that were removed later.
 """
 
 import json
 import shutil
 from pathlib import Path
 
-import h5py
+import keras
 import numpy as np
 import pytest
+
+if keras.backend.backend() != "tensorflow":
+    pytest.skip("training is TensorFlow's", allow_module_level=True)
 import tiny_runs
+from command_runs import assert_fails
 
 import bilm
-from bilm.errors import OptionsError
+from bilm.errors import WeightsError
 from bilm.training.finetuning import finetune
 from bilm.training.history import read_history
 
 HERE = Path(__file__).parent
-GENERATIONS = [HERE / "version_0_1_0", HERE / "version_0_1_0_5671ed6"]
-AVERAGED = GENERATIONS[1] / "averaged"
-SENTENCES = json.loads((GENERATIONS[0] / "sentences.json").read_text())
-of_each_generation = pytest.mark.parametrize("earlier", GENERATIONS, ids=lambda path: path.name)
+EARLIER, REFUSED = HERE / "version_0_2_0", HERE / "version_0_1_0"
+SENTENCES = json.loads((EARLIER / "sentences.json").read_text())
 
 
-@pytest.mark.parametrize(
-    ("model", "expected"),
-    [
-        (GENERATIONS[0] / "export", GENERATIONS[0]),
-        (GENERATIONS[1] / "export", GENERATIONS[1]),
-        (GENERATIONS[1] / "run", GENERATIONS[1]),
-        (AVERAGED, AVERAGED),
-    ],
-    ids=["first export", "second export", "second run", "averaged run"],
-)
-def test_model_of_earlier_version_gives_the_same_vectors_and_scores(model, expected):
-    vectors = bilm.ElmoEmbedder(model).embed_batch(SENTENCES)
-    stored = np.load(expected / "expected_vectors.npz")
-    for i, found in enumerate(vectors):
-        np.testing.assert_allclose(found, stored[str(i)], atol=1e-6)
-    scores = bilm.load_scorer(model).score(SENTENCES)
-    stored = json.loads((expected / "expected_scores.json").read_text())
-    for found, (forward, backward) in zip(scores, stored, strict=True):
-        np.testing.assert_allclose(found.forward, forward, atol=1e-5)
-        np.testing.assert_allclose(found.backward, backward, atol=1e-5)
-
-
-@of_each_generation
-def test_resume_of_a_run_of_earlier_version_is_exact(earlier, tmp_path):
-    run = Path(shutil.copytree(earlier / "run", tmp_path / "run"))
-    options = bilm.options.load_run_options(run / "options.json")
-    result = bilm.TrainingRun(
-        options,
+def continued(run):
+    """Continue a copy of a run as it was started."""
+    return tiny_runs.train(
+        bilm.options.load_run_options(EARLIER / "run" / "options.json"),
         tiny_runs.VOCABULARY,
         tiny_runs.TEXT,
         run,
         tiny_runs.HELDOUT,
+        strategy=tiny_runs.on_cpu(),
         n_steps=12,
         eval_steps=4,
         seed=3,
-    ).train()
+    )
+
+
+def test_run_of_earlier_version_gives_the_same_vectors_and_scores():
+    vectors = bilm.ElmoEmbedder(EARLIER / "run").embed_batch(SENTENCES)
+    stored = np.load(EARLIER / "expected_vectors.npz")
+    for i, computed in enumerate(vectors):
+        np.testing.assert_allclose(computed, stored[str(i)], atol=1e-6)
+    scores = bilm.load_scorer(EARLIER / "run").score(SENTENCES)
+    stored = json.loads((EARLIER / "expected_scores.json").read_text())
+    for computed, (forward, backward) in zip(scores, stored, strict=True):
+        np.testing.assert_allclose(computed.forward, forward, atol=1e-5)
+        np.testing.assert_allclose(computed.backward, backward, atol=1e-5)
+
+
+def test_resume_of_a_run_of_earlier_version_is_exact(tmp_path):
+    run = Path(shutil.copytree(EARLIER / "run", tmp_path / "run"))
+    result = continued(run)
     assert result.finished and result.step == 12
     steps = [int(row["step"]) for row in read_history(run / "history.csv")]
-    has_history = (earlier / "run" / "history.csv").exists()
-    assert (steps[0] == 1) == has_history and steps[-1] == 12
-    bilm.dump_weights(run, tmp_path / "weights.hdf5", include_softmax=True)
-    expected = np.load(earlier / "expected_weights.npz")
-    with (
-        h5py.File(tmp_path / "weights.hdf5") as weights,
-        h5py.File(tmp_path / "weights_softmax.hdf5") as softmax,
-    ):
-        for name in expected.files:
-            stored = name.replace("|", "/")
-            found = (softmax if stored.startswith("softmax/") else weights)[stored][:]
-            np.testing.assert_allclose(found, expected[name], atol=1e-6, err_msg=stored)
+    assert steps[0] == 1 and steps[-1] == 12
+    weights = tiny_runs.weights_of(run)
+    expected = np.load(EARLIER / "expected_weights.npz")
+    assert weights.keys() == {name.replace("|", "/") for name in expected.files}
+    for name, value in weights.items():
+        stored = expected[name.replace("/", "|")]
+        np.testing.assert_allclose(value, stored, atol=1e-6, err_msg=name)
 
 
-def test_run_with_a_removed_key_is_not_trained_further(tmp_path):
-    refused = pytest.raises(OptionsError, match=r"average_decay.* version 0\.1\.0")
-    run = Path(shutil.copytree(AVERAGED, tmp_path / "run"))
-    with refused:
-        bilm.options.load_run_options(run / "options.json")
-    with refused:
-        finetune(run, tiny_runs.TEXT, tmp_path / "tuned")
-    options = bilm.options.load_model_options(run / "options.json")
-    values = options.to_dict() | {"average_decay": 0.0, "recurrent_weight_dropout": 0.0}
-    values["share_negatives"] = False
-    with refused:
-        bilm.TrainingRun(
-            bilm.options.RunOptions.from_dict(values), run / "vocab.txt", tiny_runs.TEXT, run
-        )
+def test_run_of_0_1_0_is_refused_with_one_line(tmp_path, run_here):
+    run = Path(shutil.copytree(REFUSED, tmp_path / "run"))
+    message = r"model\.ckpt-6: a checkpoint of bilm 0\.1\.0.*train the model again"
+    uses = (
+        bilm.ElmoEmbedder,
+        bilm.load_scorer,
+        continued,
+        lambda run: finetune(run, tiny_runs.TEXT, tmp_path / "tuned"),
+    )
+    for use in uses:
+        with pytest.raises(WeightsError, match=message):
+            use(run)
+    text, vocabulary = f"--input={tiny_runs.TEXT}", f"--vocab={tiny_runs.VOCABULARY}"
+    for command in (["info", run], ["train", f"--output={run}", text, vocabulary]):
+        done = run_here(f"bilm {command[0]}", *command[1:])
+        assert_fails(done, "model.ckpt-6: a checkpoint of bilm 0.1.0")

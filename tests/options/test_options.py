@@ -5,12 +5,7 @@ from options_examples import CHAR_CNN, LSTM, RUN, dotted_names, edited, stored
 
 from bilm.errors import OptionsError
 from bilm.options.model_options import LstmOptions, ModelOptions
-from bilm.options.run_options import (
-    REMOVED,
-    RunOptions,
-    load_model_options,
-    load_run_options,
-)
+from bilm.options.run_options import RunOptions, load_model_options, load_run_options
 from bilm.tensors import n_parameters
 
 OPTIONAL = {"char_cnn", "char_cnn.n_highway", "n_train_tokens", "n_tokens_vocab"}
@@ -63,15 +58,6 @@ def test_defaults_of_optional_keys():
     assert RunOptions.from_dict(nulls) == options
     assert RunOptions.from_dict(edited("char_cnn.n_highway", None)).char_cnn.n_highway == 0
     assert RunOptions.from_dict(edited("char_cnn.n_highway", remove=True)).char_cnn.n_highway == 0
-
-
-def test_removed_key_is_ignored_at_its_default_and_refused_otherwise(tmp_path):
-    assert RunOptions.from_dict({**RUN, **REMOVED}) == RunOptions.from_dict(RUN)
-    for name in REMOVED:
-        path = stored(tmp_path, {**RUN, name: 0.5})
-        with pytest.raises(OptionsError, match=f"{name}: found 0.5, .*version 0.1.0"):
-            load_run_options(path)
-        assert load_model_options(path).other[name] == 0.5
 
 
 @pytest.mark.parametrize("name", ["n_gpus", "lstm.dims", "char_cnn.projection"])

@@ -81,15 +81,14 @@ def test_vocabulary_of_a_run_replaced_by_other_words_is_refused(variant, tmp_pat
 
 
 def test_checkpoints_contain_the_vocabulary_of_the_start(tmp_path):
-    """Also checkpoints of a resumed run, and the best one; older checkpoints contain none."""
+    """Also checkpoints of a resumed run, and the best one."""
     folder = shutil.copytree(three_steps(), tmp_path / "run")
     digest = Vocabulary(VOCABULARY).digest
-    assert open_model(folder / "best").checkpoint.vocabulary == digest
+    assert open_model(folder / "best").checkpoint.record.vocabulary == digest
     with pytest.MonkeyPatch.context() as patch:
         patch.setattr(Vocabulary, "digest", "0" * 64)
         run(folder, 4)
-    assert [open_model(folder).checkpoint.vocabulary] == [digest]
-    assert open_model(CHECKPOINT).checkpoint.vocabulary == ""
+    assert [open_model(folder).checkpoint.record.vocabulary] == [digest]
 
 
 def test_run_is_found_in_one_folder_below(tmp_path):

@@ -137,10 +137,10 @@ def test_resumed_run_with_other_epochs_stores_its_length_for_any_number_of_repli
     record = auto.choose(auto.options_for(20_000), STEP)._asdict()
     options = tiny_options(**WORDS, n_epochs=1).replace(n_train_tokens=100)
     train(options, *run, strategy=on_cpu(), auto=record)
-    assert RunFolder(tmp_path).record()["auto"]["n_steps"] == 10  # of 2 rows x 5 tokens
+    assert RunFolder(tmp_path).record().auto["n_steps"] == 10  # of 2 rows x 5 tokens
     twice, record = options.replace(n_epochs=2), record | {"n_steps": None}
     train(twice, *run, strategy=on_cpu(2), auto=record)
-    assert RunFolder(tmp_path).record()["auto"]["n_steps"] == 20
+    assert RunFolder(tmp_path).record().auto["n_steps"] == 20
 
 
 def test_auto_announces_a_range_of_perplexity_that_depends_on_the_bigrams(tmp_path, log):
@@ -206,8 +206,8 @@ def test_auto_run_resumes_with_its_own_length(tmp_path, run_here, monkeypatch):
         own = [line for line in done.stderr.splitlines() if not re.match(r"[IWE]0000 |\t", line)]
         assert done.returncode == 0 and len(own) <= 16, done.stderr  # without TensorFlow's lines
         n_steps = int(length[1]) if length else 3
-        assert RunFolder(folder).latest_checkpoint().step == n_steps
-        assert RunFolder(folder).record()["auto"]["n_steps"] == n_steps
+        assert RunFolder(folder).latest_checkpoint().record.step == n_steps
+        assert RunFolder(folder).record().auto["n_steps"] == n_steps
     devices = {"n_gpus": 0, "cpu_replicas": 1}
     assert measured == [("error", None, devices)]
     assert load_run_options(folder / "options.json").lstm.dim == 512  # compact

@@ -49,7 +49,7 @@ WAYS = ["cut", "index cut", "a byte", "empty", "no data", "no index"]
 @pytest.mark.parametrize("how", WAYS)
 def test_damaged_checkpoint_is_skipped(a_run, how, log):
     damage(a_run, 3, how)
-    assert latest_checkpoint(a_run).step == 2
+    assert latest_checkpoint(a_run).record.step == 2
     assert "model.ckpt-3: not a whole checkpoint" in log.text
     assert f"trying {a_run}/model.ckpt-2, the one before it" in log.text
 
@@ -108,9 +108,9 @@ def test_full_disk_keeps_the_last_checkpoint(a_run, monkeypatch, step):
 
 
 def test_readers_skip_a_damaged_checkpoint(a_run, log):
-    expected = latest_checkpoint(a_run).step - 1
+    expected = latest_checkpoint(a_run).record.step - 1
     damage(a_run, 3, "a byte")
-    assert latest_checkpoint(a_run).step == expected
+    assert latest_checkpoint(a_run).record.step == expected
     model = load_run(a_run)
     assert f"trying {a_run}/model.ckpt-2, the one before it" in log.text
     state, n_rows = open_model(a_run).row_states(model)
@@ -147,16 +147,16 @@ def flip_byte_of(folder, step, key):
 def test_damaged_slot_matters_only_to_resume(a_run):
     expected = weights_of(a_run)
     flip_byte_of(a_run, 3, "adagrad/softmax.SW")
-    assert latest_checkpoint(a_run).step == 3
-    assert latest_checkpoint(a_run, whole=True).step == 2
+    assert latest_checkpoint(a_run).record.step == 3
+    assert latest_checkpoint(a_run, whole=True).record.step == 2
     for name, value in weights_of(a_run).items():
         np.testing.assert_array_equal(value, expected[name], err_msg=name)
 
 
 def test_damaged_weight_is_noticed_if_it_is_selected(a_run):
     flip_byte_of(a_run, 3, "weights/softmax.SW")
-    assert latest_checkpoint(a_run).step == 2
-    assert latest_checkpoint(a_run, only=is_bilm).step == 3
+    assert latest_checkpoint(a_run).record.step == 2
+    assert latest_checkpoint(a_run, only=is_bilm).record.step == 3
     with pytest.raises(WeightsError, match=r"ckpt-3: not a whole checkpoint"):
         Checkpoint.open(f"{a_run}/model.ckpt-3").read("softmax/W")
 

@@ -39,7 +39,7 @@ def test_best_checkpoint_resumes_like_any_other(tmp_path):
     run(tmp_path / "run", 3)
     run(tmp_path / "run", 3, heldout=HELDOUT)  # measured after it had ended
     best = latest_checkpoint(tmp_path / "run" / "best")
-    assert best.step == 3 and best.position is not None
+    assert best.record.step == 3 and best.position is not None
     run(tmp_path / "run" / "best", 5)
     expected = weights_of(tmp_path / "straight")
     for name, value in weights_of(tmp_path / "run" / "best").items():
@@ -49,14 +49,17 @@ def test_best_checkpoint_resumes_like_any_other(tmp_path):
 def test_best_score_survives_a_restart(tmp_path, monkeypatch, log):
     measured_as(monkeypatch, 9.0, 5.0, 7.0, 6.0, 4.0)
     run(tmp_path, 3, heldout=HELDOUT, eval_steps=1)
-    assert latest_checkpoint(tmp_path / "best").step == 2
+    assert latest_checkpoint(tmp_path / "best").record.step == 2
     assert {path.name for path in (tmp_path / "best").iterdir()} >= {"options.json", "vocab.txt"}
     run(tmp_path, 4, heldout=HELDOUT, eval_steps=1)
-    assert (latest_checkpoint(tmp_path / "best").step, latest_checkpoint(tmp_path).best) == (2, 5.0)
+    assert (
+        latest_checkpoint(tmp_path / "best").record.step,
+        latest_checkpoint(tmp_path).record.best,
+    ) == (2, 5.0)
     run(tmp_path, 5, heldout=HELDOUT, eval_steps=1)
     assert (
-        latest_checkpoint(tmp_path / "best").step,
-        latest_checkpoint(tmp_path / "best").best,
+        latest_checkpoint(tmp_path / "best").record.step,
+        latest_checkpoint(tmp_path / "best").record.best,
     ) == (5, 4.0)
     assert log.text.count("the best so far") == 3
     load_run(tmp_path / "best")
@@ -86,7 +89,7 @@ def test_damaged_best_checkpoint_does_not_end_the_run(a_run, log):
     assert run(a_run, 4, heldout=HELDOUT).step == 4
     assert "best/model.ckpt-3: not a whole checkpoint" in log.text
     best = RunFolder(a_run).find_best()
-    assert best is None or best.step == 4
+    assert best is None or best.record.step == 4
 
 
 # --- evaluations that were killed ---
@@ -164,16 +167,16 @@ def test_finished_run_measures_another_heldout_text(a_run, tmp_path, log):
     log.clear()
     assert run(a_run, 3, heldout=other).heldout == found
     assert "the held-out text was" not in log.text
-    assert RunFolder(a_run).find_best().best == found.mean
+    assert RunFolder(a_run).find_best().record.best == found.mean
 
 
 def test_best_score_of_another_heldout_text_is_ignored(tmp_path, monkeypatch):
     measured_as(monkeypatch, 5.0, 7.0, 6.5)
     run(tmp_path / "run", 1, heldout=HELDOUT)
     run(tmp_path / "run", 2, heldout=another_text(tmp_path))
-    assert RunFolder(tmp_path / "run").find_best().best == 7.0
+    assert RunFolder(tmp_path / "run").find_best().record.best == 7.0
     run(tmp_path / "run", 3, heldout=another_text(tmp_path))
-    assert RunFolder(tmp_path / "run").find_best().best == 6.5
+    assert RunFolder(tmp_path / "run").find_best().record.best == 6.5
 
 
 @pytest.mark.parametrize("moment", ["while it is measured", "between evaluations"])
@@ -202,7 +205,7 @@ def test_heldout_text_that_changes_during_training_is_refused(tmp_path, monkeypa
         row["step"] for row in read_history(folder.history_file) if row["heldout_perplexity"]
     ]
     assert measured == (["2"] if moment == "between evaluations" else [])
-    assert latest_checkpoint(folder.path).step == (4 if measured else 2)
+    assert latest_checkpoint(folder.path).record.step == (4 if measured else 2)
 
 
 def test_bigrams_of_the_training_text_are_the_baseline(tmp_path):

@@ -72,7 +72,7 @@ def test_not_finite_step_changes_nothing(tmp_path, monkeypatch, what, n_replicas
     after = values_of(before.pop("trainer"))
     for name, value in before.items():
         np.testing.assert_array_equal(after[name], value, err_msg=name)
-    assert latest_checkpoint(tmp_path).step == 2
+    assert latest_checkpoint(tmp_path).record.step == 2
 
 
 # --- weights ---
@@ -95,14 +95,14 @@ def spoiled(monkeypatch):
 def test_not_finite_weights_are_not_saved(a_run, spoiled):
     with pytest.raises(NotFiniteError, match=r"step 4: .* is not finite, so nothing was sav"):
         run(a_run, 5)
-    assert latest_checkpoint(a_run).step == 3
+    assert latest_checkpoint(a_run).record.step == 3
     assert not list(a_run.glob("model.ckpt-[45]*"))
 
 
 def test_not_finite_checkpoint_is_skipped(a_run, spoiled, monkeypatch, log):
     monkeypatch.setattr("bilm.storage.checkpoint.CheckpointContent.check_finite", lambda *_: None)
     run(a_run, 4)
-    assert latest_checkpoint(a_run).step == 3
+    assert latest_checkpoint(a_run).record.step == 3
     assert "is not finite; trying" in log.text
     load_run(a_run)
 
@@ -124,4 +124,4 @@ def test_out_of_memory_keeps_the_last_checkpoint(tmp_path, monkeypatch):
     message = str(raised.value)
     assert message.startswith(f"{tmp_path}: out of memory (") and "\n" not in message
     assert "; reduce batch_size, unroll_steps, n_negative_samples_batch or the" in message
-    assert latest_checkpoint(tmp_path).step == 2
+    assert latest_checkpoint(tmp_path).record.step == 2

@@ -182,7 +182,7 @@ def test_error_in_the_text_saves_the_steps_before(tmp_path):
     ):
         patched.setattr("bilm.data.survey.SAMPLE_TOKENS", 50)
         run(saved, 10_000, str(tmp_path / "text"), changes=changes, saving=Saving(10_000))
-    step = latest_checkpoint(saved).step
+    step = latest_checkpoint(saved).record.step
     assert step > 1
     assert int(read_history(saved / "history.csv")[-1]["step"]) == step
 
@@ -443,9 +443,9 @@ def test_time_budget_changes_the_length_and_resume_is_bit_identical(tmp_path, mo
     assert (result.step, result.finished) == (12, True)
     assert "12 steps instead of 30, to end on time" in log.text
     record = RunFolder(straight).record()
-    assert (record["n_steps"], record["auto"]) == (12, {"hours": 1.0, "n_steps": 12})
+    assert (record.n_steps, record.auto) == (12, {"hours": 1.0, "n_steps": 12})
     before_last_save(straight, 12, resumed)
-    stored = RunFolder(resumed).record()["auto"]["n_steps"]
+    stored = RunFolder(resumed).record().auto["n_steps"]
     assert run(resumed, stored, **flags).step == stored == 12
     assert_same_weights(straight, resumed)
     clock[0] = 0.0

@@ -166,7 +166,7 @@ def test_not_finite_slots_are_neither_saved_nor_read(tmp_path, monkeypatch, slot
             run(tmp_path, 2, changes=WORDS | ADAM)
         patch.setattr(CheckpointContent, "check_finite", lambda *_: None)
         run(tmp_path, 2, changes=WORDS | ADAM)
-    assert RunFolder(tmp_path).latest_checkpoint(whole=True).step == 1
+    assert RunFolder(tmp_path).latest_checkpoint(whole=True).record.step == 1
     assert f"{slot}/" in log.text and "is not finite; trying" in log.text
 
 

@@ -43,7 +43,7 @@ def assert_same(folder, other, tolerance=1e-6):
     for name, value in expected.items():
         np.testing.assert_allclose(found[name], value, rtol=0, atol=tolerance, err_msg=name)
     one, two = latest_checkpoint(folder), latest_checkpoint(other)
-    assert (one.step, one.n_rows) == (two.step, two.n_rows)
+    assert one.record.step == two.record.step and one.record.n_rows == two.record.n_rows
     for name, places in two.position.items():
         np.testing.assert_array_equal(one.position[name], places)
 
@@ -129,7 +129,7 @@ def test_resume_after_sigkill_of_a_worker(tmp_path, dead):
     assert time.monotonic() - start < SOON
     last = log_file(folder, 1 - dead).read_text().splitlines()[-1]
     assert f"error: worker {dead} ({workers[dead]}) ended without a message" in last
-    there = latest_checkpoint(folder).step
+    there = latest_checkpoint(folder).record.step
     assert there >= 10
     finish(start_workers(2, folder, WORDS, **flags | {"n_steps": there + 3}), folder)
     run(tmp_path / "straight", there + 3, n_replicas=2)
@@ -160,7 +160,7 @@ def test_sigterm_saves_the_run_and_ends_all_workers(tmp_path, name, signalled):
     finish(started, folder, status=130)
     log = log_file(folder, 0).read_text()
     assert "the same command continues the run" in log.splitlines()[-1]
-    assert f"stopped at step {latest_checkpoint(folder).step}, saved" in log
+    assert f"stopped at step {latest_checkpoint(folder).record.step}, saved" in log
 
 
 @pytest.mark.cluster

@@ -14,6 +14,7 @@ from bilm.errors import OptionsError, WeightsError
 from bilm.options import schema
 from bilm.options.model_options import ModelOptions
 from bilm.options.schema import MAX_LAYERS
+from bilm.storage.run_record import RunRecord
 from bilm.support.model_files import SOFTMAX_ENDING, VOCABULARY
 
 WORDS_AS_TRAINED = "words tokenized like the training text, in their original case"
@@ -108,9 +109,12 @@ class Checkpoint(Protocol):
     skipped: list[str]
     is_reference: bool
     n_words: int
-    vocabulary: str
     shapes: dict[str, tuple[int, ...]]
     dtypes: dict[str, np.dtype]
+
+    @property
+    def record(self) -> RunRecord:
+        """The content of the JSON file."""
 
     @property
     def state(self) -> list[np.ndarray]:

@@ -226,9 +226,9 @@ class _Variables:
     """
 
     def __init__(self, index: Path):
-        from bilm.storage.checkpoint import Reader
+        from bilm.storage.tensor_reader import TensorReader
 
-        reader = Reader(str(index.with_suffix("")))
+        reader = TensorReader(str(index.with_suffix("")))
         self.shapes, self.read = reader.shapes, reader.read
         found = {
             own: LazyTensor(self.shapes[name], reader.dtypes[name], partial(self.read, name))

@@ -1,0 +1,66 @@
+"""Reads the tensors of files in TensorFlow's checkpoint format."""
+
+from __future__ import annotations
+
+import os
+import re
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import tensorflow as tf
+
+from bilm.errors import WeightsError
+
+UNREADABLE = (tf.errors.OpError, RuntimeError, IndexError, ValueError)  # what TensorFlow raises
+
+
+class TensorReader:
+    """The tensors of a checkpoint in TensorFlow's format, or of a SavedModel's variables, by key.
+
+    Args:
+        path: path of the files, without their endings.
+    Attributes:
+        shapes, dtypes: shape and dtype of each tensor.
+    Raises: WeightsError if the index is damaged.
+    """
+
+    def __init__(self, path: str):
+        self.path = path
+        try:
+            self._reader = tf.train.load_checkpoint(path)
+        except UNREADABLE as error:
+            check_name(os.path.dirname(path))
+            raise WeightsError(f"{path}: not a whole checkpoint ({reason(error)})") from error
+        shapes = self._reader.get_variable_to_shape_map()
+        dtypes = self._reader.get_variable_to_dtype_map()
+        self.shapes = {key: tuple(shape) for key, shape in shapes.items()}
+        self.dtypes = {key: np.dtype(dtype.as_numpy_dtype) for key, dtype in dtypes.items()}
+
+    def read(self, key: str) -> Any:
+        """Return a tensor, or bytes. Raises: WeightsError if it is damaged."""
+        try:
+            return self._reader.get_tensor(key)
+        except UNREADABLE as error:
+            raise WeightsError(f"{self.path}: not a whole checkpoint ({reason(error)})") from error
+
+
+def check_name(folder: str | Path) -> None:
+    """Refuse a folder whose checkpoints TensorFlow cannot read.
+
+    TensorFlow treats the path as a pattern. `?` and `*` also match themselves.
+
+    Raises: WeightsError.
+    """
+    path = os.fspath(folder)
+    if re.search("[][\\\\\ud800-\udfff]", path):
+        raise WeightsError(
+            f"{path!a}: contains [, ], a backslash or bytes that are not UTF-8, and TensorFlow "
+            "cannot read a checkpoint in a folder of such a name; use another name"
+        )
+
+
+def reason(error: Exception) -> str:
+    """Return the first line of a TensorFlow error, without the names of its operations."""
+    line = next(iter(str(error).strip().splitlines()), type(error).__name__)
+    return re.sub(r"\{\{.*?\}\} | \[Op:\w+\]", "", line)
