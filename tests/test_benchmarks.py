@@ -1,7 +1,9 @@
 """Run each benchmark briefly and check that it prints its figures."""
 
 import json
+import os
 import re
+import shutil
 import subprocess
 import sys
 from importlib.util import find_spec
@@ -96,3 +98,39 @@ def _change_scores(path, score):
     """Replace stored scores, to recognize them in the table."""
     results = [result | {"score": score} for result in json.loads(path.read_text())]
     path.write_text(json.dumps(results))
+
+
+@pytest.mark.slow
+def test_gpu_computes_each_part_on_the_cpu(tmp_path):
+    shutil.copytree(CASE, tmp_path / "golden" / "inference" / CASE.name)
+    outfile = tmp_path / "gpu.md"
+    command = [
+        sys.executable, BENCHMARKS / "gpu.py", "--tiny", "--model", "tiny", "--output", outfile,
+        "--backend", "tensorflow", "--minutes", "60",
+    ]  # fmt: skip
+    environment = os.environ | {"BILM_GOLDEN": str(tmp_path / "golden")}
+    done = subprocess.run(command, capture_output=True, text=True, timeout=3600, env=environment)
+    assert done.returncode == 0, done.stdout
+    table = outfile.read_text(encoding="utf-8")
+    assert table in done.stdout
+    rows = [
+        rf"tensorflow \| CPU \| {CASE.name} \| \d\.?\d*e-0[678] ",
+        *(rf"tensorflow \| CPU \| {mode} \|" for mode in ("float32", "TF32", "bfloat16")),
+        r"tensorflow \| CPU \| 2 \| 0 \| 0 \|",  # resume
+    ]
+    for row in rows:
+        assert re.search(row, table), (row, table)
+
+
+def test_gpu_reports_each_part_that_fails(tmp_path):
+    (tmp_path / "inference" / "empty").mkdir(parents=True)
+    command = [
+        sys.executable, BENCHMARKS / "gpu.py", "--part", "golden", "--backend", "torch",
+        "--backend", "tensorflow", "--model", "tiny",
+    ]  # fmt: skip
+    environment = os.environ | {"BILM_GOLDEN": str(tmp_path)}
+    done = subprocess.run(command, capture_output=True, text=True, timeout=600, env=environment)
+    assert done.returncode == 1, done.stderr[-2000:]
+    for backend in ("torch", "tensorflow"):
+        row = rf"\| golden \|  \| {backend} \| GPU \| .*(options.json|No module|cannot)"
+        assert re.search(row, done.stdout), done.stdout
