@@ -1,12 +1,14 @@
-"""LSTM with projection and clips: the equation of one step, and the layer that runs it over time.
+"""LSTM with projection and clips: the cell, which computes one step, and the layer that runs it
+over time.
 
-`LSTMCell` is the specification. `LSTM` computes the same numbers over a sequence: on TensorFlow
-with `layers/tensorflow/lstm`, whose gradient is written by hand, on PyTorch with
-`layers/torch/lstm`, elsewhere by scanning the cell.
+`LSTMCell` computes `lstm_equation` with Keras on any backend. `LSTM` computes the same numbers over
+a sequence: on TensorFlow with `layers/tensorflow/lstm`, whose gradient is written by hand, on
+PyTorch with `layers/torch/lstm`, elsewhere by scanning the cell.
 """
 
 from __future__ import annotations
 
+from functools import partial
 from typing import Any
 
 import keras
@@ -14,17 +16,15 @@ from keras import ops
 
 from bilm.layers.functional import product
 from bilm.layers.int8_weights import Int8Cell, quantized
+from bilm.layers.lstm_equation import Library, activated, forget_bias, next_state
 from bilm.layers.state import LSTMState
+from bilm.layers.types import Tensor
 from bilm.layers.weighted import WeightedLayer
 from bilm.tensors import cell
 
 
 class LSTMCell(WeightedLayer):
-    """One step of an LSTM with a projection of its output.
-
-    i, j, f, o = split([x, h] W + b)    input gate, candidate, forget gate, output gate
-    c' = clip(sigmoid(f + 1) c + sigmoid(i) tanh(j), cell_clip)
-    h' = clip((sigmoid(o) tanh(c')) W_p, proj_clip)
+    """One step of an LSTM with a projection of its output: see `bilm.layers.lstm_equation`.
 
     Args:
         dim: number of LSTM units D.
@@ -83,28 +83,30 @@ class LSTMCell(WeightedLayer):
             self.kernel, self.bias, self.projection = kernel, bias, projection
         self.built = True
 
-    def call(self, x: Any, state: LSTMState) -> LSTMState:
+    def call(self, x: Tensor, state: LSTMState) -> LSTMState:
         """Run one step: float (B, input) and state -> state."""
         return self.step(self.project_input(x), state)
 
-    def project_input(self, x: Any) -> Any:
-        """Return x W_x + b, the input part of the gates: float (..., input) -> (..., 4 D)."""
-        return product(x, self.kernel[: self.input_dim], self.precision) + self.bias
+    def project_input(self, x: Tensor) -> Tensor:
+        """Return x W_x + b + u, the input part of the gates: float (..., input) -> (..., 4 D)."""
+        of_input = product(x, self.kernel[: self.input_dim], self.precision)
+        return of_input + ops.add(self.bias, forget_bias(self.dim))
 
-    def step(self, input_gates: Any, state: LSTMState) -> LSTMState:
-        """Run one step from x W_x + b, float (B, 4 D)."""
-        recurrent = self.kernel[self.input_dim :]
-        gates = input_gates + product(state.hidden, recurrent, self.precision)
-        i, j, f, o = ops.split(gates, 4, axis=-1)
-        cell = ops.sigmoid(f + 1.0) * state.cell + ops.sigmoid(i) * ops.tanh(j)
-        if self.cell_clip:
-            cell = ops.clip(cell, -self.cell_clip, self.cell_clip)
-        hidden = ops.sigmoid(o) * ops.tanh(cell)
-        if self.projection is not None:
-            hidden = product(hidden, self.projection, self.precision)
-            if self.proj_clip:
-                hidden = ops.clip(hidden, -self.proj_clip, self.proj_clip)
-        return LSTMState(cell, hidden)
+    def step(self, input_gates: Tensor, state: LSTMState, keep: Tensor | None = None) -> LSTMState:
+        """Run one step from the result of `project_input`, float (B, 4 D); `keep`, boolean (B, 1)
+        or None: see `next_state`."""
+        library = Library(
+            matmul=partial(product, precision=self.precision),
+            sigmoid=ops.sigmoid,
+            tanh=ops.tanh,
+            clip=ops.clip,
+            where=ops.where,
+            split=partial(ops.split, indices_or_sections=4, axis=-1),
+        )
+        of_hidden = library.matmul(state.hidden, self.kernel[self.input_dim :])  # B, 4 D
+        gates = activated(library, input_gates + of_hidden)
+        clips = self.cell_clip, self.proj_clip
+        return next_state(library, gates, state, self.projection, *clips, keep).state
 
 
 class LSTM(keras.layers.Layer):
@@ -131,13 +133,13 @@ class LSTM(keras.layers.Layer):
 
     def call(
         self,
-        x: Any,
-        state: Any,
-        steps_mask: Any = None,
+        x: Tensor,
+        state: LSTMState,
+        steps_mask: Tensor | None = None,
         reverse: bool = False,
         training: bool | None = None,
-        fresh: Any = None,
-    ) -> Any:
+        fresh: Tensor | None = None,
+    ) -> tuple[Tensor, LSTMState]:
         """Run over time: float (T, B, input) and state -> float (T, B, P) and state."""
         if keras.backend.backend() == "tensorflow":
             from bilm.layers.tensorflow.lstm import run_over_time
@@ -151,8 +153,13 @@ class LSTM(keras.layers.Layer):
 
 
 def scan_cell(
-    cell: LSTMCell, x: Any, state: LSTMState, steps_mask: Any, reverse: bool, fresh: Any = None
-) -> Any:
+    cell: LSTMCell,
+    x: Tensor,
+    state: LSTMState,
+    steps_mask: Tensor | None,
+    reverse: bool,
+    fresh: Tensor | None = None,
+) -> tuple[Tensor, LSTMState]:
     """Run a cell over time on any backend: see `LSTM` for the shapes."""
     input_gates = cell.project_input(x)  # T, B, 4 D: one product for all steps
     shape = ops.shape(input_gates)[:2]
@@ -161,15 +168,16 @@ def scan_cell(
     if fresh is None:
         fresh = ops.zeros(shape, dtype="bool")
 
-    def step(carry, inputs):
-        gates, mask, first = inputs
-        carry = tuple(ops.where(first[:, None], 0.0, old) for old in carry)
-        new = cell.step(gates, LSTMState(*carry))
-        new = tuple(ops.where(mask[:, None], n, old) for n, old in zip(new, carry, strict=True))
+    def step(carry: tuple, inputs: tuple) -> tuple:
+        gates, keep, is_fresh = inputs
+        old = LSTMState(*(ops.where(is_fresh[:, None], 0.0, values) for values in carry))
+        new = tuple(cell.step(gates, old, keep[:, None]))
         return new, new
 
     inputs = (input_gates, steps_mask, fresh)
     if reverse:
         inputs = tuple(ops.flip(series, 0) for series in inputs)
     last, (_, outputs) = ops.scan(step, tuple(state), inputs)
-    return ops.flip(outputs, 0) if reverse else outputs, LSTMState(*last)
+    if reverse:
+        outputs = ops.flip(outputs, 0)
+    return outputs, LSTMState(*last)

@@ -2,11 +2,13 @@
 
 from __future__ import annotations
 
-from typing import Any, NamedTuple
+from typing import NamedTuple
+
+from bilm.layers.types import Tensor
 
 
 class LSTMState(NamedTuple):
     """The state of one LSTM layer: `cell` float (B, D) and `hidden` float (B, P)."""
 
-    cell: Any
-    hidden: Any
+    cell: Tensor
+    hidden: Tensor

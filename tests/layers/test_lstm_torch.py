@@ -77,20 +77,15 @@ def test_golden_lstm_on_pytorch_in_bfloat16_is_close():
 
 @pytest.mark.parametrize("precision", ["float32", "bfloat16"])
 @pytest.mark.parametrize("frozen", [False, True])
-@pytest.mark.parametrize("can_pack", [False, True])
-def test_golden_lstm_on_pytorch_with_packed_weights(can_pack, frozen, precision, monkeypatch):
-    if not can_pack:  # as in a build of PyTorch without these operations
-        monkeypatch.setattr(lstm, "can_pack", lambda dtype: False)
-    monkeypatch.setattr(lstm, "PACKED_FROM", 1)
+def test_golden_lstm_on_pytorch_lays_out_frozen_weights_once(frozen, precision):
     layer = make(precision=precision, frozen=frozen)
     x, state, mask, fresh = inputs()
     expected = scan_cell(layer.cell, x, state, mask, False, fresh)
     for gradients in (False, True, False):
         with torch.set_grad_enabled(gradients):
-            packed = isinstance(lstm.weights_of(layer.cell, 1).recurrent, lstm.Packed)
+            recurrent = lstm.weights_of(layer.cell).recurrent
             found = layer(x, state, steps_mask=mask, fresh=fresh)
-        may_pack = can_pack and lstm.can_pack(torch.float32)
-        assert packed == (may_pack and (frozen or not gradients))
+        assert (lstm.weights_of(layer.cell).recurrent is recurrent) == frozen
         assert_equal(found, expected, atol=1e-6 if precision == "float32" else 0.01)
 
 

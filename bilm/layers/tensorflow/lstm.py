@@ -7,34 +7,41 @@ from typing import Any
 
 import tensorflow as tf
 
+from bilm.layers.lstm_equation import next_state
 from bilm.layers.state import LSTMState
-from bilm.layers.tensorflow.lstm_loop import MAX_JOINT, Spec, clipped, loop, next_cell
+from bilm.layers.tensorflow.lstm_loop import MAX_JOINT, Spec, loop, size_of
 from bilm.layers.tensorflow.lstm_training import run_with_gradient
 from bilm.layers.tensorflow.lstm_weights import CellWeights, Layout
 
 
 def run_over_time(
-    cell: Any, x: Any, state: Any, steps_mask: Any, reverse: Any, training: Any, fresh: Any = None
-) -> Any:
-    """Run a cell over time: see `LSTM` for the shapes; with `training`, intermediate results
+    cell: Any,
+    x: tf.Tensor,
+    state: LSTMState,
+    steps_mask: tf.Tensor | None,
+    reverse: bool,
+    training: bool | None,
+    fresh: tf.Tensor | None = None,
+) -> tuple[tf.Tensor, LSTMState]:
+    """Run an `LSTMCell` over time: see `LSTM` for the shapes; with `training`, intermediate results
     are stored for the gradient."""
-    # Masks are converted to float, because oneDNN logs a message when it cannot slice booleans, and
-    # TensorFlow slices int32 on the host.
-    steps_mask, fresh = (None if m is None else tf.where(m, 1.0, 0.0) for m in (steps_mask, fresh))
+    has_bfloat16 = cell.precision != "float32"
     spec = Spec(
-        cell.cell_clip,
-        cell.proj_clip if cell.has_projection else None,
-        tf.as_dtype(cell.precision) if cell.precision != "float32" else state[0].dtype,
-        steps_mask,
-        reverse,
-        fresh,
+        cell_clip=cell.cell_clip,
+        proj_clip=cell.proj_clip if cell.has_projection else None,
+        operands=tf.as_dtype(cell.precision) if has_bfloat16 else state.cell.dtype,
+        steps_mask=_as_float(steps_mask),
+        reverse=reverse,
+        fresh=_as_float(fresh),
     )
     if not training and cell.frozen:
         return run_without_gradient(x, state, cell.laid_out, spec)
+
     stored = cell.kernel, cell.bias, cell.projection
     if training:
         tensors = [tf.convert_to_tensor(w) for w in stored if w is not None]
         return run_with_gradient(x, state, tensors, spec)
+
     # The weights may change, so each call rearranges them. Splitting W by gates would take longer
     # than running one or two sentences.
     layout = Layout(joint=cell.kernel.shape[0] <= MAX_JOINT)
@@ -42,35 +49,42 @@ def run_over_time(
     return run_without_gradient(x, state, weights, spec)
 
 
-def run_without_gradient(x: Any, state: LSTMState, weights: CellWeights, spec: Spec) -> tuple:
+def _as_float(mask):
+    """Return a boolean mask as 1.0 and 0.0, because oneDNN logs a message when it cannot slice
+    booleans, and TensorFlow slices int32 on the host."""
+    return None if mask is None else tf.where(mask, 1.0, 0.0)
+
+
+def run_without_gradient(
+    x: tf.Tensor, state: LSTMState, weights: CellWeights, spec: Spec
+) -> tuple[tf.Tensor, LSTMState]:
     """Run over time: x (T, B, input) -> outputs (T, B, P) and the last state."""
-    gates_at = weights.gates(x)
-    dtype, n_steps = state.cell.dtype, x.shape[0] or tf.shape(x)[0]
+    dtype, n_steps = state.cell.dtype, size_of(x, 0)
+    library, gates_at = weights.library(dtype), weights.gates(x)
+    clips = spec.cell_clip, spec.proj_clip
+
     # Multiplying by 0 or 1 is several times as fast as tf.where, and is equivalent because states
     # are finite.
-    going_on = None if spec.fresh is None else tf.cast(1 - spec.fresh, dtype)[:, :, None]
+    going_on = None if spec.fresh is None else tf.cast(1 - spec.fresh, dtype)[:, :, None]  # T, B, 1
 
     def body(k, carry):
         t = n_steps - 1 - k if spec.reverse else k
-        old_cell, old_hidden = carry
+        old = LSTMState(*carry)
         if going_on is not None:
-            old_cell, old_hidden = (old * going_on[t] for old in carry)
-        i, j, f, o = gates_at(t, old_hidden)
-        cell = next_cell(i, j, f, old_cell, spec.cell_clip)
-        hidden = o * tf.tanh(cell)
-        hidden = clipped(weights.project(hidden), spec.proj_clip)
-        if spec.steps_mask is not None:
-            keep = spec.steps_mask[t][:, None] > 0
-            cell, hidden = tf.where(keep, cell, old_cell), tf.where(keep, hidden, old_hidden)
-        return (cell, hidden), (hidden,)
+            old = LSTMState(*(values * going_on[t] for values in old))
+        keep = None if spec.steps_mask is None else spec.steps_mask[t][:, None] > 0  # B, 1
+        gates = gates_at(t, old.hidden)
+        new = next_state(library, gates, old, weights.projection, *clips, keep).state
+        return tuple(new), (new.hidden,)
 
+    # Spare units start at 0, and remain 0.
     n_units, n_spare = state.cell.shape[1], weights.layout.n_spare
     start = tf.pad(state.cell, [[0, 0], [0, n_spare]]), state.hidden
-    shapes = (state.hidden.shape,)
-    last, (outputs,) = loop(body, start, n_steps, False, shapes, dtype)
-    outputs = tf.stack(outputs) if isinstance(outputs, list) else outputs
+    (cell, hidden), (outputs,) = loop(body, start, n_steps, False, [state.hidden.shape], dtype)
+
+    outputs = tf.stack(outputs) if isinstance(outputs, list) else outputs  # T, B, P
     if spec.reverse:
         # The outputs are reversed after the loop, because ONNX collects them in the order of the
         # iterations.
         outputs = tf.reverse(outputs, [0])
-    return outputs, LSTMState(last[0][:, :n_units], last[1])
+    return outputs, LSTMState(cell[:, :n_units], hidden)

@@ -1,8 +1,9 @@
-"""The loop over time and the arithmetic of a cell, for inference and for training."""
+"""The loop over time and the settings of a run, for inference and for training."""
 
 from __future__ import annotations
 
-from typing import Any, NamedTuple
+from collections.abc import Callable, Sequence
+from typing import NamedTuple, TypeAlias
 
 import tensorflow as tf
 
@@ -11,9 +12,21 @@ MAX_UNROLL = 32
 # together, whose result is four times as wide as a cell and passes through memory twice.
 MAX_JOINT = 512
 
+Tensors: TypeAlias = tuple[tf.Tensor, ...]
+# The values of all steps: a list of T tensors if the loop is unrolled, else one tensor (T, ...).
+Series: TypeAlias = list[tf.Tensor] | tf.Tensor
+
 
 class Spec(NamedTuple):
-    """The settings of a run over time; `operands` is the dtype of matrix-multiplication inputs."""
+    """The settings of a run over time.
+
+    Fields:
+        cell_clip, proj_clip: see `LSTMCell`; `proj_clip` is None without projection.
+        operands: dtype of matrix-multiplication inputs.
+        steps_mask: float (T, B), 0 where a step is skipped; None to skip none.
+        reverse: whether to run from the last step to the first.
+        fresh: float (T, B), 1 where a row starts from zero state; None if no row does.
+    """
 
     cell_clip: float | None
     proj_clip: float | None
@@ -23,36 +36,51 @@ class Spec(NamedTuple):
     fresh: tf.Tensor | None
 
 
-def loop(body: Any, carry: Any, n_steps: Any, reverse: Any, shapes: Any, dtype: Any) -> Any:
+def loop(
+    body: Callable[..., tuple[Tensors, Tensors]],
+    carry: Tensors,
+    n_steps: int | tf.Tensor,
+    reverse: bool,
+    shapes: Sequence[tf.TensorShape],
+    dtype: tf.DType,
+) -> tuple[Tensors, list[Series]]:
     """Run `carry, values = body(t, carry)` over time.
 
     A short static length is unrolled, so that the steps of the two directions overlap.
 
-    Returns: the last carry, and for each value its series: a list of tensors if unrolled, otherwise
-        one tensor (T, *shape).
+    Args:
+        body: one step.
+        carry: the first argument `carry`.
+        n_steps: number of steps T.
+        reverse: whether to run from the last step to the first.
+        shapes, dtype: of the values.
+    Returns: the last carry, and the series of each value.
     """
-    if unrolled(n_steps):
-        steps = range(n_steps - 1, -1, -1) if reverse else range(n_steps)
-        series = [[None] * n_steps for _ in shapes]
-        for t in steps:
-            carry, values = body(t, carry)
-            for one, value in zip(series, values, strict=True):
-                one[t] = value
-        return carry, series
-
-    arrays = [tf.TensorArray(dtype, n_steps, element_shape=shape) for shape in shapes]
+    if isinstance(n_steps, int) and unrolled(n_steps):
+        return _unrolled_loop(body, carry, n_steps, reverse, len(shapes))
 
     def advance(k, old, arrays):
         t = n_steps - 1 - k if reverse else k
         new, values = body(t, old)
         arrays = [array.write(t, value) for array, value in zip(arrays, values, strict=True)]
+        # The shapes of the carry must not change from step to step.
         new = tuple(tf.ensure_shape(n, o.shape) for n, o in zip(new, old, strict=True))
         return k + 1, new, arrays
 
-    _, carry, arrays = tf.while_loop(
-        lambda k, *_: k < n_steps, advance, (tf.constant(0), tuple(carry), arrays)
-    )
+    arrays = [tf.TensorArray(dtype, n_steps, element_shape=shape) for shape in shapes]
+    start = tf.constant(0), tuple(carry), arrays
+    _, carry, arrays = tf.while_loop(lambda k, *_: k < n_steps, advance, start)
     return carry, [array.stack() for array in arrays]
+
+
+def _unrolled_loop(body, carry, n_steps, reverse, n_values):
+    """Run `loop` with a copy of its body in the graph for each step."""
+    series = [[None] * n_steps for _ in range(n_values)]
+    for t in range(n_steps - 1, -1, -1) if reverse else range(n_steps):
+        carry, values = body(t, carry)
+        for by_time, value in zip(series, values, strict=True):
+            by_time[t] = value
+    return carry, series
 
 
 def unrolled(n_steps: object) -> bool:
@@ -60,28 +88,17 @@ def unrolled(n_steps: object) -> bool:
     return isinstance(n_steps, int) and n_steps <= MAX_UNROLL and not tf.executing_eagerly()
 
 
-def by_step(series: Any, n_steps: Any) -> Any:
+def by_step(series: tf.Tensor, n_steps: int | tf.Tensor) -> Series:
     """Return a series (T, ...) to index by step: a list if the loop is unrolled."""
     return tf.unstack(series, n_steps) if unrolled(n_steps) else series
 
 
-def next_cell(i: Any, j: Any, f: Any, old_cell: Any, cell_clip: Any) -> Any:
-    """Return the next cell from input gate, candidate and forget gate, after activation."""
-    return clipped(f * old_cell + i * j, cell_clip)
+def size_of(x: tf.Tensor, axis: int) -> int | tf.Tensor:
+    """Return the size of an axis: an integer if it is known and not 0, otherwise a tensor."""
+    return x.shape[axis] or tf.shape(x)[axis]
 
 
-def clipped(values: Any, bound: float | None) -> Any:
-    """Clip values to [-bound, bound]; return them unchanged without a bound."""
-    return tf.clip_by_value(values, -bound, bound) if bound else values
-
-
-def with_forget_bias(bias: Any) -> Any:
-    """Add the forget gate's 1 to a bias (4 D,)."""
-    gates = tf.reshape(bias, (4, -1)) + tf.constant([[0.0], [0.0], [1.0], [0.0]], bias.dtype)
-    return tf.reshape(gates, bias.shape)
-
-
-def transposed_copy(weight: Any) -> Any:
+def transposed_copy(weight: tf.Tensor) -> tf.Tensor:
     """Return the transpose as a separate matrix: (M, N) -> (N, M).
 
     TensorFlow would otherwise fold the transpose into each product that reads it, and a product of

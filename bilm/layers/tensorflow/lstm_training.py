@@ -2,7 +2,7 @@
 
 TensorFlow's gradient of a loop computes one product per step and weight, and adds it to an array of
 the size of the weight. Here the backward loop computes the gradients of the gates only; one product
-over all steps then gives the gradient of each weight.
+over all steps then gives the gradient of each weight. Training is twice as fast.
 
 In this module features come before rows: states are (D, B) and (P, B), gates (4 D, B). The four
 gates are then contiguous, so splitting and joining them copies nothing; the backward loop reads the
@@ -13,20 +13,30 @@ gradient.
 
 from __future__ import annotations
 
-from typing import Any
+from collections.abc import Callable, Sequence
+from functools import partial
+from typing import NamedTuple
 
 import tensorflow as tf
 
+from bilm.layers.lstm_equation import (
+    GATES,
+    Gates,
+    Library,
+    activated,
+    forget_bias,
+    next_state,
+)
 from bilm.layers.state import LSTMState
 from bilm.layers.tensorflow.lstm_loop import (
     MAX_JOINT,
+    Series,
+    Spec,
     by_step,
-    clipped,
     loop,
-    next_cell,
+    size_of,
     transposed_copy,
     unrolled,
-    with_forget_bias,
 )
 
 # Least number of columns of W (four times the units) at which a step is a separate function of the
@@ -34,7 +44,26 @@ from bilm.layers.tensorflow.lstm_loop import (
 MIN_SHARED = 8192
 
 
-def run_with_gradient(x: Any, start: Any, weights: Any, spec: Any) -> Any:
+class Saved(NamedTuple):
+    """The values of all steps that the gradient reads, series of (P, B) and (D, B).
+
+    `i` to `o` are the gates after activation; for `tanh_cell` and `unprojected` see
+    `lstm_equation.Step`.
+    """
+
+    hidden: Series
+    cell: Series
+    i: Series
+    j: Series
+    f: Series
+    o: Series
+    tanh_cell: Series
+    unprojected: Series
+
+
+def run_with_gradient(
+    x: tf.Tensor, start: LSTMState, weights: Sequence[tf.Tensor], spec: Spec
+) -> tuple[tf.Tensor, LSTMState]:
     """Run over time: x (T, B, input), `LSTMState`, [kernel, bias, projection if any], `Spec`."""
 
     @tf.custom_gradient
@@ -43,8 +72,8 @@ def run_with_gradient(x: Any, start: Any, weights: Any, spec: Any) -> Any:
         outputs, last, saved = _forward(x, start, weights, spec)
 
         def gradient(d_outputs, d_cell, d_hidden):
-            upstream = d_outputs, d_cell, d_hidden
-            return _backward(x, start, weights, spec, saved, upstream)
+            d_last = LSTMState(d_cell, d_hidden)
+            return _backward(x, start, weights, spec, saved, d_outputs, d_last)
 
         return (outputs, *last), gradient
 
@@ -52,67 +81,77 @@ def run_with_gradient(x: Any, start: Any, weights: Any, spec: Any) -> Any:
     return outputs, LSTMState(*last)
 
 
+# --- forward ---
+
+
 def _forward(x, state, weights, spec):
-    """Return outputs (T, B, P), the last state and the values of each step for the gradient."""
+    """Return outputs (T, B, P), the last state (B, D) and (B, P), and `Saved`."""
     kernel, bias, *projection = weights
-    n_steps = x.shape[0] or tf.shape(x)[0]
-    inputs_at, gates = _gates(x, tf.cast(kernel, spec.operands), with_forget_bias(bias), spec)
-    projection = [transposed_copy(tf.cast(weight, spec.operands)) for weight in projection]
+    n_steps = size_of(x, 0)
+    units = tf.constant(forget_bias(bias.shape[0] // len(GATES)), bias.dtype)
+    inputs_at, gates_from = _gates(x, tf.cast(kernel, spec.operands), bias + units, spec)
+    w_p = transposed_copy(tf.cast(projection[0], spec.operands)) if projection else None  # P, D
+    clips = spec.cell_clip, spec.proj_clip
+    library = Library(
+        matmul=lambda columns, weight: _times_columns(weight, columns),
+        sigmoid=tf.sigmoid,
+        tanh=tf.tanh,
+        clip=tf.clip_by_value,
+        where=tf.where,
+        split=partial(tf.split, num_or_size_splits=4, axis=0),
+    )
 
     def step(inputs, old_cell, old_hidden, keep=None):
-        i, j, f, o = tf.split(gates(inputs, old_hidden), 4, axis=0)
-        i, j, f, o = tf.sigmoid(i), tf.tanh(j), tf.sigmoid(f), tf.sigmoid(o)
-        cell = next_cell(i, j, f, old_cell, spec.cell_clip)
-        tanh_cell = tf.tanh(cell)
-        unprojected = o * tanh_cell
-        hidden = unprojected
-        if projection:
-            hidden = clipped(_times_columns(projection[0], unprojected), spec.proj_clip)
-        if keep is not None:
-            cell, hidden = tf.where(keep, cell, old_cell), tf.where(keep, hidden, old_hidden)
-        return hidden, cell, i, j, f, o, tanh_cell, unprojected
+        gates = activated(library, gates_from(inputs, old_hidden))  # D, B each
+        old = LSTMState(old_cell, old_hidden)
+        (cell, hidden), *others = next_state(library, gates, old, w_p, *clips, keep)
+        return tuple(Saved(hidden, cell, *gates, *others))
 
     step = _step_function(step, kernel, n_steps)
 
     def body(t, carry):
-        hidden, cell, *others = step(inputs_at(t), *carry, *_kept(spec, t))
-        return (cell, hidden), (hidden, cell, *others)
+        values = Saved(*step(inputs_at(t), *carry, *_kept(spec, t)))
+        return (values.cell, values.hidden), values
 
-    start = tuple(tf.transpose(part) for part in state)
-    shapes = (start[1].shape, *[start[0].shape] * 7)
-    last, saved = loop(body, start, n_steps, spec.reverse, shapes, x.dtype)
-    return _rows_first(saved[0]), LSTMState(*(tf.transpose(part) for part in last)), saved
+    cell, hidden = (tf.transpose(part) for part in state)  # D, B and P, B
+    shapes = [hidden.shape, *[cell.shape] * 7]  # of `Saved`
+    last, series = loop(body, (cell, hidden), n_steps, spec.reverse, shapes, x.dtype)
+    saved = Saved(*series)
+    last = LSTMState(*(tf.transpose(part) for part in last))
+    return _rows_first(saved.hidden), last, saved
 
 
 def _gates(x, kernel, bias, spec):
     """Return the function from a step t to its input, and the function from this input and a hidden
-    state (P, B) to gates, float (4 D, B)."""
-    n_steps, n_rows = (x.shape[k] or tf.shape(x)[k] for k in range(2))
+    state (P, B) to gates before activation, float (4 D, B)."""
+    n_steps, n_rows = size_of(x, 0), size_of(x, 1)
     input_dim = x.shape[2]
     operands = tf.cast(x, spec.operands)
-    biases = tf.tile(bias[:, None], (1, n_rows))  # faster than broadcasting
+    biases = tf.tile(bias[:, None], (1, n_rows))  # 4 D, B: faster than broadcasting
+
     if kernel.shape[0] <= MAX_JOINT:
-        joint_kernel = transposed_copy(kernel)
-        columns = by_step(tf.transpose(operands, (0, 2, 1)), n_steps)
+        joint_kernel = transposed_copy(kernel)  # 4 D, input + P
+        columns = by_step(tf.transpose(operands, (0, 2, 1)), n_steps)  # T, input, B
 
         def joint(inputs, hidden):
-            read = tf.concat([inputs, tf.cast(hidden, spec.operands)], axis=0)
+            read = tf.concat([inputs, tf.cast(hidden, spec.operands)], axis=0)  # input + P, B
             return tf.cast(tf.matmul(joint_kernel, read), x.dtype) + biases
 
         return columns.__getitem__, joint
 
     # One product for all steps, kept in the dtype of its inputs.
-    columns = tf.reshape(operands, (-1, input_dim))
-    of_input = tf.matmul(kernel[:input_dim], columns, transpose_a=True, transpose_b=True)
-    parts = tf.split(of_input, n_steps, axis=1) if unrolled(n_steps) else None
-    recurrent = transposed_copy(kernel[input_dim:])
+    rows = tf.reshape(operands, (-1, input_dim))  # T B, input
+    of_input = tf.matmul(kernel[:input_dim], rows, transpose_a=True, transpose_b=True)  # 4 D, T B
+    by_time = tf.split(of_input, n_steps, axis=1) if unrolled(n_steps) else None
+    recurrent = transposed_copy(kernel[input_dim:])  # 4 D, P
 
     def inputs_at(t):
-        size = kernel.shape[1], n_rows
-        return parts[t] if parts else tf.slice(of_input, (0, t * n_rows), size)
+        if by_time is not None:
+            return by_time[t]
+        return tf.slice(of_input, (0, t * n_rows), (kernel.shape[1], n_rows))
 
-    def lifted(part, hidden):
-        return tf.add_n([tf.cast(part, x.dtype), _times_columns(recurrent, hidden), biases])
+    def lifted(of_step, hidden):
+        return tf.add_n([tf.cast(of_step, x.dtype), _times_columns(recurrent, hidden), biases])
 
     return inputs_at, lifted
 
@@ -130,79 +169,110 @@ def _kept(spec, t):
     return [] if spec.steps_mask is None else [spec.steps_mask[t][None] > 0]
 
 
-def _backward(x, start, weights, spec, saved, upstream):
-    """Return the gradients of x, both states and the weights, in this order."""
-    kernel, _, *projection = weights
-    kernel, *projection = (tf.cast(weight, spec.operands) for weight in (kernel, *projection))
-    input_dim = x.shape[2]
-    recurrent = kernel[input_dim:]
-    outputs, cells, *gates, tanh_cells, unprojected = saved
-    start_cell, start_hidden = (tf.transpose(part) for part in start)
-    n_steps = x.shape[0] or tf.shape(x)[0]
-    d_outputs = by_step(tf.transpose(upstream[0], (0, 2, 1)), n_steps)
+# --- backward ---
 
-    def step(d_output, d_cell, output, cell, old_cell, i, j, f, o, tanh_cell, keep=None):
-        d_projected = d_output
+
+def _backward(x, start, weights, spec, saved, d_outputs, d_last):
+    """Return the gradients of x, both states and the weights, in this order.
+
+    Args:
+        start: the state before the first step, (B, D) and (B, P).
+        saved: the result of `_forward`.
+        d_outputs, d_last: the gradients of the outputs (T, B, P) and of the last state.
+    """
+    kernel, _, *projection = weights
+    kernel = tf.cast(kernel, spec.operands)
+    projection = [tf.cast(weight, spec.operands) for weight in projection]
+    input_dim, n_steps = x.shape[2], size_of(x, 0)
+    start_cell, start_hidden = (tf.transpose(part) for part in start)
+    d_outputs = by_step(tf.transpose(d_outputs, (0, 2, 1)), n_steps)  # T, P, B
+
+    # Backwards through time: the gradients of the gates and of the projected output at each step.
+    step = _step_gradient(kernel[input_dim:], projection[0] if projection else None, spec)
+    step = _step_function(step, kernel, n_steps)
+
+    def body(t, carry):
+        d_cell, d_hidden = carry
+        old_cell = _before(saved.cell, start_cell, t, spec.reverse, n_steps)
+        gates = [series[t] for series in (saved.i, saved.j, saved.f, saved.o)]
+        values = saved.hidden[t], saved.cell[t], old_cell, *gates, saved.tanh_cell[t]
+        d_hidden = d_outputs[t] + d_hidden
+        d_old_cell, d_old_hidden, *of_step = step(d_hidden, d_cell, *values, *_kept(spec, t))
+        return (d_old_cell, d_old_hidden), of_step[: len(shapes)]
+
+    shapes = [tf.TensorShape((kernel.shape[1], start_hidden.shape[1]))]  # of the gates: 4 D, B
+    if projection:
+        shapes.append(start_hidden.shape)  # of the projected output: P, B
+    d_start = tuple(tf.transpose(part) for part in d_last)
+    d_start, series = loop(body, d_start, n_steps, not spec.reverse, shapes, x.dtype)
+    d_gates, *d_projected = map(_columns, series)  # 4 D, T B and P, T B
+
+    # One product over all steps for each weight.
+    hidden = _columns(_shift(saved.hidden, start_hidden, spec.reverse))  # P, T B: h of each step
+    d_x, *d_weights = _over_all_steps(x, hidden, kernel[:input_dim], d_gates, spec)
+    if projection:
+        d_projected = tf.cast(d_projected[0], spec.operands)
+        d_weights.append(_weight_gradient(_columns(saved.unprojected), d_projected, x.dtype))
+    return d_x, *(tf.transpose(part) for part in d_start), *d_weights
+
+
+def _step_gradient(recurrent: tf.Tensor, w_p: tf.Tensor | None, spec: Spec) -> Callable:
+    """Return the gradient of one step of `lstm_equation`, with `recurrent` (P, 4 D) for W_h.
+
+    With p = W_p m, m = sigmoid(o) tanh(c'), and d for the gradient of the loss by what follows:
+
+    dp = dh'                                          where the clip of h' let p pass, else 0
+    dm = W_p dp
+    dc = dc' + dm sigmoid(o) (1 - tanh(c')^2)         where the clip of c' let c pass, else 0
+    di, dj, df, do = the derivatives of their activations times dc j, dc i, dc c, dm tanh(c')
+    dc (of the step before) = dc f
+    dh (of the step before) = W_h [di, dj, df, do]
+
+    Rows whose step is skipped pass dc' and dh' on unchanged.
+    """
+
+    def step(d_hidden, d_cell, hidden, cell, old_cell, i, j, f, o, tanh_cell, keep=None):
+        # The projection and its clip: dp and dm.
+        d_projected = d_hidden  # P, B
         if spec.proj_clip:
-            d_projected = _through_clip(d_output, output, spec.proj_clip)
-        d_m = _times_columns(projection[0], d_projected) if projection else d_projected
-        d_new = d_cell + tf.raw_ops.TanhGrad(y=tanh_cell, dy=d_m * o)
+            d_projected = _through_clip(d_hidden, hidden, spec.proj_clip)
+        d_unprojected = d_projected  # D, B
+        if w_p is not None:
+            d_unprojected = _times_columns(w_p, d_projected)
+
+        # The cell and its clip: dc.
+        d_new = d_cell + tf.raw_ops.TanhGrad(y=tanh_cell, dy=d_unprojected * o)  # D, B
         if spec.cell_clip:
             d_new = _through_clip(d_new, cell, spec.cell_clip)
-        d_activated = d_new * j, d_new * i, d_new * old_cell, d_m * tanh_cell
-        d_gates = _through_activations((i, j, f, o), d_activated)
+
+        # The gates: di, dj, df, do.
+        d_activated = Gates(d_new * j, d_new * i, d_new * old_cell, d_unprojected * tanh_cell)
+        d_gates = _through_activations(Gates(i, j, f, o), d_activated)  # 4 D, B
+
+        # The state before the step.
         d_old_cell = d_new * f
         if keep is not None:
             d_gates = tf.where(keep, d_gates, 0.0)
             d_old_cell = tf.where(keep, d_old_cell, d_cell)
             d_projected = tf.where(keep, d_projected, 0.0)
-        d_old_hidden = _times_columns(recurrent, d_gates)
+        d_old_hidden = _times_columns(recurrent, d_gates)  # P, B
         if keep is not None:
-            d_old_hidden = tf.where(keep, d_old_hidden, d_output)
+            d_old_hidden = tf.where(keep, d_old_hidden, d_hidden)
         return d_old_cell, d_old_hidden, d_gates, d_projected
 
-    step = _step_function(step, kernel, n_steps)
-
-    def body(t, carry):
-        d_cell, d_hidden = carry
-        old_cell = _before(cells, start_cell, t, spec.reverse, n_steps)
-        values = [series[t] for series in (*gates, tanh_cells)]
-        d_output = d_outputs[t] + d_hidden
-        found = step(d_output, d_cell, outputs[t], cells[t], old_cell, *values, *_kept(spec, t))
-        return found[:2], found[2 : 3 + len(projection)]
-
-    rows = start_hidden.shape[1]
-    shapes = ((kernel.shape[1], rows), start_hidden.shape)[: 1 + len(projection)]
-    carry = tuple(tf.transpose(part) for part in upstream[1:])
-    carry, (d_gates, *d_projected) = loop(body, carry, n_steps, not spec.reverse, shapes, x.dtype)
-    hidden = _columns(_shift(outputs, start_hidden, spec.reverse))
-    d_x, *d_weights = _over_all_steps(x, hidden, kernel[:input_dim], _columns(d_gates), spec)
-    if projection:
-        d_projected = tf.cast(_columns(d_projected[0]), spec.operands)
-        d_weights.append(_weight_gradient(_columns(unprojected), d_projected, x.dtype))
-    return d_x, *(tf.transpose(part) for part in carry), *d_weights
+    return step
 
 
-def _through_activations(gates, gradients):
+def _through_activations(gates, d_activated):
     """Return the gradient of the gates before activation, (4 D, B), from the ones after it."""
-    kinds = (tf.raw_ops.SigmoidGrad, tf.raw_ops.TanhGrad, *[tf.raw_ops.SigmoidGrad] * 2)
-    series = zip(kinds, gates, gradients, strict=True)
-    return tf.concat([kind(y=gate, dy=gradient) for kind, gate, gradient in series], axis=0)
-
-
-def _over_all_steps(x, hidden, input_kernel, d_gates, spec):
-    """Return the gradients of x, kernel and bias from the gradients of the gates, (4 D, T B).
-
-    Args:
-        x: (T, B, input). hidden: (P, T B), the input h of each step. input_kernel: (input, 4 D).
-    """
-    d_bias = tf.reduce_sum(d_gates, axis=1)
-    d_gates = tf.cast(d_gates, spec.operands)
-    input_dim = x.shape[2]
-    d_x = tf.cast(tf.matmul(input_kernel, d_gates), x.dtype)
-    d_x = tf.transpose(tf.reshape(d_x, (input_dim, *tf.unstack(tf.shape(x)[:2]))), (1, 2, 0))
-    read = tf.concat([tf.transpose(tf.reshape(x, (-1, input_dim))), hidden], axis=0)
-    return d_x, _weight_gradient(read, d_gates, x.dtype), d_bias
+    sigmoid, tanh = tf.raw_ops.SigmoidGrad, tf.raw_ops.TanhGrad
+    d_gates = [
+        sigmoid(y=gates.i, dy=d_activated.i),
+        tanh(y=gates.j, dy=d_activated.j),
+        sigmoid(y=gates.f, dy=d_activated.f),
+        sigmoid(y=gates.o, dy=d_activated.o),
+    ]
+    return tf.concat(d_gates, axis=0)
 
 
 def _through_clip(gradient, clipped, bound):
@@ -211,6 +281,38 @@ def _through_clip(gradient, clipped, bound):
     A comparison and tf.where would give the same at several times the cost.
     """
     return tf.raw_ops.ReluGrad(gradients=gradient, features=bound - tf.abs(clipped))
+
+
+def _over_all_steps(x, hidden, input_kernel, d_gates, spec):
+    """Return the gradients of x, kernel and bias from the gradients of the gates, (4 D, T B).
+
+    Args:
+        x: (T, B, input). hidden: (P, T B), the input h of each step. input_kernel: (input, 4 D).
+    """
+    d_bias = tf.reduce_sum(d_gates, axis=1)  # 4 D
+    d_gates = tf.cast(d_gates, spec.operands)
+
+    input_dim = x.shape[2]
+    d_x = tf.cast(tf.matmul(input_kernel, d_gates), x.dtype)  # input, T B
+    d_x = tf.reshape(d_x, (input_dim, *tf.unstack(tf.shape(x)[:2])))  # input, T, B
+    d_x = tf.transpose(d_x, (1, 2, 0))  # T, B, input
+
+    columns = tf.transpose(tf.reshape(x, (-1, input_dim)))  # input, T B
+    read = tf.concat([columns, hidden], axis=0)  # input + P, T B
+    return d_x, _weight_gradient(read, d_gates, x.dtype), d_bias
+
+
+def _weight_gradient(left, right, dtype):
+    """Sum over steps and rows of left right^T: (M, T B), (N, T B) -> (M, N)."""
+    return tf.cast(tf.matmul(tf.cast(left, right.dtype), right, transpose_b=True), dtype)
+
+
+def _times_columns(weight, x):
+    """Multiply in the weight's type: (M, N), (N, B) -> (M, B) of the type of x."""
+    return tf.cast(tf.matmul(weight, tf.cast(x, weight.dtype)), x.dtype)
+
+
+# --- series: lists of T tensors, or one tensor (T, ...) ---
 
 
 def _rows_first(series):
@@ -240,13 +342,3 @@ def _shift(series, first, reverse):
     if reverse:
         return tf.concat([series[1:], first[None]], axis=0)
     return tf.concat([first[None], series[:-1]], axis=0)
-
-
-def _weight_gradient(left, right, dtype):
-    """Sum over steps and rows of left right^T: (M, T B), (N, T B) -> (M, N)."""
-    return tf.cast(tf.matmul(tf.cast(left, right.dtype), right, transpose_b=True), dtype)
-
-
-def _times_columns(weight, x):
-    """Multiply in the weight's type: (M, N), (N, B) -> (M, B) of the type of x."""
-    return tf.cast(tf.matmul(weight, tf.cast(x, weight.dtype)), x.dtype)

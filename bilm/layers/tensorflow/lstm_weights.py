@@ -2,15 +2,16 @@
 
 from __future__ import annotations
 
-from typing import Any, NamedTuple
+from collections.abc import Callable
+from typing import NamedTuple
 
 import numpy as np
 import tensorflow as tf
 
-from bilm.layers.tensorflow.lstm_loop import MAX_JOINT, with_forget_bias
+from bilm.layers.lstm_equation import GATES, Gates, Library, activated, forget_bias
+from bilm.layers.tensorflow.lstm_loop import MAX_JOINT, size_of
+from bilm.layers.types import Tensor
 from bilm.support.process import return_freed_memory
-
-GATE_ACTIVATIONS = (tf.sigmoid, tf.tanh, tf.sigmoid, tf.sigmoid)  # of i, j, f, o
 
 
 class Layout(NamedTuple):
@@ -36,7 +37,7 @@ class Layout(NamedTuple):
     n_spare: int = 0
 
     @classmethod
-    def frozen(cls, kernel: Any, projection: Any, rounded: bool) -> Layout:
+    def frozen(cls, kernel: Tensor, projection: Tensor | None, rounded: bool) -> Layout:
         """Return the fastest layout for weights that never change.
 
         Args:
@@ -48,7 +49,23 @@ class Layout(NamedTuple):
         # the time of a matrix multiplication. Without a projection, spare units would also lengthen
         # the output.
         n_spare = 0 if projection is None or rounded else kernel.shape[1] // 256
-        return cls(joint, True, rounded and joint, n_spare)
+        return cls(joint=joint, apart=True, forgetting=rounded and joint, n_spare=n_spare)
+
+    def arranged(self, weight: tf.Tensor, rows: slice | None = None) -> list[tf.Tensor]:
+        """Return W or b, or some rows of W, in this layout: (..., 4 D) -> one per gate, or all."""
+        if not self.apart:
+            return [weight if rows is None else weight[rows]]
+        gates = []
+        width = weight.shape[-1] // len(GATES)
+        no_padding = [[0, 0]] * (len(weight.shape) - 1)
+        # One gate at a time: LSTM weights are most of a model, so copies determine peak memory.
+        for k, name in enumerate(GATES):
+            columns = slice(k * width, (k + 1) * width)
+            gate = weight[..., columns] if rows is None else weight[rows, columns]
+            if self.forgetting and name == "f":
+                gate = -gate
+            gates.append(tf.pad(gate, [*no_padding, [0, self.n_spare]]))
+        return gates
 
 
 class CellWeights(NamedTuple):
@@ -70,7 +87,13 @@ class CellWeights(NamedTuple):
 
     @classmethod
     def of(
-        cls, layout: Layout, n_inputs: int, dtype: tf.DType, kernel: Any, bias: Any, projection: Any
+        cls,
+        layout: Layout,
+        n_inputs: int,
+        dtype: tf.DType,
+        kernel: Tensor,
+        bias: Tensor,
+        projection: Tensor | None,
     ) -> CellWeights:
         """Arrange the stored weights of a cell.
 
@@ -79,29 +102,22 @@ class CellWeights(NamedTuple):
                 matrix-multiplication inputs.
             kernel, bias, projection: see `LSTMCell`; `projection` may be None.
         """
-        spare = [0, layout.n_spare]
-
-        def split(weight, *rows):
-            if not layout.apart:
-                return [weight[rows] if rows else weight]
-            gates, width = [], weight.shape[-1] // 4
-            # One gate at a time: LSTM weights are most of a model, so copies determine peak memory.
-            for k, name in enumerate("ijfo"):
-                places = (*rows, ..., slice(k * width, (k + 1) * width))
-                gate = weight[places]
-                gate = -gate if layout.forgetting and name == "f" else gate
-                gates.append(tf.pad(gate, [*[[0, 0]] * (len(gate.shape) - 1), spare]))
-            return gates
-
         kernel = tf.cast(kernel, dtype)
-        of_input = [] if layout.joint else split(kernel, slice(n_inputs))
-        recurrent = split(kernel) if layout.joint else split(kernel, slice(n_inputs, None))
-        biases = split(tf.cast(with_forget_bias(tf.convert_to_tensor(bias)), dtype))
+        if layout.joint:
+            of_input, recurrent = [], layout.arranged(kernel)
+        else:
+            of_input = layout.arranged(kernel, slice(n_inputs))
+            recurrent = layout.arranged(kernel, slice(n_inputs, None))
+
+        bias = tf.convert_to_tensor(bias)
+        units = tf.constant(forget_bias(bias.shape[0] // len(GATES)), bias.dtype)
+        biases = layout.arranged(tf.cast(bias + units, dtype))
+
         if projection is not None:
-            projection = tf.pad(tf.cast(projection, dtype), [spare, [0, 0]])
+            projection = tf.pad(tf.cast(projection, dtype), [[0, layout.n_spare], [0, 0]])
         return cls(layout, of_input, recurrent, biases, projection)
 
-    def arrays(self, n_units: int) -> tuple[list[np.ndarray], list[np.ndarray], Any]:
+    def arrays(self, n_units: int) -> tuple[list[np.ndarray], list[np.ndarray], np.ndarray | None]:
         """Return W and b, by gate i, j, f, o, and the projection or None, as NumPy arrays of
         `n_units` units, without spare ones; only of frozen, joint float32 weights."""
         gates = [np.asarray(gate)[:, :n_units] for gate in self.recurrent]
@@ -109,47 +125,56 @@ class CellWeights(NamedTuple):
         projection = None if self.projection is None else np.asarray(self.projection)[:n_units]
         return gates, biases, projection
 
-    def gates(self, x: Any) -> Any:
-        """Return a function that maps a step and a hidden state (B, P) to the gates i, j, f, o,
-        each (B, D).
+    def library(self, dtype: tf.DType) -> Library:
+        """Return the functions of `lstm_equation` for this layout: their results have a dtype."""
+
+        def of_dtype(function: Callable[[tf.Tensor], tf.Tensor]) -> Callable:
+            return lambda x: tf.cast(function(x), dtype)
+
+        def split(gates: list[tf.Tensor]) -> list[tf.Tensor]:
+            return gates if self.layout.apart else tf.split(tf.cast(gates[0], dtype), 4, axis=1)
+
+        return Library(
+            matmul=lambda x, weight: tf.cast(tf.matmul(tf.cast(x, weight.dtype), weight), dtype),
+            sigmoid=of_dtype(tf.sigmoid),
+            tanh=of_dtype(tf.tanh),
+            clip=tf.clip_by_value,
+            where=tf.where,
+            split=split,
+        )
+
+    def gates(self, x: tf.Tensor) -> Callable[[int | tf.Tensor, tf.Tensor], Gates]:
+        """Return a function that maps a step and a hidden state (B, P) to `Gates`, each (B, D).
 
         Args:
             x: float (T, B, input). Gates have its dtype; D includes spare units.
         """
         dtype = self.biases[0].dtype
         operands = tf.cast(x, dtype)
+        library = self.library(x.dtype)
         # One product for all steps, kept in the dtype of its inputs.
-        of_input = [_times_all(operands, matrix) for matrix in self.of_input]
+        of_input = [_times_all(operands, matrix) for matrix in self.of_input]  # T, B, 4 D or D
 
-        def gates_at(t, hidden):
+        def gates_at(t: int | tf.Tensor, hidden: tf.Tensor) -> Gates:
             hidden = tf.cast(hidden, dtype)
             read = tf.concat([operands[t], hidden], axis=1) if self.layout.joint else hidden
             # TensorFlow fuses tf.nn.bias_add with the product.
-            parts = [
+            gates = [
                 tf.nn.bias_add(tf.matmul(read, matrix), bias)
                 for matrix, bias in zip(self.recurrent, self.biases, strict=True)
             ]
             if of_input:
-                pairs = zip(parts, of_input, strict=True)
-                parts = [tf.cast(part + other[t], x.dtype) for part, other in pairs]
-            if not self.layout.apart:
-                parts = tf.split(tf.cast(parts[0], x.dtype), 4, axis=1)
-            pairs = zip(GATE_ACTIVATIONS, parts, strict=True)
-            i, j, f, o = (tf.cast(activate(part), x.dtype) for activate, part in pairs)
-            return i, j, 1.0 - f if self.layout.forgetting else f, o
+                pairs = zip(gates, of_input, strict=True)
+                gates = [tf.cast(gate + series[t], x.dtype) for gate, series in pairs]
+
+            opened = activated(library, gates)
+            return opened._replace(f=1.0 - opened.f) if self.layout.forgetting else opened
 
         return gates_at
 
-    def project(self, hidden: Any) -> Any:
-        """Multiply with the projection, if there is one: float (B, D) -> (B, P)."""
-        if self.projection is None:
-            return hidden
-        product = tf.matmul(tf.cast(hidden, self.projection.dtype), self.projection)
-        return tf.cast(product, hidden.dtype)
-
 
 def frozen_weights(
-    n_inputs: int, precision: str, kernel: Any, bias: Any, projection: Any
+    n_inputs: int, precision: str, kernel: Tensor, bias: Tensor, projection: Tensor | None
 ) -> CellWeights:
     """Arrange weights that never change.
 
@@ -164,6 +189,5 @@ def frozen_weights(
 
 def _times_all(x, matrix):
     """Multiply vectors of all steps: float (T, B, M) -> (T, B, N), as one product."""
-    product = tf.matmul(tf.reshape(x, (-1, x.shape[-1])), matrix)
-    sizes = [x.shape[k] or tf.shape(x)[k] for k in range(2)]
-    return tf.reshape(product, (*sizes, product.shape[1]))
+    product = tf.matmul(tf.reshape(x, (-1, x.shape[-1])), matrix)  # T B, N
+    return tf.reshape(product, (size_of(x, 0), size_of(x, 1), product.shape[1]))

@@ -1,0 +1,124 @@
+"""The equation of one step of an LSTM cell, once for all libraries that compute it.
+
+i, j, f, o = [x, h] W + b + u       input gate, candidate, forget gate, output gate
+c' = clip(sigmoid(f) c + sigmoid(i) tanh(j), cell_clip)
+h' = clip((sigmoid(o) tanh(c')) W_p, proj_clip)
+
+u is 1 for the forget gate and 0 for the others. `activated` and `next_state` compute everything but
+the product [x, h] W, whose fastest form differs from library to library: Keras computes x W_x for
+all steps together (`layers/lstm`), TensorFlow chooses a layout (`tensorflow/lstm_weights` for
+inference, `tensorflow/lstm_training`), PyTorch reorders the columns (`torch/lstm`), and ONNX has
+one product in eight bits per gate (`int8_graphs`).
+
+Two implementations write the equation a second time, because it is measurably faster: the NumPy
+backend, in place and with one tanh for all gates, and the gradient of `tensorflow/lstm_training`.
+Tests compare both with this module.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from typing import NamedTuple
+
+import numpy as np
+
+from bilm.layers.state import LSTMState
+from bilm.layers.types import Tensor
+
+GATES = "ijfo"  # the order in which W and b store the gates
+FORGET_BIAS = 1.0  # u, which the stored b does not contain
+
+
+class Library(NamedTuple):
+    """The functions of a library that the equation uses.
+
+    Axes are those of the caller: its functions may expect rows first or features first, and gates
+    in one tensor or one tensor per gate. Tensors must support `+` and `*`.
+
+    Fields:
+        matmul: (x, weight) -> their product.
+        sigmoid, tanh: of each element.
+        clip: (x, low, high) -> x within these bounds.
+        where: (condition, x, y) -> x where the condition holds, y elsewhere.
+        split: gates -> the tensors of i, j, f and o.
+    """
+
+    matmul: Callable[[Tensor, Tensor], Tensor]
+    sigmoid: Callable[[Tensor], Tensor]
+    tanh: Callable[[Tensor], Tensor]
+    clip: Callable[[Tensor, float, float], Tensor]
+    where: Callable[[Tensor, Tensor, Tensor], Tensor]
+    split: Callable[[Tensor], Sequence[Tensor]]
+
+
+class Gates(NamedTuple):
+    """The gates of a step after their activation, float (B, D) each."""
+
+    i: Tensor
+    j: Tensor
+    f: Tensor
+    o: Tensor
+
+
+class Step(NamedTuple):
+    """The result of a step.
+
+    Fields:
+        state: the next `LSTMState`.
+        tanh_cell, unprojected: tanh(c') and sigmoid(o) tanh(c'), float (B, D), which a gradient
+            reads.
+    """
+
+    state: LSTMState
+    tanh_cell: Tensor
+    unprojected: Tensor
+
+
+def forget_bias(n_units: int) -> np.ndarray:
+    """Return u, float32 (4 D,), which is added to the stored bias."""
+    by_gate = [FORGET_BIAS if gate == "f" else 0.0 for gate in GATES]
+    return np.repeat(by_gate, n_units).astype(np.float32)
+
+
+def activated(library: Library, gates: Tensor) -> Gates:
+    """Return the gates after their activation from [x, h] W + b + u."""
+    i, j, f, o = library.split(gates)
+    return Gates(library.sigmoid(i), library.tanh(j), library.sigmoid(f), library.sigmoid(o))
+
+
+def next_state(
+    library: Library,
+    gates: Gates,
+    old: LSTMState,
+    projection: Tensor | None,
+    cell_clip: float | None,
+    proj_clip: float | None,
+    keep: Tensor | None = None,
+) -> Step:
+    """Return the state after a step.
+
+    Args:
+        library: the functions to use.
+        gates: the result of `activated`.
+        old: the state before the step.
+        projection: W_p; None for a cell without projection, which ignores `proj_clip`.
+        cell_clip, proj_clip: see `LSTMCell`.
+        keep: condition for `library.where` that holds for the rows with a token; other rows keep
+            their state. None if all rows have one.
+    """
+    cell = gates.f * old.cell + gates.i * gates.j  # B, D
+    if cell_clip:
+        cell = library.clip(cell, -cell_clip, cell_clip)
+
+    tanh_cell = library.tanh(cell)
+    unprojected = gates.o * tanh_cell
+    hidden = unprojected
+    if projection is not None:
+        hidden = library.matmul(unprojected, projection)  # B, P
+        if proj_clip:
+            hidden = library.clip(hidden, -proj_clip, proj_clip)
+
+    if keep is not None:
+        cell = library.where(keep, cell, old.cell)
+        hidden = library.where(keep, hidden, old.hidden)
+    return Step(LSTMState(cell, hidden), tanh_cell, unprojected)
