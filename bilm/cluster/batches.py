@@ -15,11 +15,8 @@ import numpy as np
 from bilm.data.readers import Record
 from bilm.data.tokenization import tokenizer
 from bilm.embedding.corpus import refuse_tabs
-from bilm.embedding.embedder import (
-    ElmoEmbedder,
-    Layers,
-    Selection,
-)
+from bilm.embedding.embedder import ElmoEmbedder
+from bilm.embedding.selection import Layers, Selection
 from bilm.embedding.writers import GROUP_BYTES, Content, parquet_columns, parquet_schema, rows_of
 from bilm.errors import DataError, OptionsError
 from bilm.storage.stored_model import StoredModel, open_model

@@ -23,8 +23,9 @@ import numpy as np
 from absl import logging
 
 from bilm.data.readers import Corpora, Corpus, Record, Share, input_files, open_corpus
-from bilm.embedding.embedder import ElmoEmbedder, Layers
+from bilm.embedding.embedder import ElmoEmbedder
 from bilm.embedding.embedding_file import dataset_name
+from bilm.embedding.selection import Layers
 from bilm.embedding.writers import (
     Content,
     HDF5Writer,
@@ -104,7 +105,7 @@ def dump_bilm_embeddings(
 
     # The backend.
     if before_keras is not None and backend is None:
-        backend = sooner_backend(model.options, precision, n_tokens + 2 * n_sentences)
+        backend = sooner_backend(model.options, n_tokens + 2 * n_sentences, precision)
     backend = backend or "keras"
     if before_keras is not None and backend == "keras":
         before_keras()

@@ -1,7 +1,4 @@
-"""The libraries that compute a stored biLM: `keras`, `numpy` and `onnx_int8`, behind one interface.
-
-`Backend` is the interface, and `open_backend` selects the library. `numpy` does not import Keras.
-"""
+"""`Backend`: the interface to the libraries that compute a stored biLM, and their choice."""
 
 from __future__ import annotations
 
@@ -16,6 +13,7 @@ import numpy as np
 
 from bilm.errors import OptionsError
 from bilm.inference import BACKENDS
+from bilm.inference.softmax import Softmax
 from bilm.options.model_options import ModelOptions
 from bilm.storage.stored_model import StoredModel
 from bilm.support.process import BACKEND
@@ -31,24 +29,29 @@ Run = Callable[[dict[str, np.ndarray], np.ndarray], dict[str, Any]]
 class Backend(ABC):
     """A stored biLM for inference, computed by one library.
 
-    Attributes: `options`, of the model; `n_tokens`, the number of words that it reads, or None for
-        characters; `runs_ahead`, whether windows may be computed in a thread while the caller
-        processes the last one.
+    Attributes:
+        options: of the model.
+        n_tokens: number of words that it reads; None for characters.
+        softmax: the softmax; None if it was not loaded.
+        runs_ahead: whether windows may be computed in a thread while the caller processes the last
+            one.
     """
 
     runs_ahead = False
+    softmax: Softmax | None = None
 
     def __init__(self, options: ModelOptions, n_tokens: int | None = None):
         self.options, self.n_tokens = options, n_tokens
 
     @classmethod
     @abstractmethod
-    def open(cls, stored: StoredModel, precision: str) -> Backend:
+    def open(cls, stored: StoredModel, precision: str, has_softmax: bool) -> Backend:
         """Load a model that is supported. Raises: WeightsError; ValueError for the precision."""
 
     @classmethod
-    def unsupported(cls, options: ModelOptions, precision: str) -> str | None:
-        """Return why this backend does not compute such a model, or None if it does."""
+    def unsupported(cls, precision: str, has_softmax: bool) -> str | None:
+        """Return what this backend does not compute, and what to use instead; None if it computes
+        the model."""
         return None
 
     @abstractmethod
@@ -56,8 +59,8 @@ class Backend(ABC):
         """Return the vectors of tokens, float32 (U, P).
 
         Args:
-            ids: shifted ids, integer (U, C), C at least the width of the widest filter; (U,) for a
-                model that reads words.
+            ids: ids of characters, int32 (U, C), C at least the width of the widest filter; ids of
+                words, (U,), for a model that reads words.
             n_rows: a library that compiles code for each shape may pad the ids to so many rows.
         """
 
@@ -97,27 +100,49 @@ def continued(run: Callable[..., tuple[dict[str, Any], Any]], table: Any, state:
 # --- choosing a backend ---
 
 
-def open_backend(stored: StoredModel, name: str = "keras", precision: str = "float32") -> Backend:
+def open_backend(
+    stored: StoredModel, name: str = "keras", precision: str = "float32", has_softmax: bool = False
+) -> Backend:
     """Load a model into the library that computes it: `keras` or `numpy`, and ONNX Runtime for the
     precision `int8`.
 
-    Raises: OptionsError if the library does not support the model or the precision; WeightsError;
+    Args:
+        stored: the model.
+        name: one of `BACKENDS`.
+        precision: see `BiLM`.
+        has_softmax: whether to load the softmax, too.
+    Raises: OptionsError if the library does not support the precision or the softmax; WeightsError;
         ValueError for an unknown name or precision.
     """
     kind = _backend_class(name, precision)
-    if reason := kind.unsupported(stored.options, precision):
-        raise OptionsError(f"{stored}: the backend {name} {reason}; use the backend keras")
-    return kind.open(stored, precision)
+    if reason := kind.unsupported(precision, has_softmax):
+        raise OptionsError(f"{stored}: the backend {name} {reason}")
+    return kind.open(stored, precision, has_softmax)
 
 
-def sooner_backend(options: ModelOptions, precision: str, n_tokens: int) -> str:
-    """Return the backend that embeds a text sooner, including the start of its library: `numpy` for
-    a short text, unless Keras is imported or the user has chosen its backend."""
+def sooner_backend(
+    options: ModelOptions, n_tokens: int, precision: str = "float32", n_words: int = 0
+) -> str:
+    """Return the backend that computes a text sooner, including the start of its library: `numpy`
+    for a short text, unless Keras is imported or the user has chosen its backend.
+
+    Args:
+        options: of the model.
+        n_tokens: number of tokens, with marks of sentences.
+        precision: see `BiLM`.
+        n_words: size of the vocabulary that is predicted; 0 for embedding.
+    """
     if "keras" in sys.modules or BACKEND in os.environ:
         return "keras"
-    is_small = n_tokens * n_parameters(options) <= SMALL_WORK
-    is_supported = not _backend_class("numpy", precision).unsupported(options, precision)
+    is_small = n_tokens <= most_tokens(options, n_words)
+    is_supported = not _backend_class("numpy", precision).unsupported(precision, bool(n_words))
     return "numpy" if is_small and is_supported else "keras"
+
+
+def most_tokens(options: ModelOptions, n_words: int = 0) -> int:
+    """Return the most tokens that NumPy computes sooner than Keras; see `sooner_backend`."""
+    softmax_size = n_words * options.lstm.projection_dim
+    return SMALL_WORK // (n_parameters(options) + len(options.directions) * softmax_size)
 
 
 def _backend_class(name: str, precision: str) -> type[Backend]:

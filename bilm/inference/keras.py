@@ -5,6 +5,7 @@ To start the many small operations of one sentence takes TensorFlow longer than 
 
 from __future__ import annotations
 
+from functools import cache, partial
 from typing import Any
 
 import keras
@@ -12,34 +13,40 @@ import numpy as np
 from keras import ops
 
 from bilm.inference.backend import Backend, Run, continued, zero_state
-from bilm.inference.numpy import NumpyCell, NumpyStacks, in_numpy_order
+from bilm.inference.numpy_lstm import NumpyCell, NumpyStacks, in_numpy_order
+from bilm.inference.softmax import Softmax
 from bilm.language_model import BiLM
 from bilm.layers.functional import compiled
+from bilm.layers.sampled_softmax import SampledSoftmax
 from bilm.storage.stored_model import StoredModel
 from bilm.support.process import return_freed_memory, share_cores
+
+ROW_STEP = 64  # numbers of hidden vectors that the softmax reads are its multiples
 
 
 class KerasBackend(Backend):
     """A biLM that Keras computes, compiled on TensorFlow.
 
     Args:
-        model: a frozen, built biLM with padding.
+        model: a built biLM without padding; with its softmax for scoring.
     """
 
     def __init__(self, model: BiLM):
-        super().__init__(model.options, model.n_tokens)
+        super().__init__(model.options, model.n_tokens if model.options.reads_words else None)
         self.runs_ahead = keras.backend.backend() == "tensorflow"
         self._run, self._run_one_row = (_compiled_windows(model, n_rows) for n_rows in (None, 1))
         self._encode: Any = model.encoder
         if not self.options.reads_words:
             self._encode = compiled(model.encoder, [keras.KerasTensor((None, None), "int32")])
         self._one_row = _copied_stacks(model) if _is_shared(model) else None
+        if model.softmax is not None:
+            self.softmax = KerasSoftmax(model.softmax)
 
     @classmethod
-    def open(cls, stored: StoredModel, precision: str) -> KerasBackend:
+    def open(cls, stored: StoredModel, precision: str, has_softmax: bool) -> KerasBackend:
         """Load a model: see `Backend.open`."""
         share_cores()
-        model = cls(stored.build(precision, frozen=True))
+        model = cls(stored.build_frozen(precision, has_softmax))
         return_freed_memory()
         return model
 
@@ -94,13 +101,13 @@ def _compiled_windows(model: BiLM, n_rows: int | None) -> Any:
 
 def _is_shared(model: BiLM) -> bool:
     """Return whether NumPy computes one sentence of a model: in float32, on TensorFlow on the CPU,
-    and with small cells. NumPy reads large cells hardly faster than TensorFlow."""
+    with constant weights and small cells. NumPy reads large cells hardly faster than TensorFlow."""
     if keras.backend.backend() != "tensorflow" or model.precision != "float32":
         return False
     import tensorflow as tf
 
     cells = [layer.cell for stack in model.stacks.values() for layer in stack.layers]
-    is_small = all(cell.laid_out.layout.joint for cell in cells)
+    is_small = all(cell.frozen and cell.laid_out.layout.joint for cell in cells)
     return is_small and not tf.config.list_physical_devices("GPU")
 
 
@@ -115,3 +122,60 @@ def _copied_stacks(model: BiLM) -> NumpyStacks:
 
     cells = {d: [copied(layer.cell) for layer in stack.layers] for d, stack in model.stacks.items()}
     return NumpyStacks(model.options, cells)
+
+
+# --- the softmax ---
+
+
+class KerasSoftmax(Softmax):
+    """The softmax of a biLM, compiled on TensorFlow."""
+
+    def __init__(self, layer: SampledSoftmax):
+        super().__init__(layer.n_tokens)
+        hidden = keras.KerasTensor((None, layer.dim), "float32")
+        targets = keras.KerasTensor((None,), "int32")
+        self._layer = layer
+        self._run_losses = compiled(layer.full_loss, [hidden, targets])
+        self._run_log_probabilities = compiled(self._normalized, [hidden])
+        self._run_described = cache(
+            lambda n: compiled(partial(self._columns, n=n), [hidden, targets])
+        )
+
+    def losses(self, hidden: np.ndarray, targets: np.ndarray) -> np.ndarray:
+        """Return the negative log-probabilities of words: see `Softmax.losses`."""
+        n_vectors = len(hidden)
+        # TensorFlow compiles and caches products for each number of rows.
+        n_added = -n_vectors % ROW_STEP if n_vectors > ROW_STEP else 0
+        hidden, targets = np.pad(hidden, [(0, n_added), (0, 0)]), np.pad(targets, (0, n_added))
+        return ops.convert_to_numpy(self._run_losses(hidden, targets))[:n_vectors]
+
+    def _log_probabilities(self, hidden: np.ndarray) -> np.ndarray:
+        return ops.convert_to_numpy(self._run_log_probabilities(hidden))
+
+    def _described(self, hidden: np.ndarray, targets: np.ndarray, n: int) -> list[Any]:
+        return [ops.convert_to_numpy(x) for x in self._run_described(n)(hidden, targets)]
+
+    def _normalized(self, hidden):
+        """Return the log-probabilities of all words: float (N, P) -> (N, V)."""
+        scores = self._scores(hidden)
+        return scores - ops.logsumexp(scores, axis=1, keepdims=True)
+
+    def _columns(self, hidden, targets, n):
+        """Return the columns of `described_dtype`."""
+        scores = self._scores(hidden)  # N, V
+        scores = scores - ops.max(scores, axis=1, keepdims=True)
+        shares = ops.exp(scores)
+        total = ops.sum(shares, axis=1)
+        normalizer = ops.log(total)
+        entropies = normalizer - ops.sum(shares * scores, axis=1) / total
+
+        of_targets = ops.take_along_axis(scores, targets[:, None], axis=1)
+        ranks = 1 + ops.sum(ops.cast(scores > of_targets, "int32"), axis=1)
+        logs, words = ops.top_k(scores, n)
+        return [
+            of_targets[:, 0] - normalizer, entropies, ranks, words, logs - normalizer[:, None]
+        ]  # fmt: skip
+
+    def _scores(self, hidden):
+        """Return the scores of all words: float (N, P) -> (N, V)."""
+        return ops.matmul(hidden, ops.transpose(self._layer.kernel)) + self._layer.bias

@@ -35,7 +35,7 @@ class OnnxInt8Backend(Backend):
     """
 
     def __init__(self, model: BiLM):
-        super().__init__(model.options, model.n_tokens)
+        super().__init__(model.options, model.n_tokens if model.options.reads_words else None)
         levels, n_threads = largest_input(), max(available_cores() // len(model.directions), 1)
         self._stacks = {
             d: _session(stack_model(model.stacks[d], levels), n_threads) for d in model.directions
@@ -46,10 +46,15 @@ class OnnxInt8Backend(Backend):
             self._encoder = _session(encoder_model(model.encoder, levels), available_cores())
 
     @classmethod
-    def open(cls, stored: StoredModel, precision: str) -> OnnxInt8Backend:
+    def unsupported(cls, precision: str, has_softmax: bool) -> str | None:
+        """Return what is not computed: see `Backend.unsupported`."""
+        return "does not score in int8; use float32" if has_softmax else None
+
+    @classmethod
+    def open(cls, stored: StoredModel, precision: str, has_softmax: bool) -> OnnxInt8Backend:
         """Load a model: see `Backend.open`."""
         largest_input()  # raises an error without ONNX Runtime, before weights are read
-        model = cls(stored.build(precision, frozen=True))
+        model = cls(stored.build_frozen(precision))
         return_freed_memory()
         return model
 
@@ -77,15 +82,19 @@ class OnnxInt8Backend(Backend):
 
         def run(k: int, direction: str) -> tuple[np.ndarray, list[np.ndarray]]:
             vectors = table[places[direction].T]  # T, B, P
-            parts = state[k * n_parts : (k + 1) * n_parts]
-            feed = dict(zip(names, parts, strict=True), vectors=vectors, going_on=going_on)
-            found = self._stacks[direction].run(None, feed)
-            layers = np.stack([vectors, *found[n_parts:]])
-            return layers.transpose(0, 2, 1, 3), found[:n_parts]
+            own_state = state[k * n_parts : (k + 1) * n_parts]
+            feed = dict(zip(names, own_state, strict=True), vectors=vectors, going_on=going_on)
+            outputs = self._stacks[direction].run(None, feed)
+            layers = np.stack([vectors, *outputs[n_parts:]])
+            return layers.transpose(0, 2, 1, 3), outputs[:n_parts]
 
-        results = list(self._threads.map(run, range(len(self._stacks)), self._stacks))
-        layers = {d: found for d, (found, _) in zip(self._stacks, results, strict=True)}
-        return layers, [part for _, parts in results for part in parts]
+        layers: dict[str, np.ndarray] = {}
+        last: list[np.ndarray] = []
+        results = self._threads.map(run, range(len(self._stacks)), self._stacks)
+        for direction, (outputs, last_state) in zip(self._stacks, results, strict=True):
+            layers[direction] = outputs
+            last += last_state
+        return layers, last
 
 
 BACKEND = OnnxInt8Backend
@@ -99,9 +108,9 @@ def largest_input() -> int:
     """
     writer, n_rows = GraphWriter(FULL), 64
     largest = Int8Matrix(np.full((n_rows, 16), LARGEST, np.int8), np.ones(16, np.float32))
-    found = writer.integer_product("x", "weight", largest)
+    result = writer.integer_product("x", "weight", largest)
     inputs = [writer.value("x", 1, n_rows, dtype="uint8")]
-    model = writer.model("product", inputs, [writer.value(found, 1, 16)])
+    model = writer.model("product", inputs, [writer.value(result, 1, 16)])
     session = _session(model, 1)
     product = session.run(None, {"x": np.full((1, n_rows), 2 * FULL + 1, np.uint8)})[0]
     return FULL if np.all(product == FULL * LARGEST * n_rows) else REDUCED

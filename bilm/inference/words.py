@@ -9,7 +9,7 @@ import numpy as np
 
 from bilm.data.grouping import needed_characters
 from bilm.data.tokenization import MAX_PARTS
-from bilm.data.vocabulary import BOS, EOS, alphabet_of, shifted, vocabulary_of
+from bilm.data.vocabulary import BOS, EOS, alphabet_of, vocabulary_of
 from bilm.errors import DataError, OptionsError
 from bilm.inference.backend import Backend
 from bilm.inference.grouping import batches, encoder_budget
@@ -52,13 +52,13 @@ class WordVectors:
                 f"the word {text[:40]!r} contains several blanks; split a text into words"
             )
         if self._alphabet is None:
-            return self._model.encode(shifted(self._vocab.known_ids(words)))
+            return self._model.encode(self._vocab.known_ids(words))
         width = self._model.options.lstm.projection_dim
         vectors: np.ndarray = np.empty((len(words), width), np.float32)
         spelled = self._alphabet(words)  # n, C
         lengths = self._alphabet.lengths(words, spelled)
         lengths = needed_characters(lengths, self._widest, self._alphabet.width)
         for rows, n_rows in batches(lengths, self._budget):
-            ids = shifted(spelled[rows, : lengths[rows[0]]])
+            ids = spelled[rows, : lengths[rows[0]]]
             vectors[rows] = self._model.encode(ids, n_rows)
         return vectors

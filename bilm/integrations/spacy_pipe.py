@@ -19,7 +19,7 @@ from bilm.support.files import replacing
 from bilm.support.imports import needed
 
 if TYPE_CHECKING:
-    from bilm.embedding.embedder import Layers
+    from bilm.embedding.selection import Layers
     from bilm.integrations.shared_models import ModelFiles
 
 with needed("spacy", "The spaCy component bilm"):

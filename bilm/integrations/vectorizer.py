@@ -9,7 +9,7 @@ from typing import Any
 import numpy as np
 
 from bilm.data.tokenization import checked_sentence
-from bilm.embedding.embedder import Layers
+from bilm.embedding.selection import Layers
 from bilm.errors import DataError, OptionsError
 from bilm.integrations.shared_models import ModelFiles, shared_embedder
 from bilm.support.imports import needed

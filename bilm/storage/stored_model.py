@@ -16,13 +16,15 @@ from bilm.storage import names
 from bilm.storage.finding.locate import locate
 from bilm.storage.formats.base import Checkpoint, Format, Mix, Softmax, Tensors
 from bilm.storage.hdf5 import HDF5Tensors
-from bilm.storage.stored_weights import StoredWeights
+from bilm.storage.stored_weights import StoredWeights, start_softmax
 from bilm.support.files import expanded, sha256_of, version_of
 from bilm.support.model_files import VOCABULARY
 from bilm.support.urls import masked
 
 if TYPE_CHECKING:
     from bilm.language_model import BiLM
+
+SCORING = "score sentences or replace words"  # what requires a softmax, for messages
 
 
 def open_model(
@@ -149,7 +151,7 @@ class StoredModel:
         if self.digest_with() != self.digest:
             raise _changed(self)
 
-    def require_softmax(self, purpose: str) -> Softmax:
+    def require_softmax(self, purpose: str = SCORING) -> Softmax:
         """Return the softmax.
 
         Args:
@@ -213,34 +215,43 @@ class StoredModel:
         )
         return StoredWeights(options, n_words, tensors, table)
 
-    def build(
-        self,
-        precision: str = "float32",
-        frozen: bool = False,
-        token_ids: bool = False,
-        token_table: str | Path | None = None,
-    ) -> BiLM:
-        """Build a biLM for inference, which reads the ids of `Batcher` or `TokenBatcher`.
+    def build(self, token_ids: bool = False, token_table: str | Path | None = None) -> BiLM:
+        """Build a biLM with padding, which reads the ids of `Batcher` or `TokenBatcher`.
 
         Args:
-            precision: dtype of matrix-multiplication inputs, see `BiLM`.
-            frozen: whether weights are constants, see `BiLM.freeze`.
             token_ids, token_table: see `weights`.
         Raises: OptionsError, WeightsError.
         """
         from bilm.language_model import BiLM
 
         weights = self.weights(token_ids, token_table)
-        model = BiLM(
-            weights.options, weights.n_words, padding=True, precision=precision, name="bilm"
-        )
+        model = BiLM(weights.options, weights.n_words, padding=True, name="bilm")
         weights.start(model)
-        if frozen:
-            model.freeze()
         model.build()
         return model
 
-    def build_language_model(self, purpose: str = "score sentences or replace words") -> BiLM:
+    def build_frozen(self, precision: str = "float32", has_softmax: bool = False) -> BiLM:
+        """Build a biLM whose weights are constants, for inference: see `BiLM.freeze`.
+
+        Args:
+            precision: dtype of matrix-multiplication inputs, see `BiLM`.
+            has_softmax: whether it has its softmax.
+        Raises: OptionsError, WeightsError.
+        """
+        from bilm.language_model import BiLM
+
+        weights = self.weights()
+        softmax = self.require_softmax(SCORING) if has_softmax else None
+        n_words = weights.n_words if softmax is None else softmax.n_words
+        model = BiLM(self.options, n_words, softmax=has_softmax, precision=precision, name="bilm")
+        weights.start(model)
+        if softmax is not None:
+            start_softmax(model, softmax.tensors)
+        model.freeze()
+        model.build()
+        return model
+
+    def build_language_model(self, purpose: str = SCORING) -> BiLM:
         """Build a biLM with its softmax. Raises: OptionsError, WeightsError."""
         from bilm.language_model import BiLM
 

@@ -79,6 +79,12 @@ def known(key: str | None) -> StoredWeights | None:
     return stored if stored is not None and stored.unchanged else None
 
 
+def start_softmax(model: BiLM, tensors: Tensors) -> None:
+    """Set the initializers of the softmax of a model that is not built yet; see
+    `StoredWeights.start`."""
+    _Unchanging(tensors, names.is_softmax).start(model)
+
+
 class _Unchanging:
     """Tensors whose files must not change until the variables of `only` have been read."""
 

@@ -19,9 +19,7 @@ from conftest import golden_cases
 from bilm.activations import ACTIVATIONS, Activation
 from bilm.data.model_ids import batcher
 from bilm.embedding.embedder import ElmoEmbedder
-from bilm.errors import OptionsError
-from bilm.inference import backend as backends
-from bilm.inference.backend import open_backend, sooner_backend
+from bilm.inference.backend import SMALL_WORK, most_tokens, sooner_backend
 from bilm.language_model import BiLM
 from bilm.layers.int8_weights import Int8Matrix, quantized
 from bilm.options.model_options import ModelOptions
@@ -138,10 +136,6 @@ def check_backend(folder, model, way):
     """Check a backend with batches of all sizes, and single sentences."""
     stored = open_model(folder)
     backend, precision = WAYS[way]
-    if backend == "numpy" and stored.options.reads_words:
-        with pytest.raises(OptionsError, match="numpy does not compute models that read words"):
-            open_backend(stored, backend, precision)
-        return
     embedder = ElmoEmbedder(stored, backend=backend, precision=precision, batch_tokens=32)
     found = embedder.embed_batch(SENTENCES)
     check(found, reference(model, folder), way)
@@ -215,18 +209,17 @@ def test_unsupported_settings_are_refused(settings, message):
 
 
 def test_numpy_is_chosen_for_short_texts_before_keras_is_imported(monkeypatch):
-    options = open_model("novels-en").options
-    most = backends.SMALL_WORK // n_parameters(options)
-    assert sooner_backend(options, "float32", 1) == "keras"  # is imported
+    options, n_words = open_model("novels-en").options, 50_000
+    assert sooner_backend(options, 1) == "keras"  # is imported
     monkeypatch.delitem(sys.modules, "keras")
     monkeypatch.delenv("KERAS_BACKEND", raising=False)
-    assert sooner_backend(options, "float32", most) == "numpy"
-    assert sooner_backend(options, "float32", most + 1) == "keras"
-    assert sooner_backend(options, "bfloat16", 1) == "keras"
-    assert (
-        sooner_backend(options.replace(char_cnn=None, lexicon_encoder=None), "float32", 1)
-        == "keras"
-    )
+    most, most_scored = most_tokens(options), most_tokens(options, n_words)
+    assert most == SMALL_WORK // n_parameters(options) and most_scored < most
+    for n_tokens, name in ((most, "numpy"), (most + 1, "keras")):
+        assert sooner_backend(options, n_tokens) == name
+    for n_tokens, name in ((most_scored, "numpy"), (most_scored + 1, "keras")):
+        assert sooner_backend(options, n_tokens, n_words=n_words) == name
+    assert sooner_backend(options, 1, "bfloat16") == "keras"
 
 
 EMBED = """
@@ -258,7 +251,7 @@ def test_embed_command_imports_keras_only_if_it_is_chosen(tmp_path, backend):
 BLAS = """
 import threading
 import numpy, threadpoolctl
-from bilm.inference.numpy import blas_threads
+from bilm.inference.blas import blas_threads
 def now():
     found = threadpoolctl.threadpool_info()
     return sorted({one["num_threads"] for one in found if one["user_api"] == "blas"})

@@ -6,7 +6,7 @@ import numpy as np
 from hypothesis import given
 from hypothesis import strategies as st
 
-from bilm.embedding.embedder import ahead, pack
+from bilm.inference.packing import ahead, pack
 
 # --- packing ---
 

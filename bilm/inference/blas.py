@@ -1,0 +1,33 @@
+"""The number of threads in which NumPy computes matrix products."""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Iterator
+from contextlib import contextmanager
+from functools import cache
+from threading import active_count
+
+from threadpoolctl import ThreadpoolController
+
+ONE_THREAD_BYTES = 1 << 20  # largest matrix that one core multiplies with a row as fast as several
+
+_blas = cache(ThreadpoolController)  # controls the BLAS libraries that NumPy has loaded
+
+
+@contextmanager
+def blas_threads(n_bytes: float) -> Iterator[None]:
+    """Let NumPy compute the products of the block, with matrices of at most `n_bytes`, in one
+    thread if more do not help or if other programs use the cores.
+
+    The threads of BLAS wait actively for each other, so if other programs use the cores, a small
+    product takes many times as long as in one thread. The number of threads belongs to the process.
+    A block changes nothing in a program with several threads of Python, which could save and
+    restore it at the same time.
+    """
+    is_busy = os.getloadavg()[0] > (os.cpu_count() or 1) + 1
+    if active_count() > 1 or not (is_busy or n_bytes <= ONE_THREAD_BYTES):
+        yield
+        return
+    with _blas().limit(limits=1, user_api="blas"):
+        yield

@@ -1,0 +1,92 @@
+"""The softmax of a stored language model: the interface that backends implement."""
+
+from __future__ import annotations
+
+from abc import ABC, abstractmethod
+from collections.abc import Iterator
+from typing import Any
+
+import numpy as np
+
+MAX_SCORES = 1 << 24  # most scores, hidden vectors times words, that are computed at a time
+
+
+def described_dtype(n: int) -> np.dtype[Any]:
+    """Return the dtype of what a hidden vector predicts, a distribution over the vocabulary.
+
+    Args:
+        n: number of likeliest words.
+    Fields:
+        log: log-probability of the word that occurs, in nats.
+        entropy: in nats.
+        rank: 1 plus the number of words that are likelier than the word that occurs.
+        likeliest, likeliest_logs: ids and log-probabilities of the likeliest words, in descending
+            order, (n,).
+    """
+    return np.dtype(
+        [
+            ("log", np.float32),
+            ("entropy", np.float32),
+            ("rank", np.int32),
+            ("likeliest", np.int32, (n,)),
+            ("likeliest_logs", np.float32, (n,)),
+        ]
+    )
+
+
+class Softmax(ABC):
+    """The distributions over the V words of a vocabulary that hidden vectors predict.
+
+    The hidden vectors, float32 (N, P), are outputs of the last layer. Memory does not grow with N
+    times V.
+
+    Args:
+        n_words: V.
+    """
+
+    def __init__(self, n_words: int):
+        self.n_words = n_words
+
+    @abstractmethod
+    def losses(self, hidden: np.ndarray, targets: np.ndarray) -> np.ndarray:
+        """Return the negative log-probability of a word for each hidden vector, in nats.
+
+        Args:
+            hidden: float32 (N, P).
+            targets: ids of the words, int32 (N,).
+        Returns: float32 (N,).
+        """
+
+    def log_probabilities(self, hidden: np.ndarray) -> Iterator[np.ndarray]:
+        """Yield the log-probabilities of all words for each hidden vector, float32 (V,)."""
+        for part in self._parts(len(hidden)):
+            yield from self._log_probabilities(hidden[part])
+
+    def described(self, hidden: np.ndarray, targets: np.ndarray, n: int) -> np.ndarray:
+        """Return the description of each distribution: records (N,), see `described_dtype`.
+
+        Args:
+            hidden: float32 (N, P).
+            targets: ids of the words that occur, int32 (N,).
+            n: number of likeliest words, at most V.
+        """
+        records: np.ndarray = np.empty(len(hidden), described_dtype(n))
+        for part in self._parts(len(hidden)):
+            columns = self._described(hidden[part], targets[part], n)
+            for name, values in zip(records.dtype.names or (), columns, strict=True):
+                records[name][part] = values
+        return records
+
+    def _parts(self, n_vectors: int) -> Iterator[slice]:
+        """Yield slices of hidden vectors whose scores are computed at a time."""
+        at_once = max(1, MAX_SCORES // self.n_words)
+        for start in range(0, n_vectors, at_once):
+            yield slice(start, start + at_once)
+
+    @abstractmethod
+    def _log_probabilities(self, hidden: np.ndarray) -> np.ndarray:
+        """Return the log-probabilities of all words, float32 (N, V)."""
+
+    @abstractmethod
+    def _described(self, hidden: np.ndarray, targets: np.ndarray, n: int) -> list[Any]:
+        """Return the columns of `described_dtype`, arrays with N rows."""
