@@ -57,7 +57,7 @@ def output_forms_help() -> str:
     opt.precision_option,
     opt.option("--backend", opt.OneOf(BACKENDS), "Library that computes the vectors: keras, or "
                "numpy, which needs less memory and starts sooner, but is slower for long texts. "
-               "numpy requires float32 and a model that reads characters or lexicons.",
+               "numpy requires float32.",
                "numpy for short texts, otherwise keras"),
     opt.option("--part_sentences", opt.Integer(1), "Number of sentences per part; an interruption "
                "loses at most one part.", "1000, or 100000 with --pool"),
