@@ -10,7 +10,7 @@ NOTE = """
 The report contains versions, cores, load, settings and TensorFlow's devices. It computes the
 vectors of a small model in float32 and bfloat16, with each installed backend on the CPU and with
 TensorFlow on a GPU, and in int8 if ONNX Runtime is installed. It compares them with those of
-bilm-tf, then times embedding with novels-en.
+bilm-tf. `pip check` compares the versions with those that bilm requires.
 
 Each computation runs in a process of its own, so that a library that crashes does not end the
 report. The exit status is 1 if there are problems. Paste the report into a report of an error.
@@ -18,17 +18,13 @@ report. The exit status is 1 if there are problems. Paste the report into a repo
 
 
 @command(tensorflow=False, notes=[NOTE])
-@opt.group(
-    "Checks",
-    opt.flag("--fast", "Do not time embedding."),
-)
 @opt.json_option
-def doctor(fast: bool, json: bool) -> int:
+def doctor(json: bool) -> int:
     """Check this installation and explain how to repair it.
 
     Examples:
       bilm doctor
-      bilm doctor --fast --json > doctor.json
+      bilm doctor --json > doctor.json
     """
     from dataclasses import asdict
 
@@ -36,7 +32,7 @@ def doctor(fast: bool, json: bool) -> int:
 
     from bilm.doctor.examination import examine
 
-    report = examine(not fast, lambda title: logging.info("checking %s", title))
+    report = examine(lambda title: logging.info("checking %s", title))
     if json:
         print(as_json(asdict(report), indent=2))
     else:

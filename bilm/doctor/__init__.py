@@ -1,6 +1,7 @@
 """Examination of an installation, for `bilm doctor`.
 
-`examination` collects the report; `probes` computes, in processes of its own so that a crash ends
-only the probe. Imports what `training` may import; only `probes` imports TensorFlow or Keras.
-`golden_case/` contains a small model and the vectors that bilm-tf computed with it.
+`examination` lists versions, settings and devices, and reports what `probes` computes in processes
+of their own, so that a library that crashes ends only its probe. The files of `golden_case/` are a
+small model and the vectors that bilm-tf computed with it. `examination` imports `support` only;
+`probes` may import every package except `commands`.
 """
