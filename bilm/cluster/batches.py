@@ -2,11 +2,8 @@
 
 from __future__ import annotations
 
-import os
-import threading
 from collections import deque
-from collections.abc import Generator, Iterable, Iterator, Sequence
-from functools import lru_cache
+from collections.abc import Callable, Generator, Iterable, Iterator, Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, NamedTuple
 
@@ -17,17 +14,17 @@ from bilm.data.tokenization import tokenizer
 from bilm.embedding.corpus import refuse_tabs
 from bilm.embedding.embedder import ElmoEmbedder
 from bilm.embedding.selection import Layers, Selection
+from bilm.embedding.shared import ModelFiles, shared_embedder
 from bilm.embedding.writers import GROUP_BYTES, Content, parquet_columns, parquet_schema, rows_of
 from bilm.errors import DataError, OptionsError
 from bilm.storage.stored_model import StoredModel, open_model
-from bilm.support.files import expanded, version_of
 from bilm.support.imports import optional
 
 if TYPE_CHECKING:
     import pyarrow
 
 Model = str | Path | StoredModel | ElmoEmbedder
-_opening = threading.Lock()
+Split = Callable[[str], list[str]]
 
 
 def embed_batches(
@@ -70,34 +67,43 @@ def embed_batches(
         batches = embed_batches(table.to_batches(), "novels-en", "text")
         vectors = pyarrow.Table.from_batches(batches)
     """
-    pyarrow = optional("pyarrow", "parquet", "embed_batches")
-    embedder = opened(model, weights, vocab, precision)
+    optional("pyarrow", "parquet", "embed_batches")
+    if isinstance(model, ElmoEmbedder):
+        embedder = model
+    else:
+        files = ModelFiles(model, weights, vocab)
+        embedder = shared_embedder(files, files.digest(), precision)
     content = _content(embedder, layers, pool, dtype, normalize)
+    results = Results(content, column, keep)
     split = tokenizer(tokenize)
-    waiting: deque[_Batch] = deque()
+    pending: deque[_Batch] = deque()  # batches whose sentences are being embedded
 
     def sentences() -> Iterator[list[str]]:
         for batch in batches:
             words = _words(batch, column, split)
             if words:
-                waiting.append(_Batch(batch, words))
+                pending.append(_Batch(batch, words))
             yield from words
 
-    def embedded() -> Generator[Any, None, None]:
-        group: list[np.ndarray] = []
-        start = n_bytes = 0
-        for vectors in embedder.embed_sentences(sentences(), layers, pool, normalize):
-            group.append(vectors)
-            n_bytes += vectors.nbytes
-            batch, words = waiting[0]
-            stop = start + len(group)
-            if stop == len(words) or n_bytes >= GROUP_BYTES:
-                part = batch.slice(start, stop - start)
-                yield _result(pyarrow, part, words[start:stop], group, content, column, keep)
-                start, n_bytes, group = stop, 0, []
-                if stop == len(words):
-                    waiting.popleft()
-                    start = 0
+    def embedded() -> Generator[pyarrow.RecordBatch, None, None]:
+        start = 0  # number of rows of the first pending batch that have been yielded
+        vectors: list[np.ndarray] = []  # of the rows after them
+        n_bytes = 0
+        for sentence_vectors in embedder.embed_sentences(sentences(), layers, pool, normalize):
+            vectors.append(sentence_vectors)
+            n_bytes += sentence_vectors.nbytes
+            batch, words = pending[0]
+            stop = start + len(vectors)
+            is_complete = stop == len(words)
+            if is_complete or n_bytes >= GROUP_BYTES:
+                rows = batch.slice(start, stop - start)
+                yield results.batch(rows, words[start:stop], vectors)
+                start = stop
+                vectors = []
+                n_bytes = 0
+            if is_complete:
+                pending.popleft()
+                start = 0
 
     return embedded()
 
@@ -120,44 +126,73 @@ def output_schema(
         model, column, layers, pool, keep, dtype, weights: as for `embed_batches`.
     Raises: DataError, OptionsError, WeightsError as `embed_batches` does.
     """
-    pyarrow = optional("pyarrow", "parquet", "output_schema")
+    optional("pyarrow", "parquet", "output_schema")
     _place(schema, column)
-    found = model if isinstance(model, ElmoEmbedder) else open_model(model, weights)
-    return _schema(pyarrow, schema, _content(found, layers, pool, dtype), column, keep)
+    source = model if isinstance(model, ElmoEmbedder) else open_model(model, weights)
+    return Results(_content(source, layers, pool, dtype), column, keep).schema(schema)
 
 
-def opened(
-    model: Model,
-    weights: str | Path | None = None,
-    vocab: str | Path | None = None,
-    precision: str = "float32",
-) -> ElmoEmbedder:
-    """Return the embedder of a model; a process opens the same files only once."""
-    if isinstance(model, ElmoEmbedder):
-        return model
-    if isinstance(model, StoredModel):
-        return ElmoEmbedder(model, weights, vocab, precision=precision)
-    with _opening:  # threads of an engine share an embedder
-        weights, vocab = (None if path is None else str(path) for path in (weights, vocab))
-        files: list[str | Path] = [] if vocab is None else [vocab]
-        if os.path.exists(expanded(model)):  # not a name or a URL
-            files += open_model(model, weights).own_files
-        versions = tuple(version_of(path) for path in files if os.path.isfile(path))
-        return _opened(str(model), weights, vocab, precision, versions)
+class Results:
+    """The batches of `embed_batches`: columns of the input, then words and vectors.
 
+    Args:
+        content: the columns of words and vectors.
+        column: the input column that was embedded.
+        keep: columns to copy; None for all except `column`.
+    Raises: OptionsError if `keep` is not a list of names.
+    """
 
-@lru_cache(maxsize=2)
-def _opened(
-    model: str, weights: str | None, vocab: str | None, precision: str, versions: object
-) -> ElmoEmbedder:
-    """Open a model; files with other `versions` are opened again."""
-    return ElmoEmbedder(model, weights, vocab, precision=precision)
+    def __init__(self, content: Content, column: str, keep: Sequence[str] | None):
+        if isinstance(keep, str):
+            raise OptionsError(f"keep is {keep!r}, expected a list of names, such as [{keep!r}]")
+        self.content, self.column, self.keep = content, column, keep
+
+    def schema(self, schema: pyarrow.Schema) -> pyarrow.Schema:
+        """Return the schema of the results for that of the input.
+
+        Raises: OptionsError if a column to keep is missing, occurs twice or has the name of a
+            result.
+        """
+        import pyarrow
+
+        kept = self.keep
+        if kept is None:
+            kept = [name for name in schema.names if name != self.column]
+        added = parquet_schema(self.content)
+        for name in kept:
+            problem = ""
+            if name not in schema.names:
+                problem = "is missing"
+            elif name in added.names:
+                problem = "has the name of a column of the result"
+            elif list(kept).count(name) > 1 or schema.names.count(name) > 1:
+                problem = "occurs twice"
+            if problem:
+                raise OptionsError(
+                    f"keep: the column {name!r} {problem}; name the columns to keep, which must "
+                    f"exist and differ from each other and from {', '.join(added.names)}"
+                )
+        return pyarrow.schema([*(schema.field(name) for name in kept), *added])
+
+    def batch(
+        self, rows: pyarrow.RecordBatch, words: list[list[str]], vectors: list[np.ndarray]
+    ) -> pyarrow.RecordBatch:
+        """Return the result of some rows of an input batch, their words and their vectors."""
+        import pyarrow
+
+        schema = self.schema(rows.schema)
+        records = [Record(sentence) for sentence in words]
+        arrays = [rows_of(array, self.content) for array in vectors]
+        added = parquet_columns(self.content, records, np.concatenate(arrays))
+        n_kept = len(schema) - len(added)
+        kept = [rows.column(name) for name in schema.names[:n_kept]]
+        return pyarrow.RecordBatch.from_arrays([*kept, *added], schema=schema)
 
 
 class _Batch(NamedTuple):
     """A batch whose sentences are being embedded."""
 
-    batch: Any
+    batch: pyarrow.RecordBatch
     words: list[list[str]]
 
 
@@ -177,7 +212,7 @@ def _content(
     return Content(selection.shape, dtype, pool != "none", selection.numbers)
 
 
-def _words(batch: Any, column: str, split: Any) -> list[list[str]]:
+def _words(batch: pyarrow.RecordBatch, column: str, split: Split) -> list[list[str]]:
     """Return the words of each row of a batch. Raises: DataError."""
     if not hasattr(batch, "schema"):
         raise DataError(
@@ -185,18 +220,20 @@ def _words(batch: Any, column: str, split: Any) -> list[list[str]]:
             "table.to_batches()"
         )
     array = batch.column(_place(batch.schema, column))
-    words = [_sentence(value, split) for value in array.to_pylist()]
-    if any(sentence is None for sentence in words):
-        raise DataError(
-            f"column {column!r} has the type {array.type}; expected text, or lists of words "
-            "without missing values"
-        )
-    for sentence in words:
-        refuse_tabs(sentence, f"column {column!r}")  # type: ignore[arg-type]
-    return words  # type: ignore[return-value]
+    sentences = []
+    for value in array.to_pylist():
+        words = _sentence(value, split)
+        if words is None:
+            raise DataError(
+                f"column {column!r} has the type {array.type}; expected text, or lists of words "
+                "without missing values"
+            )
+        refuse_tabs(words, f"column {column!r}")
+        sentences.append(words)
+    return sentences
 
 
-def _place(schema: Any, column: str) -> int:
+def _place(schema: pyarrow.Schema, column: str) -> int:
     """Return the position of a column. Raises: DataError if it is missing or occurs twice."""
     names = schema.names
     if names.count(column) != 1:
@@ -205,7 +242,7 @@ def _place(schema: Any, column: str) -> int:
     return names.index(column)
 
 
-def _sentence(value: Any, split: Any) -> list[str] | None:
+def _sentence(value: Any, split: Split) -> list[str] | None:
     """Return the words of a cell; None if it is neither text nor a list of words."""
     if value is None:
         return []
@@ -213,45 +250,3 @@ def _sentence(value: Any, split: Any) -> list[str] | None:
         return split(value)
     is_words = isinstance(value, list) and all(isinstance(word, str) for word in value)
     return value if is_words else None
-
-
-def _schema(
-    pyarrow: Any, schema: Any, content: Content, column: str, keep: Sequence[str] | None
-) -> Any:
-    """Return the schema of the results."""
-    if isinstance(keep, str):
-        raise OptionsError(f"keep is {keep!r}, expected a list of names, such as [{keep!r}]")
-    kept = [name for name in schema.names if name != column] if keep is None else list(keep)
-    added = parquet_schema(content)
-    for name in kept:
-        problem = ""
-        if name not in schema.names:
-            problem = "is missing"
-        elif name in added.names:
-            problem = "has the name of a column of the result"
-        elif kept.count(name) > 1 or schema.names.count(name) > 1:
-            problem = "occurs twice"
-        if problem:
-            raise OptionsError(
-                f"keep: the column {name!r} {problem}; name the columns to keep, which must exist "
-                f"and differ from each other and from {', '.join(added.names)}"
-            )
-    return pyarrow.schema([*(schema.field(name) for name in kept), *added])
-
-
-def _result(
-    pyarrow: Any,
-    batch: Any,
-    words: list[list[str]],
-    group: list[np.ndarray],
-    content: Content,
-    column: str,
-    keep: Sequence[str] | None,
-) -> Any:
-    """Return a batch of the kept columns, words and vectors of some rows."""
-    schema = _schema(pyarrow, batch.schema, content, column, keep)
-    rows = np.concatenate([rows_of(vectors, content) for vectors in group])
-    added = parquet_columns(content, [Record(sentence) for sentence in words], rows)
-    n_kept = len(schema) - len(added)
-    kept = [batch.column(name) for name in schema.names[:n_kept]]
-    return pyarrow.RecordBatch.from_arrays([*kept, *added], schema=schema)

@@ -67,7 +67,7 @@ def export(
     from bilm.export.model_card import write_card
     from bilm.export.onnx import export_onnx
     from bilm.export.saved_model import export_saved_model
-    from bilm.integrations.word2vec import write_word2vec
+    from bilm.export.word2vec import write_word2vec
     from bilm.storage.stored_model import open_model
     from bilm.support.files import protect
 

@@ -15,8 +15,9 @@ import sys
 from pathlib import Path
 from typing import Any
 
+from bilm.embedding.shared import ModelFiles, shared_embedder
 from bilm.errors import OptionsError
-from bilm.integrations.shared_models import ModelFiles, shared_embedder, side_by_side
+from bilm.integrations.features import side_by_side
 from bilm.support.imports import needed
 from bilm.support.process import BACKEND
 

@@ -1,5 +1,6 @@
 """Files for other programs.
 
-`hdf5` writes weights and options in bilm-tf's format, `model_card` describes them, `saved_model`
-writes a TensorFlow SavedModel and `onnx` an ONNX model.
+`hdf5` writes weights and options in bilm-tf's format, and `model_card` describes them.
+`saved_model` writes a TensorFlow SavedModel, `onnx` an ONNX model, and `word2vec` the vectors of
+words as text. May import `elmo`, `inference`, `training` and what they may import.
 """

@@ -1,5 +1,6 @@
-"""Vectors in the objects of other libraries. Each library is an extra of this package.
+"""Stored models as objects of other libraries, each of which is an extra of this package.
 
-`vectorizer` is a transformer for scikit-learn, `spacy_pipe` is a component for spaCy, and
-`shared_models` loads their models, and those of flair. Imports `embedding` and everything below it.
+`vectorizer` is a transformer for scikit-learn, `spacy_pipe` a component for spaCy and
+`sentence_module` a module for sentence-transformers; `features` arranges vectors for them. May
+import `embedding` and what it may import.
 """

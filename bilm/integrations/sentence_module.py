@@ -5,7 +5,7 @@ from __future__ import annotations
 from typing import Any
 
 from bilm.data.tokenization import tokenizer
-from bilm.integrations.shared_models import ModelFiles, shared_embedder
+from bilm.embedding.shared import ModelFiles, shared_embedder
 from bilm.support.imports import needed
 
 with needed("sentence-transformers", "bilm.integrations.sentence_module"):

@@ -15,12 +15,13 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 
 from bilm.errors import OptionsError, WeightsError
+from bilm.integrations.features import side_by_side
 from bilm.support.files import replacing
 from bilm.support.imports import needed
 
 if TYPE_CHECKING:
     from bilm.embedding.selection import Layers
-    from bilm.integrations.shared_models import ModelFiles
+    from bilm.embedding.shared import ModelFiles
 
 with needed("spacy", "The spaCy component bilm"):
     from spacy.language import Language
@@ -48,7 +49,7 @@ def make_component(
             f'the component {name} has no model; expected nlp.add_pipe("bilm", '
             'config={"model": "folder, archive, URL or published name"})'
         )
-    from bilm.integrations.shared_models import ModelFiles
+    from bilm.embedding.shared import ModelFiles
 
     return ElmoComponent(name, ModelFiles(model, weights, vocab), layers, precision)
 
@@ -99,7 +100,7 @@ class ElmoComponent:
         self._on_error = error_handler
 
     def _embed(self, docs: list[Doc]) -> None:
-        from bilm.integrations.shared_models import shared_embedder, side_by_side
+        from bilm.embedding.shared import shared_embedder
 
         self._digest = self._digest or self.files.digest()
         embedder = shared_embedder(self.files, self._digest, self.precision)

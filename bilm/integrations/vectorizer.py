@@ -10,8 +10,8 @@ import numpy as np
 
 from bilm.data.tokenization import checked_sentence
 from bilm.embedding.selection import Layers
+from bilm.embedding.shared import ModelFiles, shared_embedder
 from bilm.errors import DataError, OptionsError
-from bilm.integrations.shared_models import ModelFiles, shared_embedder
 from bilm.support.imports import needed
 
 with needed("sklearn", "bilm.ElmoVectorizer"):

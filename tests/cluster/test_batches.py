@@ -9,6 +9,7 @@ import pytest
 from conftest import golden_cases
 
 from bilm.cluster import batches, embed_batches, output_schema
+from bilm.embedding import shared
 from bilm.embedding.embedder import ElmoEmbedder
 from bilm.errors import DataError, OptionsError
 
@@ -103,14 +104,14 @@ def test_model_is_opened_once_per_process(table, monkeypatch):
             made.append(1)
             super().__init__(*arguments, **settings)
 
-    monkeypatch.setattr(batches, "ElmoEmbedder", Counted)
-    batches._opened.cache_clear()
+    monkeypatch.setattr(shared, "ElmoEmbedder", Counted)
+    shared._load.cache_clear()
     how = {"weights": FILES[1], "dtype": "float16"}
     for _ in range(3):
         (batch,) = embed_batches(table.to_batches(), FILES[0], "text", **how)
     assert made == [1]
     assert batch.schema.field("vector").type.value_type == pyarrow.float16()
-    batches._opened.cache_clear()
+    shared._load.cache_clear()
 
 
 @pytest.mark.parametrize(

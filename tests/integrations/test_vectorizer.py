@@ -20,7 +20,6 @@ from sklearn.pipeline import make_pipeline
 
 from bilm import ElmoVectorizer
 from bilm.errors import DataError, OptionsError, WeightsError
-from bilm.integrations.shared_models import ModelFiles
 
 pytestmark = [pytest.mark.clients, pytest.mark.short]
 
@@ -165,16 +164,3 @@ def test_vectorizer_grid_search_in_two_workers(backend):
     alone = GridSearchCV(pipeline, grid, cv=2, error_score="raise").fit(TEXTS, LABELS)
     for key in ("mean_test_score", "params"):
         np.testing.assert_array_equal(search.cv_results_[key], alone.cv_results_[key])
-
-
-def test_shared_model_digest_includes_the_vocabulary(tmp_path):
-    from tiny_runs import tiny_run
-
-    copy = shutil.copytree(tiny_run("words"), tmp_path / "run")
-    files = ModelFiles(copy)
-    digest = files.digest()
-    assert ModelFiles(tiny_run("words")).digest() == digest
-    words = (copy / "vocab.txt").read_text().splitlines()
-    (copy / "vocab.txt").write_text("\n".join([*words[:3], *words[:2:-1]]))
-    with pytest.raises(WeightsError, match="the files have changed"):
-        files.check(digest, "this vectorizer")

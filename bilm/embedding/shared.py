@@ -1,7 +1,7 @@
-"""Stored models that objects of other libraries refer to by name.
+"""Embedders that all callers in a process share, because each one holds a model in memory.
 
-Such objects are copied and pickled freely, so they hold the names of a model's files and a digest
-of their content. A process loads each model once, and raises an error if its files have changed.
+Objects of other libraries are copied and pickled freely, so they hold the names of a model's files
+and a digest of their content. `shared_embedder` returns the embedder of these files.
 """
 
 from __future__ import annotations
@@ -11,15 +11,13 @@ from pathlib import Path
 from threading import Lock
 from typing import NamedTuple
 
-import numpy as np
-
 from bilm.embedding.embedder import ElmoEmbedder
 from bilm.errors import WeightsError
 from bilm.storage.stored_model import StoredModel, open_model
 from bilm.support.files import expanded
 
 MAX_LOADED = 2  # number of models that a process keeps loaded
-SHOWN = 12  # hexadecimal digits of a digest in an error
+DIGITS = 12  # hexadecimal digits of a digest in an error
 
 _loading = Lock()
 
@@ -36,7 +34,8 @@ class ModelFiles(NamedTuple):
         return open_model(self.model, self.weights)
 
     def digest(self) -> str:
-        """Return the SHA-256 of the content of all files."""
+        """Return the SHA-256 of the content of all files. A process reads each version of a file
+        once."""
         model = self.open()
         vocabulary = expanded(self.vocab) if self.vocab else model.vocabulary_file()
         return model.digest_with(*([Path(vocabulary)] if vocabulary else []))
@@ -47,13 +46,13 @@ class ModelFiles(NamedTuple):
         Args:
             digest: the digest at that time.
             owner: description of the object, such as `this vectorizer`.
-        Raises: WeightsError if they are not, or are not found; OSError if they cannot be read.
+        Raises: WeightsError if they have changed or are missing; OSError if they cannot be read.
         """
-        found = self.digest()
-        if found != digest:
+        present = self.digest()
+        if present != digest:
             raise WeightsError(
-                f"{self.model}: the files have changed (digest {found[:SHOWN]}) since {owner} was "
-                f"created ({digest[:SHOWN]}); restore the files, or create {owner} again"
+                f"{self.model}: the files have changed (digest {present[:DIGITS]}) since {owner} "
+                f"was created ({digest[:DIGITS]}); restore the files, or create {owner} again"
             )
 
 
@@ -75,9 +74,3 @@ def shared_embedder(files: ModelFiles, digest: str, precision: str = "float32") 
 @lru_cache(MAX_LOADED)
 def _load(files: ModelFiles, digest: str, precision: str) -> ElmoEmbedder:
     return ElmoEmbedder(files.open(), None, files.vocab, precision=precision)
-
-
-def side_by_side(vectors: np.ndarray) -> np.ndarray:
-    """Concatenate layers: (layers, T, 2 P) or (T, 2 P) -> (T, features)."""
-    n_features = int(np.prod(np.delete(vectors.shape, -2)))
-    return np.moveaxis(vectors, -2, 0).reshape(-1, n_features)

@@ -1,0 +1,33 @@
+"""Vectors of words without context in word2vec's text form, which gensim reads."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+from pathlib import Path
+
+from bilm.data.vocabulary import MARKS
+from bilm.errors import DataError
+from bilm.inference.backend import open_backend
+from bilm.inference.words import WordVectors
+from bilm.storage.stored_model import StoredModel
+from bilm.support.files import replacing
+
+
+def write_word2vec(model: StoredModel, words: Iterable[str], output: str | Path) -> None:
+    """Write the vectors of layer 0, float32 (P,), of distinct words.
+
+    The first line contains the number of words and P; each other line a word and its numbers,
+    separated by blanks. Marks of sentences and empty words are left out.
+
+    Raises: DataError for a word that contains a blank.
+    """
+    distinct = [word for word in dict.fromkeys(words) if word not in ("", *MARKS)]
+    for word in distinct:
+        if len(word.split()) != 1:
+            raise DataError(f"{output}: {word!r} contains a blank; expected one word per line")
+    vectors = WordVectors(open_backend(model), model.vocabulary_file())(distinct)  # n, P
+    with replacing(output) as temporary, open(temporary, "w", encoding="utf-8") as file:
+        file.write(f"{len(distinct)} {vectors.shape[1]}\n")
+        for word, vector in zip(distinct, vectors.tolist(), strict=True):
+            numbers = " ".join(format(value, ".9g") for value in vector)
+            file.write(f"{word} {numbers}\n")
