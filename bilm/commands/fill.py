@@ -91,12 +91,12 @@ class FilledSentence(NamedTuple):
     """A sentence and its gaps.
 
     Fields:
-        place: values of the columns of its place; the last one is its number.
+        place: values of the columns of its place; the last one is the number of its line.
         tokens: the words and marks of gaps.
         gaps: the gaps.
     """
 
-    place: list[str | int]
+    place: scoring.Place
     tokens: list[str]
     gaps: list[Gap]
 

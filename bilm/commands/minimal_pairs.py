@@ -3,9 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterator
-from itertools import starmap
-from operator import itemgetter
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, NamedTuple
 
 from cloup.constraints import If, constraint, require_all
 
@@ -15,7 +13,7 @@ from bilm.commands.main import command
 from bilm.commands.output import Column, Row, as_json, print_table, table
 
 if TYPE_CHECKING:
-    from bilm.analysis.minimal_pairs import Accuracy, PairResults, PairScore
+    from bilm.analysis.minimal_pairs import Accuracy, MinimalPair, PairResults, PairScore
 
 NAN = float("nan")
 DIRECTIONS = ("forward", "backward", "both")
@@ -89,53 +87,79 @@ def minimal_pairs(
     from bilm.support.progress import progress
 
     paths = matching_files(input_)
-    with progress("reading", "pairs") as shown:
-        pairs = [
-            pair for path in paths for pair in shown.over(read_pairs(path, tokenize, on_bad_utf8))
-        ]
+    pairs: list[MinimalPair] = []
+    with progress("reading", "pairs") as bar:
+        for path in paths:
+            pairs += bar.over(read_pairs(path, tokenize, on_bad_utf8))
     if not pairs:
         raise DataError(f"{input_}: found no pairs, expected at least one")
     scorer = files.open()
     signs = TextSigns(input_, frozenset(scorer.words))
-    with progress("scoring", "pairs", len(pairs)) as shown:
-        scores = list(shown.over(score_pairs(scorer, signs.watch(pairs, itemgetter(0)))))
+    watched = signs.watch(pairs, lambda pair: pair.good)
+    with progress("scoring", "pairs", len(pairs)) as bar:
+        scores = list(bar.over(score_pairs(scorer, watched)))
     groups = list(_groups(PairResults.of(scores)))
+
     if output is not None:
-        by_pair, by_group = starmap(_pair_row, enumerate(scores)), starmap(_group_row, groups)
-        with table(output, PAIR_COLUMNS if per_pair else GROUP_COLUMNS, [*paths, *files]) as write:
-            for row in by_pair if per_pair else by_group:
+        columns = PAIR_COLUMNS if per_pair else GROUP_COLUMNS
+        with table(output, columns, [*paths, *files]) as write:
+            for row in _pair_rows(scores) if per_pair else map(_group_row, groups):
                 write(row)
     if json:
         names = [column.name for column in GROUP_COLUMNS]
-        print(as_json({"groups": [dict(zip(names, _group_row(*g), strict=True)) for g in groups]}))
+        rows = [dict(zip(names, _group_row(group), strict=True)) for group in groups]
+        print(as_json({"groups": rows}))
     else:
-        print_table(PRINTED_COLUMNS, starmap(_printed_row, groups))
+        print_table(PRINTED_COLUMNS, map(_printed_row, groups))
 
 
-def _pair_row(number: int, found: PairScore) -> Row:
-    good, bad, phenomenon, uid = found.pair
-    bits = (found.preference.get(name, NAN) for name in DIRECTIONS)
-    return number, phenomenon, uid, *bits, " ".join(found.unknown), " ".join(good), " ".join(bad)
+class Group(NamedTuple):
+    """Pairs that are counted together.
+
+    Fields:
+        kind: "phenomenon", "UID", "known" or "overall".
+        phenomenon, uid: those of the pairs; "" for all.
+        accuracy: the counts.
+    """
+
+    kind: str
+    phenomenon: str
+    uid: str
+    accuracy: Accuracy
 
 
-def _groups(results: PairResults) -> Iterator[tuple[str, str, str, Accuracy]]:
-    """Yield the kind, the phenomenon, the UID and the counts of each group."""
-    for phenomenon, found in results.phenomena.items():
-        yield "phenomenon", phenomenon, "", found
-        for (term, uid), part in results.uids.items():
+def _groups(results: PairResults) -> Iterator[Group]:
+    """Yield the groups, the UIDs of a phenomenon after it."""
+    for phenomenon, of_phenomenon in results.phenomena.items():
+        yield Group("phenomenon", phenomenon, "", of_phenomenon)
+        for (term, uid), of_uid in results.uids.items():
             if term == phenomenon:
-                yield "UID", phenomenon, uid, part
-    yield "known", "", "", results.known
-    yield "overall", "", "", results.overall
+                yield Group("UID", phenomenon, uid, of_uid)
+    yield Group("known", "", "", results.known)
+    yield Group("overall", "", "", results.overall)
 
 
-def _group_row(kind: str, phenomenon: str, uid: str, found: Accuracy) -> Row:
-    accuracies = (found.percent.get(direction, NAN) for direction in DIRECTIONS)
-    ties = (found.n_ties.get(direction, 0) for direction in DIRECTIONS)
-    return kind, phenomenon, uid, found.n_pairs, found.n_unknown, *accuracies, *ties
+def _pair_rows(scores: list[PairScore]) -> Iterator[Row]:
+    """Yield the values of `PAIR_COLUMNS`."""
+    for number, score in enumerate(scores):
+        good, bad, phenomenon, uid = score.pair
+        bits = [score.preference.get(direction, NAN) for direction in DIRECTIONS]
+        words = " ".join(score.unknown), " ".join(good), " ".join(bad)
+        yield number, phenomenon, uid, *bits, *words
 
 
-def _printed_row(kind: str, phenomenon: str, uid: str, found: Accuracy) -> Row:
-    name = NAMES.get(kind) or phenomenon * (not uid) or f"  {uid}"
-    accuracies = (round(found.percent.get(direction, NAN), 1) for direction in DIRECTIONS)
-    return name, found.n_pairs, *accuracies, max(found.n_ties.values(), default=0), found.n_unknown
+def _group_row(group: Group) -> Row:
+    """Return the values of `GROUP_COLUMNS`."""
+    kind, phenomenon, uid, counts = group
+    percents = [counts.percent.get(direction, NAN) for direction in DIRECTIONS]
+    ties = [counts.n_ties.get(direction, 0) for direction in DIRECTIONS]
+    return kind, phenomenon, uid, counts.n_pairs, counts.n_unknown, *percents, *ties
+
+
+def _printed_row(group: Group) -> Row:
+    """Return the values of `PRINTED_COLUMNS`."""
+    kind, phenomenon, uid, counts = group
+    names = {"phenomenon": phenomenon, "UID": f"  {uid}"} | NAMES
+    percents = [round(counts.percent.get(direction, NAN), 1) for direction in DIRECTIONS]
+    most_ties = max(counts.n_ties.values(), default=0)
+    return names[kind], counts.n_pairs, *percents, most_ties, counts.n_unknown

@@ -38,7 +38,7 @@ def printable(text: str) -> str:
 
     Text from files could otherwise move the cursor of a terminal or change its title.
     """
-    return CONTROL.sub(lambda found: f"\\x{ord(found[0]):02x}", text)
+    return CONTROL.sub(lambda match: f"\\x{ord(match[0]):02x}", text)
 
 
 def flush_output() -> None:
@@ -66,15 +66,15 @@ def say(line: str) -> None:
 # --- results ---
 
 
-def show(found: Mapping[str, Any], text: str, json: bool) -> None:
+def show(values: Mapping[str, Any], text: str, json: bool) -> None:
     """Print a result: one line of JSON, or text with control characters escaped."""
-    print(as_json(found) if json else printable(text))
+    print(as_json(values) if json else printable(text))
 
 
-def as_json(found: Any, indent: int | None = None) -> str:
+def as_json(value: Any, indent: int | None = None) -> str:
     """Return JSON, on one line if `indent` is None. Non-finite numbers, which JSON cannot
     represent, become null."""
-    text = json.dumps(_finite(found), ensure_ascii=False, indent=indent)
+    text = json.dumps(_finite(value), ensure_ascii=False, indent=indent)
     return text.translate({code: f"\\u{code:04x}" for code in range(0x7F, 0xA0)})
 
 
@@ -83,7 +83,9 @@ def _finite(value: Any) -> Any:
         return {name: _finite(item) for name, item in value.items()}
     if isinstance(value, list | tuple):
         return [_finite(item) for item in value]
-    return None if isinstance(value, float) and not math.isfinite(value) else value
+    if isinstance(value, float) and not math.isfinite(value):
+        return None
+    return value
 
 
 class Column(NamedTuple):
@@ -105,21 +107,26 @@ def print_table(columns: Sequence[Column], rows: Iterable[Row], title: str | Non
     from rich.table import Table
     from rich.text import Text
 
-    found = Table(box=SIMPLE_HEAD, title=title, title_justify="left", pad_edge=False)
+    grid = Table(box=SIMPLE_HEAD, title=title, title_justify="left", pad_edge=False)
     for name, type in columns:
         justify: Literal["left", "right"] = "left" if type is str else "right"
         widest = max(map(len, name.split()), default=0)  # whole words, also in a narrow terminal
-        found.add_column(name, justify=justify, min_width=widest)
+        grid.add_column(name, justify=justify, min_width=widest)
     for row in rows:
-        found.add_row(*(Text(printable(_shown(value))) for value in row))
-    width = None if sys.stdout.isatty() or "COLUMNS" in os.environ else 120
-    Console(file=sys.stdout, width=width, highlight=False).print(found)
+        grid.add_row(*(Text(printable(_for_people(value))) for value in row))
+
+    has_width = sys.stdout.isatty() or "COLUMNS" in os.environ
+    console = Console(file=sys.stdout, width=None if has_width else 120, highlight=False)
+    console.print(grid)
 
 
-def _shown(value: Any) -> str:
+def _for_people(value: Any) -> str:
+    """Return a value of a printed table, with five significant digits and thousands separated."""
     if isinstance(value, float):
         return "-" if math.isnan(value) else f"{value:,.5g}"
-    return f"{value:,}" if isinstance(value, int) else str(value)
+    if isinstance(value, int):
+        return f"{value:,}"
+    return str(value)
 
 
 @contextmanager
@@ -168,19 +175,27 @@ def _delimited(file: SupportsWrite[str], columns: Sequence[Column], delimiter: s
 
 
 def _field(value: Any) -> str:
+    """Return a value of a CSV or TSV table, with six significant digits."""
     if isinstance(value, float):
         return "" if math.isnan(value) else f"{value:.6g}"
-    return str(value).lower() if isinstance(value, bool) else str(value)
+    if isinstance(value, bool):
+        return str(value).lower()
+    return str(value)
 
 
 @contextmanager
 def _parquet(path: Path, columns: Sequence[Column]) -> Iterator[Write]:
-    arrow, parquet = (
-        optional(name, "parquet", "Parquet") for name in ("pyarrow", "pyarrow.parquet")
-    )
-    types = {str: arrow.string(), float: arrow.float64(), int: arrow.int64(), bool: arrow.bool_()}
+    """Yield the function that writes a row of a Parquet table."""
+    arrow = optional("pyarrow", "parquet", "Parquet")
+    parquet = optional("pyarrow.parquet", "parquet", "Parquet")
+    types = {
+        str: arrow.string(),
+        float: arrow.float64(),
+        int: arrow.int64(),
+        bool: arrow.bool_(),
+    }
     schema = arrow.schema([(column.name, types[column.type]) for column in columns])
-    waiting: list[dict[str, Any]] = []
+    waiting: list[dict[str, Any]] = []  # rows of the next group
     with parquet.ParquetWriter(path, schema) as file:
 
         def flush() -> None:
@@ -188,8 +203,8 @@ def _parquet(path: Path, columns: Sequence[Column]) -> Iterator[Write]:
             waiting.clear()
 
         def write(row: Row) -> None:
-            known = (None if value != value else value for value in row)  # nan is missing
-            waiting.append(dict(zip(schema.names, known, strict=True)))
+            values = (None if value != value else value for value in row)  # nan is missing
+            waiting.append(dict(zip(schema.names, values, strict=True)))
             if len(waiting) >= ROW_GROUP:
                 flush()
 

@@ -56,32 +56,36 @@ def score(files: scoring.Files, text: scoring.Text, output: str | None, memory: 
 
     scorer = files.open()
     recall = StoredMemory.load(memory, scorer.words).memory if memory else None
-    scores = text.scored(scorer, scorer.score)
-    losses: list[float] = []  # of the mixture
+    losses: list[float] = []  # of the sentences, by the mixture
 
     def written() -> Iterator[Score]:
+        """Write the row of each sentence, and yield its score by the model alone."""
         columns = [*text.columns[:-1], *SENTENCE_COLUMNS]  # the words instead of the number
         with (
             table(output, columns, [*text.files, *files]) as write,
-            progress("scoring", "sentences") as shown,
+            progress("scoring", "sentences") as bar,
         ):
-            for place, found in scores:
-                mixed = found if recall is None else found.mixed(recall)
+            for place, alone in text.scored(scorer, scorer.score):
+                mixed = alone if recall is None else alone.mixed(recall)
                 losses.append(-mixed.mean * mixed.n_predictions)
-                write((*place[:-1], *_sentence(mixed)))
+                write((*place[:-1], *_row(mixed)))
                 if output is not None:
-                    shown.add(1)
-                yield found
+                    bar.add(1)
+                yield alone
 
-    alone = perplexity_of_scores(written())
+    perplexity = perplexity_of_scores(written())
     if recall is not None:
-        logging.info("PERPLEXITY WITH MEMORY = %.2f", exp(sum(losses) / alone.n_predictions))
-    logging.info("AVERAGE PERPLEXITY = %s (single sentences)", alone)
+        with_memory = exp(sum(losses) / perplexity.n_predictions)
+        logging.info("PERPLEXITY WITH MEMORY = %.2f", with_memory)
+    logging.info("AVERAGE PERPLEXITY = %s (single sentences)", perplexity)
 
 
-def _sentence(found: Score) -> Row:
-    """Return the row of a sentence."""
-    totals = (found.total.get(direction, NAN) for direction in ("forward", "backward"))
-    known = zip(found.tokens, found.is_known, strict=False)  # and whether the mark is known
-    unknown = " ".join(word for word, is_known in known if not is_known)
-    return (*totals, found.mean, found.n_predictions, unknown, " ".join(found.tokens))
+def _row(sentence: Score) -> Row:
+    """Return the values of `SENTENCE_COLUMNS`."""
+    totals = sentence.total
+    forward, backward = totals["forward"], totals.get("backward", NAN)
+    is_known = sentence.is_known[:-1]  # without that of the mark
+    unknown = [word for word, known in zip(sentence.tokens, is_known, strict=True) if not known]
+    n_predictions = sentence.n_predictions
+    words = " ".join(sentence.tokens)
+    return forward, backward, sentence.mean, n_predictions, " ".join(unknown), words

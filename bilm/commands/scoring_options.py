@@ -14,6 +14,7 @@ if TYPE_CHECKING:
     from bilm.data.readers import Corpus
     from bilm.scoring.scorer import Scorer
 
+Place = list[str | int]  # of a sentence: file and id, if there are any, and number
 Result = TypeVar("Result")
 PLACE_NOTE = """
 The first columns state the place of a row, with the same numbers in "bilm score" and "bilm
@@ -84,33 +85,46 @@ class Text:
         ]
         self._has_files = len(self.files) > 1
         self._has_ids = any(corpus.has_ids for corpus in self._corpora)
-        names = ["file"] * self._has_files + ["id"] * self._has_ids
-        self.columns = [*(Column(name, str) for name in names), Column("sentence", int)]
+        self.columns = [Column("sentence", int)]
+        if self._has_ids:
+            self.columns.insert(0, Column("id", str))
+        if self._has_files:
+            self.columns.insert(0, Column("file", str))
 
     def scored(
         self, scorer: Scorer, score: Callable[[Iterator[list[str]]], Iterable[Result]],
         apart: bool = False,
-    ) -> Iterator[tuple[list[str | int], Result]]:  # fmt: skip
+    ) -> Iterator[tuple[Place, Result]]:  # fmt: skip
         """Yield the place and the result of each sentence with words, in order, in bounded memory.
 
         Args:
             scorer: the language model, whose words show whether the text is tokenized alike.
             score: function from sentences to their results, called once or, if `apart`, per file.
         """
-        places: deque[list[str | int]] = deque()  # of the sentences read, but not yet scored
+        places: deque[Place] = deque()  # of the sentences read, but not yet scored
 
         def sentences(corpora: list[Corpus]) -> Iterator[list[str]]:
-            for corpus in corpora:
-                for number, record in enumerate(corpus):
-                    if record.words:
-                        keys = [corpus.path] * self._has_files + [record.id or ""] * self._has_ids
-                        places.append([*keys, number])
-                        yield record.words
+            for place, words in self._placed_sentences(corpora):
+                places.append(place)
+                yield words
 
         self._signs.known = frozenset(scorer.words)
-        for corpora in [[corpus] for corpus in self._corpora] if apart else [self._corpora]:
+        groups = [[corpus] for corpus in self._corpora] if apart else [self._corpora]
+        for corpora in groups:
             for result in score(sentences(corpora)):
                 yield places.popleft(), result
+
+    def _placed_sentences(self, corpora: list[Corpus]) -> Iterator[tuple[Place, list[str]]]:
+        """Yield the place, the values of `columns`, and the words of each sentence with words."""
+        for corpus in corpora:
+            for number, record in enumerate(corpus):
+                place: Place = [number]
+                if self._has_ids:
+                    place.insert(0, record.id or "")
+                if self._has_files:
+                    place.insert(0, corpus.path)
+                if record.words:
+                    yield place, record.words
 
 
 text_options = opt.gathered("text", Text, opt.group(

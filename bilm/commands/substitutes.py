@@ -2,10 +2,16 @@
 
 from __future__ import annotations
 
+from itertools import chain
+from typing import TYPE_CHECKING
+
 from bilm.commands import options as opt
 from bilm.commands import scoring_options as scoring
 from bilm.commands.main import command
 from bilm.commands.output import Column, as_json, print_table
+
+if TYPE_CHECKING:
+    from bilm.scoring.scorer import Substitutes
 
 NOTE = """
 The sentence contains tokens separated by blanks, or text that --tokenize splits. The token at the
@@ -49,18 +55,28 @@ def substitutes(
 
     words = tokenizer(tokenize)(sentence)
     scorer = files.open()
-    list(TextSigns("--sentence", frozenset(scorer.words)).watch([words], list))
-    found = scorer.substitutes(words, position, n)._asdict()
-    others = [word for place, word in enumerate(words) if place != position]
+    signs = TextSigns("--sentence", frozenset(scorer.words))
+    signs.add(words)
+    signs.warn()
+
+    likeliest = scorer.substitutes(words, position, n)
+    others = [word for i, word in enumerate(words) if i != position]
     unknown = [word for word in others if scorer.known(word) != word]
     if unknown:
         logging.warning("not in the vocabulary: %s", " ".join(dict.fromkeys(unknown)))
-    directions = {name: ranked for name, ranked in found.items() if isinstance(ranked, list)}
     if json:
-        print(as_json(found | {"unknown": unknown}))
+        print(as_json(likeliest._asdict() | {"unknown": unknown}))
     else:
-        columns = [
-            Column(each, kind) for name in directions for each, kind in ((name, str), ("", float))
-        ]
-        rows = zip(*directions.values(), strict=True)
-        print_table(columns, ([cell for pair in row for cell in pair] for row in rows))
+        _print_lists(likeliest)
+
+
+def _print_lists(likeliest: Substitutes) -> None:
+    """Print a table with two columns for each list: its words and their log-probabilities."""
+    lists = {"forward": likeliest.forward}
+    if likeliest.backward is not None and likeliest.both is not None:
+        lists |= {"backward": likeliest.backward, "both": likeliest.both}
+    columns: list[Column] = []
+    for name in lists:
+        columns += [Column(name, str), Column("", float)]
+    rows = zip(*lists.values(), strict=True)
+    print_table(columns, (list(chain.from_iterable(row)) for row in rows))

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 from collections import Counter
 from functools import partial
-from typing import Any
 
 from cloup.constraints import constraint, mutually_exclusive
 
@@ -13,15 +12,18 @@ from bilm.commands import scoring_options as scoring
 from bilm.commands.main import command
 from bilm.commands.output import Column, table
 
-BOTH = "forward", "backward"
 WORD_COLUMNS = (
     Column("position", int), Column("word", str), Column("characters", int), Column("known", bool),
-    *(Column(name, float) for name in BOTH),
-    *(Column(f"{name}_{it}", float) for it in ("cumulative", "entropy", "rank") for name in BOTH),
+    Column("forward", float), Column("backward", float),
+    Column("forward_cumulative", float), Column("backward_cumulative", float),
+    Column("forward_entropy", float), Column("backward_entropy", float),
+    Column("forward_rank", float), Column("backward_rank", float),
 )  # fmt: skip
+TOP_COLUMNS = (Column("forward_top", str), Column("backward_top", str))
 REGION_COLUMNS = (
     Column("region", int), Column("words", str), Column("n_words", int), Column("known", bool),
-    *(Column(f"{name}_{it}", float) for name in BOTH for it in ("sum", "mean")),
+    Column("forward_sum", float), Column("forward_mean", float),
+    Column("backward_sum", float), Column("backward_mean", float),
 )  # fmt: skip
 NOTE = """
 Surprisal is -log2 of the probability of a word given the words to its left (forward) or to its
@@ -77,18 +79,24 @@ def surprisal(
 
     scorer = files.open()
     recall = StoredMemory.load(memory, scorer.words).memory if memory else None
-    how: Any = {"context": context or 0, "top": top or 0, "mark": regions, "memory": recall}
-    measured = partial(surprisal_columns, scorer, **how)
-    shown = REGION_COLUMNS if regions else WORD_COLUMNS
-    shown += tuple(Column(f"{name}_top", str) for name in BOTH if top)
-    known, columns, inputs = Counter[bool](), [*text.columns, *shown], [*text.files, *files]
-    with table(output, columns, inputs) as write, progress("scoring", "sentences") as bar:
-        for place, found in text.scored(scorer, measured, apart=bool(context)):
-            for row in zip(*(found[column.name] for column in shown), strict=True):
+    columns_of = partial(
+        surprisal_columns, scorer, context=context or 0, top=top or 0, mark=regions, memory=recall
+    )
+    columns: tuple[Column, ...] = REGION_COLUMNS if regions else WORD_COLUMNS
+    if top:
+        columns += TOP_COLUMNS
+
+    is_known = Counter[bool]()
+    with (
+        table(output, [*text.columns, *columns], [*text.files, *files]) as write,
+        progress("scoring", "sentences") as bar,
+    ):
+        for place, values in text.scored(scorer, columns_of, apart=bool(context)):
+            for row in zip(*(values[column.name] for column in columns), strict=True):
                 write((*place, *row))
-            known.update(found["known"])
+            is_known.update(values["known"])
             if output is not None:
                 bar.add(1)
-        if not known:
+        if not is_known:
             raise DataError(f"{text.name}: found no words, expected at least one sentence")
-    logging.info("%d rows, %d of them not in the vocabulary", known.total(), known[False])
+    logging.info("%d rows, %d of them not in the vocabulary", is_known.total(), is_known[False])

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 from cloup.constraints import If, constraint, mutually_exclusive, require_all
 
@@ -10,6 +10,12 @@ from bilm.commands import options as opt
 from bilm.commands import scoring_options as scoring
 from bilm.commands.main import command
 from bilm.commands.output import show
+
+if TYPE_CHECKING:
+    from bilm.data.shards import Shards
+    from bilm.data.vocabulary import Vocabulary
+    from bilm.language_model import BiLM
+    from bilm.storage.stored_model import StoredModel
 
 NOTE = """
 All figures are of the full softmax. READING is "running text", which carries the LSTM states from
@@ -54,55 +60,76 @@ def test(
     from absl import logging
 
     from bilm.data.shards import resolve_shards
-    from bilm.errors import BilmError
     from bilm.scoring import perplexity as measures
-    from bilm.scoring.memory.file import StoredMemory
-    from bilm.scoring.scorer import Scorer, perplexity_of_scores
     from bilm.storage.stored_model import open_model
-    from bilm.support.progress import progress
 
+    # The model and the text
     stored = open_model(files.model, files.weights, files.softmax)
-    found, vocabulary = stored.build_language_model(), stored.vocabulary(files.vocab)
+    model, vocabulary = stored.build_language_model(), stored.vocabulary(files.vocab)
     batch_size = batch_size or stored.options.other.get("batch_size", 128)
     text = resolve_shards(input_, on_bad_utf8)
     text.examine()
-    state = None
-    if start == "checkpoint":
-        state, n_rows = stored.row_states(found)
-        if n_rows != batch_size:
-            raise BilmError(
-                f"--batch_size={batch_size}: the checkpoint has {n_rows} rows; use "
-                f"--batch_size={n_rows}"
-            )
+    state = _checkpoint_state(stored, model, batch_size) if start == "checkpoint" else None
+
+    # Perplexities
     reading = "single sentences" if stateless else "running text"
     figures: dict[str, Any] = {"READING": reading}
     if memory is not None:
-        words = [vocabulary.id_to_word(i) for i in range(vocabulary.size)]
-        recall = StoredMemory.load(memory, words).memory
-        scores = Scorer(found, words).score(text.sentences())
-        with progress("scoring with the memory", "sentences") as shown:
-            mixed = perplexity_of_scores(each.mixed(recall) for each in shown.over(scores))
-        figures["PERPLEXITY WITH MEMORY"] = mixed.mean
-    dataset = measures.heldout_dataset(text, vocabulary, len(found.options.directions) == 2)
-    result = measures.perplexity(found, dataset, batch_size, stateless=stateless, state=state)
+        figures["PERPLEXITY WITH MEMORY"] = _perplexity_with_memory(model, vocabulary, memory, text)
+    dataset = measures.heldout_dataset(text, vocabulary, len(model.directions) == 2)
+    result = measures.perplexity(model, dataset, batch_size, stateless=stateless, state=state)
+    for direction, value in result.directions.items():
+        figures[f"{direction.upper()} PERPLEXITY"] = value
+
+    # What they are compared with
     ids = measures.text_ids(text, vocabulary)
     unigram = measures.unigram_perplexity(ids, vocabulary.size)
     unknown = measures.unknown_percent(ids, vocabulary)
-    logging.info(
-        "perplexity %s (%s); word frequencies alone: %.2f; %.1f %% of the words unknown; without "
-        "them: %.2f", result, reading, unigram, unknown, result.known,
-    )  # fmt: skip
     figures |= {
-        **{f"{name.upper()} PERPLEXITY": value for name, value in result.directions.items()},
         "WORD FREQUENCIES PERPLEXITY": unigram,
         "PERCENT OF UNKNOWN WORDS": unknown,
         "PERPLEXITY WITHOUT UNKNOWN WORDS": result.known,
         "PREDICTIONS PER DIRECTION": result.n_predictions,
         "AVERAGE PERPLEXITY": result.mean,
     }
+    logging.info(
+        "perplexity %s (%s); word frequencies alone: %.2f; %.1f %% of the words unknown; without "
+        "them: %.2f", result, reading, unigram, unknown, result.known,
+    )  # fmt: skip
     keyed = {name.lower().replace(" ", "_"): value for name, value in figures.items()}
-    lines = (
-        f"{name} = {value:.{decimals}f}" if isinstance(value, float) else f"{name} = {value}"
-        for name, value in figures.items()
-    )
+    lines = [_line(name, value, decimals) for name, value in figures.items()]
     show(keyed, "\n".join(lines), json)
+
+
+def _checkpoint_state(stored: StoredModel, model: BiLM, batch_size: int) -> Any:
+    """Return the state of each row in a run's checkpoint. Raises: BilmError for other rows."""
+    from bilm.errors import BilmError
+
+    state, n_rows = stored.row_states(model)
+    if n_rows != batch_size:
+        raise BilmError(
+            f"--batch_size={batch_size}: the checkpoint has {n_rows} rows; use "
+            f"--batch_size={n_rows}"
+        )
+    return state
+
+
+def _perplexity_with_memory(
+    model: BiLM, vocabulary: Vocabulary, memory: str, text: Shards
+) -> float:
+    """Return the perplexity of the mixture of a model and a memory, for single sentences."""
+    from bilm.scoring.memory.file import StoredMemory
+    from bilm.scoring.scorer import Scorer, perplexity_of_scores
+    from bilm.support.progress import progress
+
+    words = [vocabulary.id_to_word(i) for i in range(vocabulary.size)]
+    recall = StoredMemory.load(memory, words).memory
+    scores = Scorer(model, words).score(text.sentences())
+    with progress("scoring with the memory", "sentences") as bar:
+        mixed = perplexity_of_scores(score.mixed(recall) for score in bar.over(scores))
+    return mixed.mean
+
+
+def _line(name: str, value: object, decimals: int) -> str:
+    """Return the line of a figure."""
+    return f"{name} = {value:.{decimals}f}" if isinstance(value, float) else f"{name} = {value}"
