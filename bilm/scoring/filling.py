@@ -43,12 +43,12 @@ class Comparison(NamedTuple):
     """The n candidates with which the sentence was scored.
 
     Fields:
-        candidates: indices of the words, integer (n,).
-        logs: logarithms of the factors that compare them, float64 (n, factors): of the probability
-            of the sentence in each direction, then of those of the memory.
+        words: the candidates.
+        logs: logarithms of the factors that compare them, float64 (n, factors): the probability of
+            the sentence in each direction, then the factors of the memory.
     """
 
-    candidates: np.ndarray
+    words: list[str]
     logs: np.ndarray
 
 
@@ -60,7 +60,7 @@ class Filler:
     memory also of its probability in each view of the memory and of its frequency.
 
     Args:
-        words: the words that a gap can be.
+        candidates: the words that a gap can be.
         score_words: function from a sentence and a position to the log-probability of each word of
             the vocabulary given both sides, float (V,).
         score_sentences: function from sentences to their log-probabilities by direction, float
@@ -71,13 +71,13 @@ class Filler:
 
     def __init__(
         self,
-        words: CandidateWords,
+        candidates: CandidateWords,
         score_words: Callable[[list[str], int], np.ndarray],
         score_sentences: Callable[[Iterable[list[str]]], np.ndarray],
         exponents: np.ndarray,
         memory: Memory | None = None,
     ):
-        self.words = words
+        self.candidates = candidates
         self.exponents = exponents
         self.memory = memory
         self._score_words = score_words
@@ -93,7 +93,7 @@ class Filler:
         allowed = {}
         for i, token in enumerate(tokens):
             if gap := pattern(token, mask):
-                allowed[i] = self.words.matching(gap, mask)
+                allowed[i] = self.candidates.matching(gap, mask)
 
         # The best words of each gap, given the best words of all others
         text = [UNK if i in allowed else token for i, token in enumerate(tokens)]
@@ -118,43 +118,40 @@ class Filler:
         compared = self._compare(text, i, allowed, max(n, N_COMPARED))
         probabilities = np.exp(_normalized(compared.logs @ self.exponents))
         best = np.argsort(-probabilities, kind="stable")[:n]
-        return [
-            Candidate(self.words.words[compared.candidates[k]], float(probabilities[k]))
-            for k in best
-        ]
+        return [Candidate(compared.words[k], float(probabilities[k])) for k in best]
 
     def _compare(self, text: list[str], i: int, allowed: np.ndarray, n: int) -> Comparison:
-        """Compare the `n` allowed words that fit best by both sides of place `i`."""
-        ids, log_sharing = self.words.ids[allowed], self.words.log_sharing[allowed]  # A
+        """Compare the `n` of A allowed words that fit best by both sides of place `i`."""
+        ids = self.candidates.ids[allowed]  # A
+        log_sharing = self.candidates.log_sharing[allowed]
 
-        # Fit by both sides: by the model, and by the mean of model and memory
+        # Probability given both sides: by the model, or by the mean of the model and the memory
         fit = self._score_words(text, i)[ids] - log_sharing  # A
         remembered = np.empty((len(allowed), 0))  # A, factors of the memory
         if self.memory is not None:
             remembered = self.memory.log_probabilities(text, i)[ids] - log_sharing[:, None]
             fit = np.logaddexp(_normalized(fit), _normalized(remembered[:, 0]))
-        order = np.argsort(-fit, kind="stable")[:n]
-        best = allowed[order]  # n
+        best = np.argsort(-fit, kind="stable")[:n]  # n
 
         # Factors of the best ones: the sentence with each of them, and the memory
-        words = [self.words.words[k] for k in best]
+        words = [self.candidates.words[k] for k in allowed[best]]
         sentences = ([*text[:i], word, *text[i + 1 :]] for word in words)
-        totals = self._score_sentences(sentences) - log_sharing[order, None]  # n, directions
-        return Comparison(best, np.hstack([totals, remembered[order]]))
+        totals = self._score_sentences(sentences) - log_sharing[best, None]  # n, directions
+        return Comparison(words, np.hstack([totals, remembered[best]]))
 
     def fit_exponents(self, sentences: Sequence[Sequence[str]]) -> np.ndarray:
         """Return exponents fitted to words of held-out sentences, with those of this filler as the
         first ones: see `exponents.fit_exponents`."""
         places = [(words, i) for words in sentences for i in range(len(words))]
         chosen = np.random.default_rng(0).permutation(len(places))[:N_FITTED].tolist()
-        everything = np.arange(len(self.words.words))
+        everything = np.arange(len(self.candidates.words))
 
-        # Factors of the candidates, relative to those of the word, where it is a candidate
+        # Factors of the candidates relative to those of the right word, if it is one of them
         relative = []
         with progress("fitting the exponents", "words", len(chosen)) as bar:
             for words, i in (places[k] for k in chosen):
                 compared = self._compare([*words], i, everything, N_COMPARED)
-                is_right = [self.words.words[k] == words[i] for k in compared.candidates]
+                is_right = [word == words[i] for word in compared.words]
                 if any(is_right):
                     relative.append(compared.logs - compared.logs[is_right])
                 bar.add(1)
