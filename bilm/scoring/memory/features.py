@@ -23,12 +23,7 @@ N_FEATURES = 2 + len(AFFIXES)
 
 
 class Features:
-    """Features of contexts: F features, V words.
-
-    Args:
-        vocabulary: the words.
-        frequencies: P(v), float64 (V,).
-    """
+    """Features of contexts: F features of V words with the frequencies P(v), float64 (V,)."""
 
     def __init__(self, vocabulary: WordIds, frequencies: np.ndarray):
         self._vocabulary = vocabulary

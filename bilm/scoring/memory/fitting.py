@@ -29,11 +29,8 @@ MIN_SHARE = 1e-6  # of the biLM and of the memory
 
 
 def fit_memory(sentences: Iterable[Sequence[str]], words: Sequence[str]) -> Memory:
-    """Return the memory of a text, with fitted weights and equal shares.
+    """Return the memory of a text, with fitted weights and equal shares; `words` by id.
 
-    Args:
-        sentences: the text.
-        words: the vocabulary in the order of ids.
     Raises: DataError if fewer than 2 sentences contain words.
     """
     ids = WordIds(words).text(sentences)
@@ -147,11 +144,8 @@ def fit_shares(
 
 def fit_share(by_model: np.ndarray, by_memory: np.ndarray) -> tuple[float, float]:
     """Return the share of the model in a mixture that maximizes the probability of words, by
-    expectation maximization, and the loss of the mixture.
-
-    Args:
-        by_model, by_memory: probability of each word, float64 (n,).
-    """
+    expectation maximization, and the loss of the mixture. The probability of each word by the model
+    and by the memory is float64 (n,)."""
     share = FIRST_SHARE
     for _ in range(MIXING_STEPS):
         mixture = share * by_model + (1 - share) * by_memory

@@ -66,14 +66,9 @@ class Memory:
         return logs
 
     def mixed(self, tokens: Sequence[str], logs: Mapping[str, np.ndarray]) -> dict[str, np.ndarray]:
-        """Return log(share * P_biLM(w) + (1 - share) * P_memory(w)) of the words of a sentence.
-
-        Args:
-            tokens: the sentence.
-            logs: those of the biLM by direction, in the order of `Score`, float (T + 1,).
-        Returns: the same of the mixture, float32.
-        Raises: DataError for a model with other directions.
-        """
+        """Return log(share * P_biLM(w) + (1 - share) * P_memory(w)) of the words of a sentence by
+        direction, float32 (T + 1,). `logs`: log P_biLM(w) of the words, in the order of `Score`.
+        Raises: DataError for a model with other directions."""
         self.check_directions(len(logs))
         remembered = self.sentence_log_probabilities(tokens, logs)
         mixture = {}

@@ -12,11 +12,7 @@ REACH = 4  # largest distance at which words are compared one by one
 
 
 class WordIds:
-    """The ids of a vocabulary of V words. The id V represents no word.
-
-    Args:
-        words: the vocabulary in the order of ids, including the marks.
-    """
+    """The ids of V words, which are in their order and include the marks. V represents no word."""
 
     def __init__(self, words: Sequence[str]):
         self.words = words
