@@ -92,7 +92,7 @@ def describe(model: StoredModel) -> dict[str, Any]:
     elif softmax is not None:
         files.append(softmax.tensors.paths[0])
     description = model.format.description
-    if (archive := read_record(model.folder).get("archive")) is not None:
+    if (archive := read_record(model.folder.parent).get("archive")) is not None:
         description += " in an archive"
         files.insert(0, Path(archive))
     n_classes = softmax.n_words if softmax else 0

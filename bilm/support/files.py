@@ -22,6 +22,7 @@ from bilm.support.urls import is_url, name_of, require_local
 
 PREFIX = ".bilm-"  # prefix of the names of temporary folders
 LOCK, CONTENT = "lock", "new"  # the two entries of a temporary folder
+READ_BYTES = 1 << 20
 FULL = (errno.ENOSPC, errno.EDQUOT, errno.EFBIG)  # errors that do not name a file
 
 
@@ -167,9 +168,11 @@ def beside(path: Path, ending: str) -> Path:
 
 def sha256_of(path: str | os.PathLike) -> str:
     """Return the SHA-256 of a file's content, 64 hexadecimal digits. Raises: OSError."""
-    import pooch
-
-    return pooch.file_hash(os.fspath(path))
+    digest = hashlib.sha256()
+    with open(path, "rb") as file:
+        while piece := file.read(READ_BYTES):
+            digest.update(piece)
+    return digest.hexdigest()
 
 
 def version_of(path: str | os.PathLike) -> tuple[int, ...]:

@@ -13,7 +13,6 @@ from pathlib import Path, PurePath, PurePosixPath, PureWindowsPath
 from typing import IO, NamedTuple, TypeAlias, cast
 
 from bilm.errors import BilmError, WeightsError
-from bilm.support.files import replacing
 
 MAX_BYTES = 8 << 30  # limit for the files of a model; the largest published weights have 0.4 GB
 COPY_BYTES = 1 << 20
@@ -56,22 +55,33 @@ def open_archive(path: Path) -> Iterator[Members]:
     try:
         if _is_tar(path):
             with tarfile.open(path) as tar:
-                files = [member for member in tar if member.isreg()]
-                content = cast(IO[bytes], tar.fileobj)
-                while content.read(COPY_BYTES):  # gzip's checksum is at the end of the file
-                    pass
-                extract = cast(Callable[..., IO[bytes]], tar.extractfile)  # not None: regular files
-                yield {_place(m.name, path): Member(m.size, partial(extract, m)) for m in files}
+                yield _tar_members(tar, path)
         else:
             with zipfile.ZipFile(path) as file:
-                infos = [info for info in file.infolist() if not info.is_dir()]
-                opened = [Member(info.file_size, partial(file.open, info)) for info in infos]
-                names = [_place(info.filename, path) for info in infos]
-                yield dict(zip(names, opened, strict=True))
+                yield _zip_members(file, path)
     except BilmError:
         raise
     except UNPACKING_ERRORS as error:
         raise WeightsError(f"{path}: cannot be unpacked: {error}") from error
+
+
+def _tar_members(tar: tarfile.TarFile, path: Path) -> Members:
+    members = {}
+    for info in tar:
+        if info.isreg():
+            open_ = cast(Callable[[], IO[bytes]], partial(tar.extractfile, info))
+            members[_place(info.name, path)] = Member(info.size, open_)
+    # gzip's checksum is at the end of the file.
+    _read_all(cast(IO[bytes], tar.fileobj))
+    return members
+
+
+def _zip_members(file: zipfile.ZipFile, path: Path) -> Members:
+    members = {}
+    for info in file.infolist():
+        if not info.is_dir():
+            members[_place(info.filename, path)] = Member(info.file_size, partial(file.open, info))
+    return members
 
 
 def _place(name: str, path: Path) -> PurePath:
@@ -82,18 +92,20 @@ def _place(name: str, path: Path) -> PurePath:
     return PurePosixPath(place.as_posix())
 
 
-def unpack(members: Members, chosen: dict[str, PurePath], folder: Path) -> None:
-    """Copy members to a folder, each whole or not at all, in reverse order; `chosen` maps each file
-    name in the folder to the path of a member. Raises: ValueError if they are too large."""
+def unpack(members: Members, chosen: Mapping[str, PurePath], folder: Path) -> None:
+    """Copy members to a folder.
+
+    Args:
+        chosen: paths of members by the names of their copies.
+    Raises: ValueError if they are too large.
+    """
     n_bytes = sum(members[place].size for place in chosen.values())
     if n_bytes > MAX_BYTES:
         raise ValueError(f"the model has {n_bytes:,} bytes, expected at most {MAX_BYTES:,}")
-    for name, place in reversed(chosen.items()):
-        with (
-            members[place].open() as file,
-            replacing(folder / name) as temporary,
-            open(temporary, "wb") as out,
-        ):
+    for name, place in chosen.items():
+        copy = folder / name
+        copy.parent.mkdir(parents=True, exist_ok=True)
+        with members[place].open() as file, open(copy, "wb") as out:
             shutil.copyfileobj(file, out, COPY_BYTES)  # at most the declared size
 
 
@@ -102,5 +114,10 @@ def check_archive(path: Path) -> None:
     with open_archive(path) as members:
         for member in members.values():
             with member.open() as file:
-                while file.read(COPY_BYTES):
-                    pass
+                _read_all(file)
+
+
+def _read_all(file: IO[bytes]) -> None:
+    """Read a file to its end, which verifies its checksum."""
+    while file.read(COPY_BYTES):
+        pass

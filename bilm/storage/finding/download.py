@@ -1,13 +1,19 @@
-"""Downloads into the cache: pooch reads web servers, fsspec reads object stores.
+"""Downloads into the cache.
 
 A file is renamed into place when it is complete and of the expected kind.
+
+requests reads web servers, and fsspec reads object stores. Neither can do both: fsspec reads web
+servers with aiohttp, which only the extra `remote` installs, while requests is part of every
+installation because TensorFlow requires it; and text that is streamed from the web must be read
+from any position, which requests does not offer.
 """
 
 from __future__ import annotations
 
-import os
 import shutil
-from collections.abc import Callable
+import time
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
 from pathlib import Path
 
 from absl import logging
@@ -16,12 +22,17 @@ from bilm.errors import BilmError, WeightsError
 from bilm.storage.finding.cache import cached, filling, write_record
 from bilm.support.files import replacing, sha256_of
 from bilm.support.progress import progress
-from bilm.support.remote import reading, stat
+from bilm.support.remote import RemoteError, reading, stat
 from bilm.support.urls import WEB, is_url, masked, name_of, scheme_of
 
 SECONDS = 30  # to connect, and between two pieces
 RETRIES = 3  # after a lost connection, with pauses of 1, 2 and 3 seconds
 COPY_BYTES = 1 << 20
+MISSING = (404, 410)  # answers of a web server that does not have a file
+
+
+class NotFoundError(WeightsError):
+    """A web server has answered that it does not have a file."""
 
 
 def local_copy(path: str | Path) -> str | Path:
@@ -43,8 +54,8 @@ def fetch(
         check: function that raises BilmError if the file is not whole or of another kind.
         size, sha256: expected size in bytes and SHA-256; None if they are unknown.
         name: the name that the user requested, if it was not the URL.
-    Raises: WeightsError if the download fails; its cause is a FileNotFoundError if a web server has
-        answered that the file is missing. RemoteError if an object store fails.
+    Raises: NotFoundError if a web server does not have the file; WeightsError if the download fails
+        in another way; RemoteError if an object store fails.
     """
     target = copy_of(url)
     if target.exists():
@@ -53,11 +64,13 @@ def fetch(
         if target.exists():  # another process has downloaded it in the meantime
             return target
         logging.info("%s: downloading to %s", masked(url), target.parent)
-        if scheme_of(url) in WEB:
-            _download(url, target, check, size, sha256)
-        else:
-            with reading(url) as file, replacing(target) as part, open(part, "wb") as out:
-                shutil.copyfileobj(file, out, COPY_BYTES)
+        with _explaining(url), replacing(target) as part:
+            if scheme_of(url) in WEB:
+                _download(url, part)
+            else:
+                with reading(url) as file, open(part, "wb") as out:
+                    shutil.copyfileobj(file, out, COPY_BYTES)
+            _check_file(part, check, size, sha256)
         write_record(target.parent, name or url, sha256=sha256_of(target))
     return target
 
@@ -71,43 +84,67 @@ def copy_of(url: str) -> Path:
     return cached(key) / (name_of(url)[-100:] or "file")
 
 
-def _download(
-    url: str, target: Path, check: Callable[[Path], object], size: int | None, sha256: str | None
-) -> None:
-    """Download a file of a web server. Raises: WeightsError."""
-    import pooch
+def _download(url: str, path: Path) -> None:
+    """Download a file of a web server; start again after a lost connection.
+
+    Raises: requests.RequestException.
+    """
     import requests
 
-    pooch.get_logger().setLevel("ERROR")
-
-    def download(url: str, part: str, caller: pooch.Pooch) -> None:
-        # pooch retries after ValueError and the errors of requests, so the others are OSError.
-        headers = {"Accept-Encoding": "identity"}
+    lost = (
+        requests.ConnectionError,
+        requests.Timeout,
+        requests.exceptions.ChunkedEncodingError,
+    )
+    for n_tries in range(1, RETRIES + 1):
         try:
-            with requests.get(url, stream=True, timeout=SECONDS, headers=headers) as answer:
-                answer.raise_for_status()
-                total = int(answer.headers.get("Content-Length", 0)) or None
-                with progress("downloading", "bytes", total) as shown, open(part, "wb") as file:
-                    for piece in answer.iter_content(COPY_BYTES):
-                        file.write(piece)
-                        shown.add(len(piece))
-            if size not in (None, n_bytes := os.path.getsize(part)):
-                raise OSError(f"received {n_bytes:,} bytes, expected {size:,}")
-            check(Path(part))
-        except requests.HTTPError as error:
-            is_missing = getattr(error.response, "status_code", None) in (404, 410)
-            raise (FileNotFoundError if is_missing else OSError)(str(error)) from error
-        except BilmError as error:
-            raise OSError(str(error).replace(part, "the downloaded file")) from error
+            _receive(url, path)
+            return
+        except lost:
+            time.sleep(n_tries)
+    _receive(url, path)
 
+
+def _receive(url: str, path: Path) -> None:
+    """Write the answer of a web server to a file. Raises: requests.RequestException."""
+    import requests
+
+    headers = {"Accept-Encoding": "identity"}
+    with requests.get(url, stream=True, timeout=SECONDS, headers=headers) as answer:
+        answer.raise_for_status()
+        n_bytes = int(answer.headers.get("Content-Length", 0)) or None
+        with progress("downloading", "bytes", n_bytes) as log, open(path, "wb") as file:
+            for piece in answer.iter_content(COPY_BYTES):
+                file.write(piece)
+                log.add(len(piece))
+
+
+def _check_file(
+    path: Path, check: Callable[[Path], object], size: int | None, sha256: str | None
+) -> None:
+    """Compare a downloaded file with what is known about it: see `fetch`. Raises: WeightsError."""
+    n_bytes = path.stat().st_size
+    if size not in (None, n_bytes):
+        raise WeightsError(f"received {n_bytes:,} bytes, expected {size:,}")
+    if sha256 is not None and sha256_of(path) != sha256:
+        raise WeightsError(f"received a file of SHA-256 {sha256_of(path)}, expected {sha256}")
     try:
-        files = pooch.create(
-            target.parent, "", registry={target.name: sha256}, urls={target.name: url},
-            retry_if_failed=RETRIES,
-        )  # fmt: skip
-        files.fetch(target.name, downloader=download)
-    except (OSError, ValueError) as error:
+        check(path)
+    except BilmError as error:
+        raise WeightsError(str(error).replace(str(path), "the downloaded file")) from error
+
+
+@contextmanager
+def _explaining(url: str) -> Iterator[None]:
+    """Turn errors of the block into one line that names the URL."""
+    try:
+        yield
+    except RemoteError:  # names the URL
+        raise
+    except (OSError, ValueError) as error:  # requests' errors are OSError
+        answer = getattr(error, "response", None)
+        is_missing = answer is not None and answer.status_code in MISSING
         reason = masked(" ".join(str(error).split()))
-        raise WeightsError(
+        raise (NotFoundError if is_missing else WeightsError)(
             f"{masked(url)}: not in the cache, and cannot be downloaded: {reason}"
         ) from error

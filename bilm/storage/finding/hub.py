@@ -9,6 +9,7 @@ from __future__ import annotations
 import glob
 import re
 from pathlib import Path, PurePath
+from types import ModuleType
 
 from absl import logging
 
@@ -19,6 +20,10 @@ from bilm.support.imports import optional
 from bilm.support.model_files import CARD
 from bilm.support.urls import masked
 
+PREFIX = "hf:"
+NAME = re.compile(rf"{PREFIX}([\w.-]+/[\w.-]+)(?:@(\S+))?", re.ASCII)
+MAX_SHOWN = 300  # characters of a foreign error message
+
 
 def snapshot(name: str) -> Path:
     """Return the folder that contains the files of a model; download them if they are missing.
@@ -28,30 +33,44 @@ def snapshot(name: str) -> Path:
     Raises: BilmError if huggingface_hub is missing or the download fails, or if bilm cannot read
         the model.
     """
-    parts = re.fullmatch(r"hf:([\w.-]+/[\w.-]+)(?:@(\S+))?", name, re.ASCII)
-    if parts is None:
+    match = NAME.fullmatch(name)
+    if match is None:
         raise WeightsError(f"{name}: expected hf:OWNER/NAME or hf:OWNER/NAME@REVISION")
-    folder = cached(name) / "model"
+    repository, revision = match.groups()
+    entry = cached(name)
+    folder = entry / "model"
     if folder.exists():
         return folder
-    library, repository = optional("huggingface_hub", "hub", name), parts[1]
-    with filling(folder.parent):
+    library = optional("huggingface_hub", "hub", name)
+    with filling(entry):
         if folder.exists():  # another process has downloaded it in the meantime
             return folder
+        logging.info("%s: downloading to %s", name, folder)
         try:
-            logging.info("%s: downloading to %s", name, folder)
-            info = library.HfApi().model_info(repository, revision=parts[2])
-            names = [PurePath(file.rfilename) for file in info.siblings or ()]
-            _, files = find(names, name)
-            chosen = {*files.values()} | {PurePath(CARD)} & {*names}
-            patterns = [glob.escape(file.as_posix()) for file in chosen]
-            how = {"revision": info.sha, "allow_patterns": patterns}
-            library.snapshot_download(repository, local_dir=folder.with_name("part"), **how)
-            folder.with_name("part").replace(folder)
+            # huggingface_hub continues an interrupted download in this folder.
+            commit = _download(library, name, repository, revision, entry / "part")
         except BilmError:
             raise
         except Exception as error:  # the library's errors have no common base class
             reason = masked(" ".join(str(error).split())) or type(error).__name__
-            raise WeightsError(f"{name}: cannot be downloaded: {reason[:300]}") from error
-        write_record(folder.parent, name, revision=info.sha)
+            raise WeightsError(f"{name}: cannot be downloaded: {reason[:MAX_SHOWN]}") from error
+        (entry / "part").replace(folder)
+        write_record(entry, name, revision=commit)
     return folder
+
+
+def _download(
+    library: ModuleType, name: str, repository: str, revision: str | None, folder: Path
+) -> str | None:
+    """Download the files of the model and its card into a folder; return the commit."""
+    info = library.HfApi().model_info(repository, revision=revision)
+    paths = [PurePath(file.rfilename) for file in info.siblings or ()]
+    _, files = find(paths, name)
+    chosen = {path.as_posix() for path in files.values()}
+    if PurePath(CARD) in paths:
+        chosen.add(CARD)
+    patterns = [glob.escape(path) for path in chosen]
+    library.snapshot_download(
+        repository, revision=info.sha, allow_patterns=patterns, local_dir=folder
+    )
+    return info.sha

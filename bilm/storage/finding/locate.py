@@ -4,20 +4,22 @@ from __future__ import annotations
 
 import difflib
 import os
-from collections.abc import Callable, Iterable
+from collections.abc import Callable, Sequence
 from itertools import islice
-from pathlib import Path, PurePath
+from pathlib import Path
 
 from bilm.errors import WeightsError
 from bilm.options.schema import read_object
+from bilm.storage.finding import registry
 from bilm.storage.finding.archive import check_archive, is_archive, open_archive, unpack
 from bilm.storage.finding.cache import cached, filling, read_record, write_record
 from bilm.storage.finding.download import fetch
+from bilm.storage.formats.allennlp import AllenNlp
 from bilm.storage.formats.base import Format
-from bilm.storage.formats.bilm_tf import BilmTf, options_names
-from bilm.storage.formats.known import find, model_at, unpacked
+from bilm.storage.formats.bilm_tf import options_names
+from bilm.storage.formats.known import find, model_at
 from bilm.storage.hdf5 import HDF5Tensors
-from bilm.support.files import version_of
+from bilm.support.files import new_folder, version_of
 from bilm.support.model_files import CONFIG, HDF5_SUFFIXES, OPTIONS, WEIGHTS
 from bilm.support.urls import is_url
 
@@ -47,44 +49,9 @@ def locate(source: str | Path, weights: str | Path | None = None) -> Format:
     if "" in (source, weights):  # an empty path would be the current folder
         raise WeightsError("found an empty string; expected the path, URL or name of a model")
     source = os.path.expanduser(source)
-    if weights is not None:
-        return _with_options(source, os.path.expanduser(weights))
-    if (folder := packaged().get(source)) and not os.path.exists(source):
-        return BilmTf(folder / OPTIONS, folder / WEIGHTS)
-    return _located(source)
-
-
-def _located(source: str) -> Format:
-    """Find the files of a model of any format by one path, URL or published name."""
-    from bilm.storage.finding import registry
-    from bilm.storage.formats.allennlp import AllenNlp
-
-    path = Path(source)
-    if not os.path.exists(path):  # also False for a name that is too long
-        found = registry.looked_up(source) or [_local(source, check_archive)]
-        if len(found) == 2:
-            return model_at(*found)
-        path = found[0]
-    if not os.path.exists(path):
-        raise WeightsError(
-            f"{source}: found neither a file or folder of this path nor a model of this name; "
-            f"{_near(source, registry.MODELS)}"
-        )
-    if path.is_dir():
-        format_, chosen = find(_files_in(path), path)
-        options_file, weight_file, *_ = [path / place for place in chosen.values()] * 2
-        return format_.found(options_file, weight_file)
-    if AllenNlp.owns(path):
-        return AllenNlp(path, path)
-    if is_archive(path):
-        model, beside = _unpacked(path), path.with_name(OPTIONS)
-        has_none = isinstance(model, AllenNlp) and model.options_source is None
-        return AllenNlp(beside, model.weight_file) if has_none and beside.is_file() else model
-    weights = source if path.suffix in HDF5_SUFFIXES else "weights.hdf5"
-    raise WeightsError(
-        f"{source}: neither a folder nor a ZIP, tar or tar.gz archive; expected one, or an options "
-        f"file and a weight file, as in --model options.json --weights {weights}"
-    )
+    if weights is None:
+        return _model_of(source)
+    return _model_of_two(source, os.path.expanduser(weights))
 
 
 def packaged() -> dict[str, Path]:
@@ -92,48 +59,113 @@ def packaged() -> dict[str, Path]:
     return {path.name: path for path in sorted(PACKAGED.glob("[a-z0-9]*")) if path.is_dir()}
 
 
-def _near(name: str, published: Iterable[str]) -> str:
+# --- from one name ---
+
+
+def _local_paths(source: str) -> Sequence[Path]:
+    """Decide what a name is: a path, a packaged model, a published model or a URL.
+
+    Returns: the paths of options and weights, or of one folder or file, which may be downloaded.
+    Raises: WeightsError if it is none of them.
+    """
+    if os.path.exists(source):  # also False for a name that is too long
+        return [Path(source)]
+    folder = packaged().get(source)
+    if folder is not None:
+        return [folder / OPTIONS, folder / WEIGHTS]
+    downloaded = registry.looked_up(source)
+    if downloaded is not None:
+        return downloaded
+    if is_url(source):
+        return [fetch(source, check_archive)]
+    raise WeightsError(
+        f"{source}: found neither a file or folder of this path nor a model of this name; "
+        f"{_similar_names(source)}"
+    )
+
+
+def _model_of(source: str) -> Format:
+    """Return the model of any format that a name denotes."""
+    path, *weights = _local_paths(source)
+    if weights:
+        return model_at(path, weights[0])
+    if path.is_dir():
+        return _in_folder(path)
+    if AllenNlp.owns(path):
+        return AllenNlp(path, path)
+    if is_archive(path):
+        return _in_archive(path)
+    example = source if path.suffix in HDF5_SUFFIXES else WEIGHTS
+    raise WeightsError(
+        f"{source}: neither a folder nor a ZIP, tar or tar.gz archive; expected one, or an options "
+        f"file and a weight file, as in --model options.json --weights {example}"
+    )
+
+
+def _in_folder(folder: Path) -> Format:
+    """Return the model in a folder."""
+    listed = (path for pattern in PLACES for path in islice(folder.glob(pattern), MAX_FILES))
+    paths = {path.relative_to(folder): None for path in listed if path.is_file()}
+    format_, chosen = find(list(paths), folder)
+    return format_.of_files({name: folder / place for name, place in chosen.items()})
+
+
+def _in_archive(archive: Path) -> Format:
+    """Return the model in an archive; unpack it into the cache if the cache does not contain it."""
+    entry = cached("\0".join(map(str, (archive.resolve(), *version_of(archive)))))
+    folder = entry / "model"
+    if not folder.exists():
+        with filling(entry):
+            if not folder.exists():  # another process has unpacked it in the meantime
+                _unpack_model(archive, folder)
+    model = _in_folder(folder)
+
+    # AllenNLP's options may be beside the archive.
+    options = archive.with_name(OPTIONS)
+    if isinstance(model, AllenNlp) and model.options_source is None and options.is_file():
+        return AllenNlp(options, model.weight_file)
+    return model
+
+
+def _unpack_model(archive: Path, folder: Path) -> None:
+    """Unpack the files of the model in an archive into a new folder of a cache entry."""
+    with open_archive(archive) as members:
+        _, chosen = find(list(members), archive)
+        path = str(archive.resolve())
+        # The archive may be a download, which has a record with the requested name.
+        source = read_record(archive.parent).get("source", path)
+        write_record(folder.parent, source, archive=path)
+        with new_folder(folder) as unfinished:
+            unpack(members, chosen, unfinished)
+
+
+def _similar_names(name: str) -> str:
     """Return a hint for an error message: the most similar name, if any, and all names."""
-    names = [*packaged(), *published, "nlpl:NUMBER", "hf:OWNER/NAME[@REVISION]"]
-    close, known = difflib.get_close_matches(name, names[:-2], 1), ", ".join(names)
-    return f"did you mean {close[0]}? Names: {known}" if close else f"names: {known}"
+    names = [*packaged(), *registry.MODELS]
+    similar = difflib.get_close_matches(name, names, 1)
+    listed = ", ".join([*names, "nlpl:NUMBER", "hf:OWNER/NAME[@REVISION]"])
+    return f"did you mean {similar[0]}? Names: {listed}" if similar else f"names: {listed}"
 
 
-def _with_options(source: str, weights: str) -> Format:
+# --- from two names ---
+
+
+def _model_of_two(source: str, weights: str) -> Format:
     """Return the model of an options file, or the folder that contains it, and of a weight file, or
     the folder or archive that contains it."""
     options, weight_file = _local(source, read_object), _local(weights, HDF5Tensors)
     if options.is_dir():
         inside = options / weight_file
-        weight_file = inside if inside.exists() or not weight_file.exists() else weight_file
+        if inside.exists() or not weight_file.exists():
+            weight_file = inside
         candidates = [options / name for name in (*options_names(weight_file), CONFIG)]
         options = next((path for path in candidates if path.is_file()), options)
     elif weight_file.is_dir() or weight_file.suffix in ARCHIVE_SUFFIXES:
-        found = _located(str(weight_file))
-        return type(found)(options, found.weight_file)
+        model = _model_of(str(weight_file))
+        return type(model)(options, model.weight_file)
     return model_at(options, weight_file)
 
 
 def _local(source: str, check: Callable[[Path], object]) -> Path:
     """Return a path unchanged, or the local copy of a URL. Raises: WeightsError."""
     return fetch(source, check) if is_url(source) else Path(source)
-
-
-def _files_in(folder: Path) -> list[PurePath]:
-    """Return the files of a folder that a model may consist of, relative to it."""
-    listed = (p for pattern in PLACES for p in islice(folder.glob(pattern), MAX_FILES))
-    return list(dict.fromkeys(p.relative_to(folder) for p in listed if p.is_file()))
-
-
-def _unpacked(archive: Path) -> Format:
-    """Return the model of an archive; unpack it into the cache if the cache does not contain it."""
-    folder = cached("\0".join(map(str, (archive.resolve(), *version_of(archive)))))
-    if unpacked(folder) is None:
-        with filling(folder), open_archive(archive) as members:
-            _, chosen = find(list(members), archive)
-            source = read_record(archive.parent).get("source", str(archive.resolve()))
-            write_record(folder, source, archive=str(archive.resolve()))
-            unpack(members, chosen, folder)
-    if (found := unpacked(folder)) is None:
-        raise WeightsError(f"{archive}: contains a checkpoint without its .index file")
-    return found

@@ -17,7 +17,7 @@ from bilm.errors import WeightsError
 from bilm.options.schema import read_object
 from bilm.storage.finding import hub
 from bilm.storage.finding.archive import check_archive
-from bilm.storage.finding.download import copy_of, fetch
+from bilm.storage.finding.download import NotFoundError, copy_of, fetch
 from bilm.storage.hdf5 import HDF5Tensors
 
 
@@ -59,31 +59,48 @@ def looked_up(name: str) -> Sequence[Path] | None:
 
     Raises: BilmError, naming every address that was tried and why it failed.
     """
-    address = MODELS[name].addresses[0][0] if name in MODELS else name
-    if address.startswith("hf:"):
-        return [hub.snapshot(address)]
-    alternatives: Sequence[Sequence[str]]
-    if number := re.fullmatch(r"nlpl:(\d{1,9})", name):
-        alternatives = [[f"{NLPL}/{collection}/{number[1]}.zip"] for collection in COLLECTIONS]
-    elif module := re.fullmatch(rf"{re.escape(TFHUB)}/([\w-]+/[\w/-]+/\d+)", name):
-        archive = f"{TFHUB_FILES}/{module[1]}.tar.gz"
-        alternatives = [[f"{name}?tf-hub-format=compressed"], [archive]]
-    elif name in MODELS:
-        alternatives = MODELS[name].addresses
-    else:
+    alternatives = _addresses(name)
+    if not alternatives:
         return None
+    address = alternatives[0][0]
+    if address.startswith(hub.PREFIX):
+        return [hub.snapshot(address)]
     failed = []
-    # Cached first, which also works offline.
-    for urls in sorted(alternatives, key=lambda urls: not all(copy_of(u).exists() for u in urls)):
+    for urls in sorted(alternatives, key=_is_missing):  # cached first, which also works offline
         try:
-            if len(urls) == 1:
-                return [fetch(urls[0], check_archive, name=name)]
-            (options, weights), model = urls, MODELS[name]
-            paths = [fetch(options, read_object, name=name)]
-            return [*paths, fetch(weights, HDF5Tensors, model.size, model.sha256, name)]
+            return _fetched(urls, name)
         except WeightsError as error:
             failed.append(str(error))
             # A number of the other collection is another model.
-            if number and not isinstance(error.__cause__, FileNotFoundError):
+            if name.startswith("nlpl:") and not isinstance(error, NotFoundError):
                 break
     raise WeightsError(f"{name}: no address works: {'; '.join(failed)}")
+
+
+def _addresses(name: str) -> Sequence[Sequence[str]]:
+    """Return the addresses of a published model: see `Published`; empty for an unknown name."""
+    if name in MODELS:
+        return MODELS[name].addresses
+    if name.startswith(hub.PREFIX):
+        return [[name]]
+    if number := re.fullmatch(r"nlpl:(\d{1,9})", name):
+        return [[f"{NLPL}/{collection}/{number[1]}.zip"] for collection in COLLECTIONS]
+    if module := re.fullmatch(rf"{re.escape(TFHUB)}/([\w-]+/[\w/-]+/\d+)", name):
+        return [[f"{name}?tf-hub-format=compressed"], [f"{TFHUB_FILES}/{module[1]}.tar.gz"]]
+    return []
+
+
+def _is_missing(urls: Sequence[str]) -> bool:
+    """Return whether the cache lacks one of several files."""
+    return not all(copy_of(url).exists() for url in urls)
+
+
+def _fetched(urls: Sequence[str], name: str) -> Sequence[Path]:
+    """Return the local copies of one archive, or of options and weights. Raises: WeightsError."""
+    if len(urls) == 1:
+        return [fetch(urls[0], check_archive, name=name)]
+    options, weights = urls
+    model = MODELS[name]
+    options_file = fetch(options, read_object, name=name)
+    weight_file = fetch(weights, HDF5Tensors, model.size, model.sha256, name)
+    return [options_file, weight_file]

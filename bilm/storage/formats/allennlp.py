@@ -10,7 +10,8 @@ from __future__ import annotations
 
 import functools
 import os
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterable, Iterator, Mapping
+from itertools import count, takewhile
 from pathlib import Path, PurePath
 from typing import Any, NamedTuple
 
@@ -20,12 +21,13 @@ from absl import logging
 from bilm.errors import OptionsError, WeightsError
 from bilm.options import schema
 from bilm.options.model_options import ModelOptions
-from bilm.storage.formats.base import Format, Mix, Shapes, one_folder, paths_inside
+from bilm.storage.formats.base import Format, Mix, one_folder, paths_inside
+from bilm.storage.formats.derived import StoredShapes, derived_options
 from bilm.storage.formats.pytorch import StateDict
 from bilm.storage.formats.pytorch_rows import (
     Layout,
-    Row,
     StateDictTensors,
+    StoredRow,
     encoder_rows,
     lstm_rows,
 )
@@ -37,6 +39,7 @@ from bilm.support.model_files import (
     HDF5_SUFFIXES,
     OPTIONS,
 )
+from bilm.tensors import n_filters
 
 MAX_JSON_FILES, MAX_JSON_DEPTH = 50, 4
 TOKENS = "_token_embedder."  # module of the biLM, which also contains the LSTMs
@@ -53,7 +56,7 @@ RECIPE_USED = (
 # The first row represents missing words and is not used.
 UNPADDED = Layout(lambda shape: (shape[0] - 1, *shape[1:]), lambda value: value[1:])
 ROWS = (
-    Row("char_embed", (CHARACTERS,), UNPADDED),
+    StoredRow("char_embed", (CHARACTERS,), UNPADDED),
     *encoder_rows(f"{TOKENS}char_conv_", f"{TOKENS}_highways._layers.", f"{TOKENS}_projection"),
     *lstm_rows(OUTER),
 )
@@ -76,7 +79,6 @@ class AllenNlp(Format):
 
     name = "AllenNLP"
     has_softmax = False
-    copies = (ALLENNLP_WEIGHTS, ALLENNLP_WEIGHTS)
 
     def __init__(self, options_file: Path, weight_file: Path):
         home = weight_file.absolute().parent
@@ -91,23 +93,28 @@ class AllenNlp(Format):
 
         Raises: WeightsError if there are models in several folders.
         """
-        weights = {p.parent: p for p in paths if p.name == ALLENNLP_BEST}
-        weights = {home: p for home, p in weights.items() if home / CONFIG in paths}
-        weights |= {p.parent: p for p in paths if p.name == ALLENNLP_WEIGHTS}
+        # The weights in each folder; `weights.th` is preferred.
+        weights: dict[PurePath, PurePath] = {}
+        for path in paths:
+            if path.name == ALLENNLP_BEST and path.with_name(CONFIG) in paths:
+                weights.setdefault(path.parent, path)
+            elif path.name == ALLENNLP_WEIGHTS:
+                weights[path.parent] = path
         home = one_folder((p for p in weights if len(p.parts) <= 1), where, f"{cls.name} models")
         if home is None:
             return None
+
         beside = [p.name for p in paths if p.parent == home]
         has_options = any(name.endswith(OPTIONS) for name in beside)
         has_hdf5 = any(name.endswith(HDF5_SUFFIXES) for name in beside)
         if CONFIG not in beside and has_options and has_hdf5:
             return None
+
         below = [p.relative_to(home) for p in paths if p.is_relative_to(home)]
-        kept = [p for p in below if p.suffix == ".json" and len(p.parts) <= MAX_JSON_DEPTH]
-        kept = sorted(kept, key=lambda p: (p.as_posix() != CONFIG, len(p.parts)))[:MAX_JSON_FILES]
-        archived = [p for p in below if p.parent.name == ALLENNLP_FILES]
-        kept += [p for p in archived if p.name.endswith(".options_file")][:MAX_JSON_FILES]
-        return {ALLENNLP_WEIGHTS: weights[home]} | {p.as_posix(): home / p for p in kept}
+        files = {ALLENNLP_WEIGHTS: weights[home]}
+        for path in [*_configurations(below), *_archived_options(below)]:
+            files[path.as_posix()] = home / path
+        return files
 
     @classmethod
     def owns(cls, weight_file: Path) -> bool:
@@ -115,79 +122,85 @@ class AllenNlp(Format):
         return weight_file.suffix == Path(ALLENNLP_WEIGHTS).suffix
 
     @classmethod
-    def found(cls, options_file: Path, weight_file: Path) -> AllenNlp:
-        """Return the model of the first file that `find` has chosen."""
-        return cls(options_file, options_file)
+    def of_files(cls, files: Mapping[str, Path]) -> AllenNlp:
+        """Return the model of a weight file."""
+        return cls(files[ALLENNLP_WEIGHTS], files[ALLENNLP_WEIGHTS])
 
     def files(self) -> list[Path]:
         """Return the weights, the configuration and the options, as far as they exist."""
-        source, config = self.options_source, self.weight_file.parent / CONFIG
-        found = [self.weight_file, *([config] if config.is_file() else [])]
-        return [*found, source] if source is not None else found
+        files, config = [self.weight_file], self.weight_file.with_name(CONFIG)
+        if config.is_file():
+            files.append(config)
+        if self.options_source is not None:
+            files.append(self.options_source)
+        return files
 
     def options(self) -> ModelOptions:
         """Read the options, or derive them from the shapes. Raises: OptionsError, WeightsError."""
         source = self.options_source
         if source is None:
             logging.warning(RECIPE_USED, self.weight_file)
-            return self._derived_options()
-        values = schema.read_object(source)
-        if isinstance(lstm := values.get("lstm"), dict):  # AllenNLP reads 0 as no clipping
-            clips = {k: lstm.get(k) or None for k in ("cell_clip", "proj_clip")}
-            values["lstm"] = lstm | clips
-        try:
-            options = schema.read(ModelOptions, values, strict=False)
-        except OptionsError as error:
-            raise OptionsError(f"{source}: {error}") from None
-        if options.char_cnn is None:
-            raise OptionsError(f"{source}: char_cnn: missing; AllenNLP's ELMo reads characters")
-        logging.info("%s: options from %s", self.weight_file, source)
+            shapes = StoredShapes(self.weight_file, self._tensors.shapes)
+            options = derived_options(shapes, RECIPE, RECIPE_LSTM)
+        else:
+            options = _read_options(source)
+            logging.info("%s: options from %s", self.weight_file, source)
         return options.replace(bidirectional=True)
 
     def tensors(self, options: ModelOptions) -> StateDictTensors:
         """Open the weights. Raises: OptionsError, WeightsError."""
         _check_projections(options, self.weight_file)
-        found = StateDictTensors(self.weight_file, [(self._stored, ROWS, self._prefix)])
         logging.info("%s: ELMo in the module %r", self.weight_file, self._prefix)
-        return found
+        return self._tensors
 
     def mixes(self) -> list[Mix]:
         """Read the learned mixes, `scalar_mix_0` and following. Raises: WeightsError."""
-        shapes = Shapes(self.weight_file, self._stored.shapes)
-        start, entry = f"{self._prefix.removesuffix(OUTER)}scalar_mix_", self._entry
+        entry = self._entry
         do_layer_norm = entry is not None and entry.values.get("do_layer_norm") is True
-        found: list[Mix] = []
-        for k in range(shapes.n_numbered(start, ".gamma")):
-            mix = f"{start}{k}.scalar_parameters."
-            weights = [self._number(f"{mix}{j}") for j in range(shapes.n_numbered(mix, ""))]
-            gamma = self._number(f"{start}{k}.gamma")
-            found.append(Mix(np.array(weights, np.float32), gamma, do_layer_norm))
-        return found
+        start = f"{self._prefix.removesuffix(OUTER)}scalar_mix_"
+        mixes = []
+        for name in self._numbered(start, ".gamma"):
+            gamma, parameters = (
+                self._number(name),
+                name.removesuffix("gamma") + "scalar_parameters.",
+            )
+            weights = [self._number(weight) for weight in self._numbered(parameters)]
+            mixes.append(Mix(np.array(weights, np.float32), gamma, do_layer_norm))
+        return mixes
+
+    def _numbered(self, start: str, end: str = "") -> Iterable[str]:
+        """Return the names `<start>0<end>`, `<start>1<end>`, ... up to the first missing tensor."""
+        names = (f"{start}{i}{end}" for i in count())
+        return takewhile(self._stored.shapes.__contains__, names)
 
     def _number(self, name: str) -> float:
-        found = self._stored.read(name)
-        if found.size != 1 or found.dtype.kind != "f" or not np.isfinite(found).all():
+        value = self._stored.read(name)
+        if value.size != 1 or value.dtype.kind != "f" or not np.isfinite(value).all():
             raise WeightsError(f"{self.weight_file}: {name} is not a finite number")
-        return float(found.reshape(()))
+        return float(value.reshape(()))
 
     @functools.cached_property
     def _stored(self) -> StateDict:
         return StateDict(self.weight_file)
 
     @functools.cached_property
+    def _tensors(self) -> StateDictTensors:
+        return StateDictTensors(self.weight_file, [(self._stored, ROWS, self._prefix)])
+
+    @functools.cached_property
     def _prefix(self) -> str:
         """What precedes the names in `ROWS`: the name of the biLM's module. Raises: WeightsError
         if the file does not contain exactly one."""
         names = [name for name in self._stored.shapes if name.endswith(CHARACTERS)]
-        found = [name.removesuffix(CHARACTERS) for name in names]
-        found = [prefix for prefix in found if prefix[-1:] in ("", ".")]
-        if len(found) != 1:
-            listed = ", ".join(map(ascii, found[:20])) or "none"
+        prefixes = [name.removesuffix(CHARACTERS) for name in names]
+        modules = [prefix for prefix in prefixes if prefix[-1:] in ("", ".")]
+        if len(modules) != 1:
+            listed = ", ".join(map(ascii, modules[:20])) or "none"
             raise WeightsError(
                 f"{self.weight_file}: found {listed}, expected one ELMo: one tensor whose name "
                 f"ends with {CHARACTERS}"
             )
-        return found[0]
+        return modules[0]
 
     @functools.cached_property
     def _entry(self) -> Entry | None:
@@ -216,35 +229,46 @@ class AllenNlp(Format):
         candidates += [home / f"{self.weight_file.stem}_{OPTIONS}", home / OPTIONS]
         return next((path for path in candidates if os.path.isfile(path)), None)
 
-    def _derived_options(self) -> ModelOptions:
-        """Return what the shapes determine, and `RECIPE`. Raises: WeightsError."""
-        shapes = Shapes(self.weight_file, self._stored.shapes)
-        tokens, layer = self._prefix + TOKENS, f"{self._prefix}{OUTER}forward_layer_"
-        convolution = f"{tokens}char_conv_"
-        n_rows, embedding_dim = shapes.of(f"{self._prefix}{CHARACTERS}", 2)
-        n_filters = shapes.n_numbered(convolution, ".weight")
-        filters = [shapes.of(f"{convolution}{i}.weight", 3) for i in range(n_filters)]
-        projection_dim, dim = shapes.of(f"{layer}0.state_projection.weight", 2)
-        char_cnn = RECIPE | {
-            "embedding": {"dim": embedding_dim},
-            "filters": [[width, number] for number, _, width in filters],
-            "n_characters": n_rows,
-            "n_highway": shapes.n_numbered(f"{tokens}_highways._layers.", ".weight"),
-        }
-        n_layers = shapes.n_numbered(layer, ".state_linearity.weight")
-        lstm = {"dim": dim, "projection_dim": projection_dim, "n_layers": n_layers, **RECIPE_LSTM}
-        return shapes.options({"bidirectional": True, "char_cnn": char_cnn, "lstm": lstm})
+
+def _configurations(paths: list[PurePath]) -> list[PurePath]:
+    """Return the JSON files among those of a model, `config.json` first and others by depth."""
+    configurations = [p for p in paths if p.suffix == ".json" and len(p.parts) <= MAX_JSON_DEPTH]
+    configurations.sort(key=lambda p: (p.as_posix() != CONFIG, len(p.parts)))
+    return configurations[:MAX_JSON_FILES]
+
+
+def _archived_options(paths: list[PurePath]) -> list[PurePath]:
+    """Return the options in the folder `fta/` among the files of a model."""
+    archived = [p for p in paths if p.parent.name == ALLENNLP_FILES]
+    return [p for p in archived if p.name.endswith(".options_file")][:MAX_JSON_FILES]
+
+
+def _read_options(source: Path) -> ModelOptions:
+    """Read an options file as AllenNLP does. Raises: OptionsError."""
+    values = schema.read_object(source)
+    lstm = values.get("lstm")
+    if isinstance(lstm, dict):
+        for key in ("cell_clip", "proj_clip"):
+            lstm[key] = lstm.get(key) or None  # 0 is no clipping
+    try:
+        options = schema.read(ModelOptions, values, strict=False)
+    except OptionsError as error:
+        raise OptionsError(f"{source}: {error}") from None
+    if options.char_cnn is None:
+        raise OptionsError(f"{source}: char_cnn: missing; AllenNLP's ELMo reads characters")
+    return options
 
 
 def configured(values: Mapping[str, Any]) -> Iterator[Entry]:
     """Yield the ELMos in the content of a `config.json`, at any depth."""
     waiting: list[Entry] = [Entry((), values)]
     while waiting:
-        path, found = waiting.pop()
-        if "options_file" in found or found.get("type") == TYPE:
-            yield Entry(path, found)
-        below = ((name, value) for name, value in found.items() if isinstance(value, dict))
-        waiting += [Entry((*path, name), value) for name, value in below]
+        entry = waiting.pop()
+        if "options_file" in entry.values or entry.values.get("type") == TYPE:
+            yield entry
+        for name, value in entry.values.items():
+            if isinstance(value, dict):
+                waiting.append(Entry((*entry.path, name), value))
 
 
 def _check_projections(options: ModelOptions, path: Path) -> None:
@@ -253,8 +277,8 @@ def _check_projections(options: ModelOptions, path: Path) -> None:
     Raises: OptionsError.
     """
     lstm, cnn = options.lstm, options.char_cnn
-    n_filters = sum(number for _, number in cnn.filters) if cnn else 0
-    for name, n in (("the LSTM's dim", lstm.dim), ("the number of filters", n_filters)):
+    n_features = n_filters(cnn.filters) if cnn else 0
+    for name, n in (("the LSTM's dim", lstm.dim), ("the number of filters", n_features)):
         if n == lstm.projection_dim:
             raise OptionsError(
                 f"{path}: {name} and projection_dim are both {n}; AllenNLP projects in this case "

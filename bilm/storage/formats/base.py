@@ -11,9 +11,7 @@ from typing import Any, ClassVar, NamedTuple, Protocol
 import numpy as np
 
 from bilm.errors import OptionsError, WeightsError
-from bilm.options import schema
 from bilm.options.model_options import ModelOptions
-from bilm.options.schema import MAX_LAYERS
 from bilm.storage.run_record import RunRecord
 from bilm.support.model_files import SOFTMAX_ENDING, VOCABULARY
 
@@ -54,17 +52,24 @@ class LazyTensors:
 
     Args:
         source, paths: see `Tensors`.
-        found: the tensors by name.
+        by_name: the tensors by name.
     """
 
-    def __init__(self, source: str, paths: Iterable[Path], found: Mapping[str, LazyTensor]):
-        self.source, self.paths = source, tuple(path.absolute() for path in paths)
-        self.names, self._found = set(found), found
+    def __init__(self, source: str, paths: Iterable[Path], by_name: Mapping[str, LazyTensor]):
+        self.source = source
+        self.paths = tuple(path.absolute() for path in paths)
+        self.names = set(by_name)
+        self._by_name = by_name
+
+    @property
+    def shapes(self) -> dict[str, tuple[int, ...]]:
+        """The shape of each tensor, by name."""
+        return {name: tensor.shape for name, tensor in self._by_name.items()}
 
     @contextmanager
     def opened(self) -> Iterator[Callable[[str], LazyTensor]]:
         """Yield the function that returns a tensor."""
-        yield self._found.__getitem__
+        yield self._by_name.__getitem__
 
 
 class Softmax(NamedTuple):
@@ -134,7 +139,6 @@ class Format(ABC):
         trainable: whether models of this format can be trained further.
         has_softmax: whether models of this format may have a softmax.
         expects: the kind of tokens that its models were trained on.
-        copies: names, or name patterns, of the cached copies of the two paths.
     Attributes:
         softmax_path: path of the softmax of an export, whether it exists or not.
     """
@@ -143,7 +147,6 @@ class Format(ABC):
     trainable: ClassVar[bool] = True
     has_softmax: ClassVar[bool] = True
     expects: ClassVar[str] = WORDS_AS_TRAINED
-    copies: ClassVar[tuple[str, str]]
 
     def __init__(self, options_file: Path, weight_file: Path):
         self.options_file, self.weight_file = options_file.absolute(), weight_file.absolute()
@@ -152,8 +155,8 @@ class Format(ABC):
 
     def __getstate__(self) -> dict[str, Any]:
         """Return the paths for pickle, without the parts that were read."""
-        kept = "options_file", "weight_file", "folder", "softmax_path"
-        return {name: getattr(self, name) for name in kept}
+        paths = "options_file", "weight_file", "folder", "softmax_path"
+        return {name: getattr(self, name) for name in paths}
 
     @classmethod
     @abstractmethod
@@ -163,8 +166,8 @@ class Format(ABC):
         Args:
             paths: relative to the folder or archive.
             where: the folder or archive, for messages.
-        Returns: dict from the name of each cached copy to the path of its file, with the two of
-            `copies` first (or only one, which is both); None if the files are of another format.
+        Returns: dict from the name that each file has in the cache to its path; None if the files
+            are of another format.
         Raises: WeightsError if they contain several models, or part of one.
         """
 
@@ -174,9 +177,9 @@ class Format(ABC):
         """Return whether a weights path belongs to this format."""
 
     @classmethod
-    def found(cls, options_file: Path, weight_file: Path) -> Format:
-        """Return the model whose first two files `find` has chosen."""
-        return cls(options_file, weight_file)
+    @abstractmethod
+    def of_files(cls, files: Mapping[str, Path]) -> Format:
+        """Return the model whose files `find` has chosen; their names are those in the cache."""
 
     @property
     def description(self) -> str:
@@ -239,55 +242,25 @@ def one_folder(folders: Iterable[PurePath], where: str | Path, kind: str) -> Pur
     Returns: None if there are no folders.
     Raises: WeightsError if there are several.
     """
-    found = sorted(set(folders))
-    if len(found) > 1 and found[0].parts:
-        listed = ", ".join(folder.as_posix() for folder in found)
+    candidates = sorted(set(folders))  # the top is the first
+    if not candidates:
+        return None
+    if len(candidates) > 1 and candidates[0].parts:
+        listed = ", ".join(folder.as_posix() for folder in candidates)
         raise WeightsError(
             f"{where}: found {kind} in {listed}; expected one: name the folder of one of them"
         )
-    return found[0] if found else None
-
-
-class Shapes(NamedTuple):
-    """Shapes of stored tensors, from which a format derives options that no file contains.
-
-    Fields:
-        source: the file of the tensors, for messages.
-        by_name: shape of each tensor.
-    """
-
-    source: Path
-    by_name: Mapping[str, tuple[int, ...]]
-
-    def of(self, name: str, n_axes: int) -> tuple[int, ...]:
-        """Return a shape. Raises: WeightsError if it is missing, empty or has other axes."""
-        found = self.by_name.get(name)
-        if found is None or len(found) != n_axes or not all(found):
-            what = "is missing" if found is None else f"has shape {found}"
-            raise WeightsError(f"{self.source}: {name} {what}, expected {n_axes} axes")
-        return found
-
-    def n_numbered(self, start: str, end: str) -> int:
-        """Count the tensors `<start>0<end>`, `<start>1<end>`, ... up to the first missing one, or
-        to one more than `MAX_LAYERS`."""
-        numbers = range(MAX_LAYERS + 1)
-        missing = (i for i in numbers if f"{start}{i}{end}" not in self.by_name)
-        return next(missing, MAX_LAYERS + 1)
-
-    def options(self, values: dict[str, Any]) -> ModelOptions:
-        """Return the options that were derived from the shapes. Raises: WeightsError."""
-        try:
-            return schema.read(ModelOptions, values, strict=False)
-        except OptionsError as error:
-            raise WeightsError(
-                f"{self.source}: the shapes of its tensors do not fit an ELMo ({error})"
-            ) from None
+    return candidates[0]
 
 
 def paths_inside(folder: Path, path: str) -> list[Path]:
     """Return where in a folder the file of a path of another machine may be: below the folder, if
     the path is relative, and directly in the folder."""
-    found = PureWindowsPath(path)  # splits at either kind of slash
-    is_inside = not found.anchor and ".." not in found.parts
-    candidates = [folder / found.as_posix()] if is_inside else []
-    return [*candidates, folder / found.name] if found.name else []
+    foreign = PureWindowsPath(path)  # splits at either kind of slash
+    candidates: list[Path] = []
+    if not foreign.name:
+        return candidates
+    if not foreign.anchor and ".." not in foreign.parts:
+        candidates.append(folder / foreign.as_posix())
+    candidates.append(folder / foreign.name)
+    return candidates

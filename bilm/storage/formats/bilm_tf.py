@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from pathlib import Path, PurePath
 
 from bilm.errors import OptionsError, WeightsError
@@ -38,7 +39,6 @@ class BilmTf(Format):
     """
 
     name = "bilm-tf"
-    copies = (OPTIONS, WEIGHTS)
 
     @classmethod
     def find(cls, paths: list[PurePath], where: str | Path) -> dict[str, PurePath]:
@@ -46,33 +46,36 @@ class BilmTf(Format):
 
         Raises: WeightsError if one is missing, or if there are several.
         """
+        # Options that are less deep than all others, in one folder.
         options = [p for p in paths if p.name.endswith((OPTIONS, OPTIONS_262))]
         depth = min((len(p.parts) for p in options if len(p.parts) <= MAX_DEPTH), default=0)
         options = [p for p in options if len(p.parts) == depth]
         if len({p.parent for p in options}) != 1:
             raise _unexpected(options, EXPECTED_OPTIONS, where)
-        beside = [p for p in paths if p.parent == options[0].parent and p.suffix in HDF5_SUFFIXES]
-        weights = [p for p in beside if not p.stem.endswith("_softmax")]
-        preferred = (
-            [p for p in weights if p.stem == "model"],
-            [p for p in weights if p.stem == "weights"],
-            [p for p in weights if p.stem.endswith("_weights")],
-            weights,
-        )
-        candidates = next(filter(None, preferred), [])
+
+        # The weights beside them, and the options that belong to these.
+        home = options[0].parent
+        candidates = _preferred([p for p in paths if p.parent == home])
         if len(candidates) != 1:
             raise _unexpected(candidates, EXPECTED_WEIGHTS, where)
-        chosen = candidates[0]
-        named = [p for p in map(chosen.with_name, options_names(chosen)) if p in options]
+        weights = candidates[0]
+        named = [p for p in map(weights.with_name, options_names(weights)) if p in options]
         if not named and len(options) != 1:
             raise _unexpected(options, EXPECTED_OPTIONS, where)
-        its_options = [*named, *options][0]
-        companions = {
-            f"weights{SOFTMAX_ENDING}": chosen.with_name(chosen.stem + SOFTMAX_ENDING),
-            **{name: chosen.with_name(name) for name in (VOCABULARY, CARD, META)},
-        }
-        found: dict[str, PurePath] = dict(zip(cls.copies, (its_options, chosen), strict=True))
-        return found | {name: path for name, path in companions.items() if path in paths}
+
+        files: dict[str, PurePath] = {OPTIONS: [*named, *options][0], WEIGHTS: weights}
+        softmax = weights.with_name(weights.stem + SOFTMAX_ENDING)
+        if softmax in paths:
+            files[f"weights{SOFTMAX_ENDING}"] = softmax
+        for name in (VOCABULARY, CARD, META):
+            if home / name in paths:
+                files[name] = home / name
+        return files
+
+    @classmethod
+    def of_files(cls, files: Mapping[str, Path]) -> BilmTf:
+        """Return the model of options and weights."""
+        return cls(files[OPTIONS], files[WEIGHTS])
 
     @classmethod
     def owns(cls, weight_file: Path) -> bool:
@@ -129,6 +132,18 @@ class BilmTf(Format):
             )
 
 
+def _preferred(files: list[PurePath]) -> list[PurePath]:
+    """Return the weight files with the preferred kind of name, among the files of a folder."""
+    weights = [p for p in files if p.suffix in HDF5_SUFFIXES and not p.stem.endswith("_softmax")]
+    by_preference = (
+        [p for p in weights if p.stem == "model"],
+        [p for p in weights if p.stem == "weights"],
+        [p for p in weights if p.stem.endswith("_weights")],
+        weights,
+    )
+    return next(filter(None, by_preference), [])
+
+
 def options_names(weight_file: PurePath) -> list[str]:
     """Return the names of the options that belong to weights, the preferred one first."""
     stems = weight_file.stem, weight_file.stem.removesuffix("_weights")
@@ -144,6 +159,6 @@ def read_export_id(path: str | Path) -> str | None:
         return attribute(file, EXPORT_ID)
 
 
-def _unexpected(found: list[PurePath], expected: str, where: str | Path) -> WeightsError:
-    listed = ", ".join(sorted(p.as_posix() for p in found)) or "none"
+def _unexpected(paths: list[PurePath], expected: str, where: str | Path) -> WeightsError:
+    listed = ", ".join(sorted(p.as_posix() for p in paths)) or "none"
     return WeightsError(f"{where}: found {listed}, expected one {expected}")

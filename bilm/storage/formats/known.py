@@ -25,17 +25,11 @@ def find(paths: list[PurePath], where: str | Path) -> tuple[type[Format], dict[s
     Raises: WeightsError if there is no model, or more than one.
     """
     paths = [path for path in paths if not path.name.startswith(".")]  # macOS adds ._model.hdf5
-    tried = ((format_, format_.find(paths, where)) for format_ in formats())
-    return next((format_, files) for format_, files in tried if files)
-
-
-def unpacked(folder: Path) -> Format | None:
-    """Return the model whose files were copied to a folder under the names of its format."""
     for format_ in formats():
-        options_file, weight_file = (next(folder.glob(name), None) for name in format_.copies)
-        if options_file is not None and weight_file is not None:
-            return format_.found(options_file, weight_file)
-    return None
+        files = format_.find(paths, where)
+        if files is not None:
+            return format_, files
+    raise AssertionError("the last format raises an error instead of returning None")
 
 
 def model_at(options_file: Path, weight_file: Path) -> Format:

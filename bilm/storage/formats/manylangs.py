@@ -29,8 +29,8 @@ from bilm.storage.formats.base import Format, one_folder, paths_inside
 from bilm.storage.formats.pytorch import StateDict
 from bilm.storage.formats.pytorch_rows import (
     PLAIN,
-    Row,
     StateDictTensors,
+    StoredRow,
     encoder_rows,
     lstm_rows,
 )
@@ -42,8 +42,8 @@ IDEOGRAPHIC_SPACE = "\u3000"  # represented by an empty key, since keys are stri
 LEXICON_ID = re.compile(r"[0-9]{1,10}")
 WORDS, CHARACTERS = "word_emb_layer.embedding.weight", "char_emb_layer.embedding.weight"
 EMBEDDER_ROWS = (
-    Row("word_embed", (WORDS,), PLAIN),
-    Row("char_embed", (CHARACTERS,), PLAIN),
+    StoredRow("word_embed", (WORDS,), PLAIN),
+    StoredRow("char_embed", (CHARACTERS,), PLAIN),
     *encoder_rows("convolutions.", "highways._layers.", "projection"),
 )
 # The two published configurations are identical; published models do not include them.
@@ -57,7 +57,6 @@ class ManyLangs(Format):
     name = "ELMoForManyLangs"
     trainable = has_softmax = False
     expects = "words tokenized like the treebanks of Universal Dependencies, in their original case"
-    copies = (CONFIG, ENCODER)
 
     @classmethod
     def find(cls, paths: list[PurePath], where: str | Path) -> dict[str, PurePath] | None:
@@ -72,70 +71,77 @@ class ManyLangs(Format):
         if home is None:
             return None
         names = [CONFIG, ENCODER, EMBEDDER, *LEXICONS.values()]
-        found = {name: home / name for name in names if home / name in available}
-        below = [p for p in paths if p.is_relative_to(home) and p.suffix == ".json"]
-        inside = [p.relative_to(home) for p in below]
-        inside = [p for p in inside if len(p.parts) <= MAX_JSON_DEPTH][:MAX_JSON_FILES]
-        return found | {p.as_posix(): home / p for p in inside}
+        files = {name: home / name for name in names if home / name in available}
+
+        # The configuration that `config.json` names is one of the other JSON files.
+        below = [p.relative_to(home) for p in paths if p.is_relative_to(home)]
+        json_files = [p for p in below if p.suffix == ".json" and len(p.parts) <= MAX_JSON_DEPTH]
+        for path in json_files[:MAX_JSON_FILES]:
+            files[path.as_posix()] = home / path
+        return files
 
     @classmethod
     def owns(cls, weight_file: Path) -> bool:
         """Return whether the name is that of one of the two state dicts."""
         return weight_file.name in (ENCODER, EMBEDDER)
 
+    @classmethod
+    def of_files(cls, files: Mapping[str, Path]) -> ManyLangs:
+        """Return the model of `config.json` and the encoder."""
+        return cls(files[CONFIG], files[ENCODER])
+
     def files(self) -> list[Path]:
         """Return the options, the state dicts, the lexicons and the configuration."""
         home, configuration = self.weight_file.parent, _configuration_file(self.options_file)
-        names = ENCODER, EMBEDDER, *LEXICONS.values()
-        found = [self.options_file, *(home / name for name in names)]
-        return [p for p in [*found, configuration] if p.exists() and p != PUBLISHED_FILE]
+        files = [self.options_file]
+        files += [home / name for name in (ENCODER, EMBEDDER, *LEXICONS.values())]
+        if configuration != PUBLISHED_FILE:
+            files.append(configuration)
+        return [path for path in files if path.exists()]
 
     def options(self) -> ModelOptions:
         """Read configuration and lexicons. Raises: OptionsError, DataError, WeightsError."""
         source = _configuration_file(self.options_file)
         values = schema.read_object(source)
         try:
-            encoder = _section(values, "encoder", "elmo")
-            clips = {k: encoder.get(k) or None for k in ("cell_clip", "proj_clip")}
-            lstm = _read(LstmOptions, "encoder", {**encoder, **clips, "use_skip_connections": True})
-            if lstm.dim == lstm.projection_dim:
-                expected = "a width different from projection_dim"
-                raise unexpected("encoder.dim", lstm.dim, expected)
-            embedder = _section(values, "token_embedder", "cnn")
-            tables = {
-                "words": self._table("words", embedder.get("word_dim"), WORDS),
-                "characters": self._table("characters", embedder.get("char_dim"), CHARACTERS),
-            }
-            known = {k: v for k, v in embedder.items() if v is not None}
-            lexicons = _read(LexiconEncoderOptions, "token_embedder", known | tables)
+            lstm = _lstm_options(_section(values, "encoder", "elmo"))
+            lexicons = self._lexicon_options(_section(values, "token_embedder", "cnn"))
         except OptionsError as error:
             raise OptionsError(f"{source}: {error}") from None
-        return ModelOptions(
-            lstm.replace(other={}), bidirectional=True, lexicon_encoder=lexicons.replace(other={})
-        )
+        return ModelOptions(lstm, bidirectional=True, lexicon_encoder=lexicons)
 
-    def _table(self, name: str, dim: Any, stored: str) -> TableOptions | None:
+    def _lexicon_options(self, section: Mapping[str, Any]) -> LexiconEncoderOptions:
+        """Return the options of the token encoder, with the lexicons."""
+        values = {key: value for key, value in section.items() if value is not None}
+        word_dim, character_dim = section.get("word_dim"), section.get("char_dim")
+        values["words"] = self._table("words", word_dim, WORDS, WORD_MARKS)
+        values["characters"] = self._table("characters", character_dim, CHARACTERS, CHARACTER_MARKS)
+        return _read(LexiconEncoderOptions, "token_embedder", values)
+
+    def _table(self, name: str, dim: Any, stored: str, marks: Sequence[str]) -> TableOptions | None:
         """Return a table and its lexicon; None if its width in the configuration is 0."""
         if not dim:
             return None
-        home, shape = self.weight_file.parent, self._embedder.shapes.get(stored)
+        home = self.weight_file.parent
+        shape = self._embedder.shapes.get(stored)
         if shape is None or len(shape) != 2 or not shape[0]:
-            found = "missing" if shape is None else f"of shape {shape}"
+            actual = "missing" if shape is None else f"of shape {shape}"
             raise WeightsError(
-                f"{home / EMBEDDER}: the table of {name} is {found}, expected (n, {dim})"
+                f"{home / EMBEDDER}: the table of {name} is {actual}, expected (n, {dim})"
             )
-        marks = WORD_MARKS if name == "words" else CHARACTER_MARKS
-        return TableOptions(dim, shape[0], read_lexicon(home / LEXICONS[name], shape[0], marks))
+        n_rows = shape[0]
+        return TableOptions(dim, n_rows, read_lexicon(home / LEXICONS[name], n_rows, marks))
 
     def tensors(self, options: ModelOptions) -> StateDictTensors:
         """Open the two state dicts; unused tensors give one warning. Raises: WeightsError."""
         encoder = StateDict(self.weight_file.parent / ENCODER)
-        parts = [(self._embedder, EMBEDDER_ROWS, ""), (encoder, lstm_rows(), "")]
-        found = StateDictTensors(encoder.path.parent, parts)
-        for path, unused in ((path, names) for path, names in found.unused.items() if names):
-            shown = re.sub(r"[^ -~]", "?", ", ".join(sorted(unused)[:8]))[:300]
-            logging.warning("%s: %d tensors are not used: %s", path, len(unused), shown)
-        return found
+        files = [(self._embedder, EMBEDDER_ROWS, ""), (encoder, lstm_rows(), "")]
+        tensors = StateDictTensors(encoder.path.parent, files)
+        for path, unused in tensors.unused.items():
+            if unused:
+                listed = re.sub(r"[^ -~]", "?", ", ".join(sorted(unused)[:8]))[:300]
+                logging.warning("%s: %d tensors are not used: %s", path, len(unused), listed)
+        return tensors
 
     @functools.cached_property
     def _embedder(self) -> StateDict:
@@ -144,16 +150,28 @@ class ManyLangs(Format):
 
 def _section(values: Mapping[str, Any], name: str, kind: str) -> dict[str, Any]:
     """Return a part of the configuration, of the only kind that is supported."""
-    found = values.get(name)
-    shown = found.get("name") if isinstance(found, dict) else found
-    if not isinstance(found, dict) or str(shown).lower() != kind:
-        raise unexpected(f"{name}.name", shown, f'"{kind}", the only kind')
-    return found
+    section = values.get(name)
+    actual = section.get("name") if isinstance(section, dict) else section
+    if not isinstance(section, dict) or str(actual).lower() != kind:
+        raise unexpected(f"{name}.name", actual, f'"{kind}", the only kind')
+    return section
+
+
+def _lstm_options(section: Mapping[str, Any]) -> LstmOptions:
+    """Return the options of the LSTMs. Raises: OptionsError."""
+    values = {**section, "use_skip_connections": True}
+    for key in ("cell_clip", "proj_clip"):
+        values[key] = section.get(key) or None  # 0 is no clipping
+    lstm = _read(LstmOptions, "encoder", values)
+    if lstm.dim == lstm.projection_dim:
+        raise unexpected("encoder.dim", lstm.dim, "a width different from projection_dim")
+    return lstm
 
 
 def _read(cls: type[T], section: str, values: Mapping[str, Any]) -> T:
+    """Read the options that a section contains, without its other keys. Raises: OptionsError."""
     try:
-        return schema.read(cls, values, strict=False)
+        return schema.read(cls, values, strict=False).replace(other={})
     except OptionsError as error:
         raise OptionsError(f"{section}.{error}") from None
 

@@ -7,6 +7,7 @@ the latest checkpoint whose weights can be read.
 from __future__ import annotations
 
 import re
+from collections.abc import Mapping
 from functools import partial
 from pathlib import Path, PurePath
 
@@ -26,6 +27,7 @@ from bilm.support.model_files import CHECKPOINT, OPTIONS, VOCABULARY
 
 INDEX = ".index"
 OURS = re.compile(rf"{re.escape(CHECKPOINT)}-\d+(\.index|\.data-\d+-of-\d+|\.json)")
+WORDS = re.compile(r"vocab.*\.txt")
 
 
 class Run(Format):
@@ -35,7 +37,6 @@ class Run(Format):
     """
 
     name = "TensorFlow checkpoint"
-    copies = (OPTIONS, f"*{INDEX}")
     _checkpoint: Checkpoint | None = None
 
     @classmethod
@@ -54,11 +55,14 @@ class Run(Format):
         beside = {p.name: p for p in paths if p.parent == home}
         if OPTIONS not in beside:
             raise WeightsError(f"{where}: found checkpoints, but {OPTIONS} beside them is missing")
-        parts = {name: beside[name] for name in sorted(beside) if OURS.fullmatch(name)}
-        index = min(parts.values(), key=lambda p: p.suffix != INDEX)
-        found = {OPTIONS: beside[OPTIONS], index.name: index, **parts}
-        vocabularies = [p for n, p in beside.items() if re.fullmatch(r"vocab.*\.txt", n)]
-        return found | ({VOCABULARY: vocabularies[0]} if len(vocabularies) == 1 else {})
+
+        # The options, the files of all checkpoints, and the vocabulary, if there is only one.
+        files = {name: path for name, path in beside.items() if OURS.fullmatch(name)}
+        files[OPTIONS] = beside[OPTIONS]
+        vocabularies = [path for name, path in beside.items() if WORDS.fullmatch(name)]
+        if len(vocabularies) == 1:
+            files[VOCABULARY] = vocabularies[0]
+        return files
 
     @classmethod
     def owns(cls, weight_file: Path) -> bool:
@@ -66,9 +70,9 @@ class Run(Format):
         return weight_file.suffix == INDEX or weight_file.is_dir()
 
     @classmethod
-    def found(cls, options_file: Path, weight_file: Path) -> Run:
-        """Return the run in the folder of the checkpoints."""
-        return cls(options_file, weight_file.parent)
+    def of_files(cls, files: Mapping[str, Path]) -> Run:
+        """Return the run in the folder of the options."""
+        return cls(files[OPTIONS], files[OPTIONS].parent)
 
     @property
     def description(self) -> str:
@@ -112,21 +116,24 @@ class Run(Format):
         needed = every if with_softmax else names.is_bilm
         if not self.weight_file.is_dir():
             return Checkpoint.open(self.weight_file.with_suffix(""), needed)
-        found = latest_checkpoint(self.weight_file, needed)
-        if found is None:
+        checkpoint = latest_checkpoint(self.weight_file, needed)
+        if checkpoint is None:
             raise WeightsError(
                 f"{self.weight_file}: the folder does not contain a checkpoint; expected a run"
             )
-        return found
+        return checkpoint
 
     def fingerprint_files(self) -> list[Path]:
         """Return the options and the index, which contains a checksum of every tensor."""
-        options_file, *parts = self.files()
-        return [options_file, *([p for p in parts if p.suffix == INDEX] or parts)]
+        options_file, *of_checkpoint = self.files()
+        index = [path for path in of_checkpoint if path.suffix == INDEX]
+        return [options_file, *(index or of_checkpoint)]
 
 
 def _tensors(checkpoint: Checkpoint) -> LazyTensors:
     """Return the weights in a checkpoint."""
-    shapes, dtypes = checkpoint.shapes, checkpoint.dtypes
-    found = {n: LazyTensor(shapes[n], dtypes[n], partial(checkpoint.read, n)) for n in shapes}
-    return LazyTensors(checkpoint.path, checkpoint.files, found)
+    by_name = {}
+    for name, shape in checkpoint.shapes.items():
+        read = partial(checkpoint.read, name)
+        by_name[name] = LazyTensor(shape, checkpoint.dtypes[name], read)
+    return LazyTensors(checkpoint.path, checkpoint.files, by_name)

@@ -10,7 +10,7 @@ from __future__ import annotations
 import functools
 import math
 import re
-from collections.abc import Mapping
+from collections.abc import Iterable, Mapping
 from functools import partial
 from pathlib import Path, PurePath
 from typing import Any
@@ -21,7 +21,8 @@ from absl import logging
 from bilm.errors import WeightsError
 from bilm.options.model_options import N_CHARACTERS_WITH_PADDING, ModelOptions
 from bilm.options.run_options import load_model_options
-from bilm.storage.formats.base import Format, LazyTensor, LazyTensors, Mix, Shapes, one_folder
+from bilm.storage.formats.base import Format, LazyTensor, LazyTensors, Mix, one_folder
+from bilm.storage.formats.derived import StoredShapes, derived_options
 from bilm.support.model_files import HUB_GRAPH, HUB_INDEX, HUB_MARK
 
 MAX_GRAPH_BYTES = 256 << 20  # the graphs of known modules have less than 1 MB
@@ -44,7 +45,6 @@ class TfHub(Format):
 
     name = "TensorFlow Hub module"
     has_softmax = False
-    copies = (HUB_GRAPH, HUB_INDEX)
 
     @classmethod
     def find(cls, paths: list[PurePath], where: str | Path) -> dict[str, PurePath] | None:
@@ -58,14 +58,21 @@ class TfHub(Format):
         home = one_folder(homes, where, f"{cls.name}s")
         if home is None:
             return None
-        shards = [p for p in paths if p.parent == home / "variables" and p != home / HUB_INDEX]
-        found = {name: home / name for name in (HUB_GRAPH, HUB_INDEX, HUB_MARK)}
-        return found | {f"variables/{p.name}": p for p in shards}
+        files = {name: home / name for name in (HUB_GRAPH, HUB_INDEX, HUB_MARK)}
+        for path in paths:
+            if path.parent == home / "variables":
+                files[f"variables/{path.name}"] = path
+        return files
 
     @classmethod
     def owns(cls, weight_file: Path) -> bool:
         """Return whether this is the index of a module's variables."""
         return weight_file.name == Path(HUB_INDEX).name and weight_file.parent.name == "variables"
+
+    @classmethod
+    def of_files(cls, files: Mapping[str, Path]) -> TfHub:
+        """Return the model of the graph and the index of the variables."""
+        return cls(files[HUB_GRAPH], files[HUB_INDEX])
 
     @property
     def graph_file(self) -> Path:
@@ -82,63 +89,46 @@ class TfHub(Format):
         if self.options_file != self.graph_file:
             options = load_model_options(self.options_file)
             return options.replace(bidirectional=options.bidirectional is not False)
-        with self.tensors().opened() as read:
-            stored = {name: read(name).shape for name in self.tensors().names}
-        return _derived_options(Shapes(self.weight_file, stored), _Graph(self.graph_file))
+        shapes = StoredShapes(self.weight_file, self._variables.tensors.shapes)
+        graph = _Graph(self.graph_file)
+        logging.info("%s: sizes are derived from the shapes; the rest is in the graph", graph.path)
+        return _derived_options(shapes, graph)
 
-    def tensors(self, options: ModelOptions | None = None) -> LazyTensors:
+    def tensors(self, options: ModelOptions) -> LazyTensors:
         """Open the variables. Raises: WeightsError."""
         return self._variables.tensors
 
     def mixes(self) -> list[Mix]:
         """Read the learned mix. Raises: WeightsError."""
-        variables, found = self._variables, []
+        variables, mixes = self._variables, []
         for names in MIXES:
             if variables.shapes.keys() >= set(names):
                 weights, gamma = (np.asarray(variables.read(n), np.float32) for n in names)
                 is_finite = np.isfinite(weights).all() and np.isfinite(gamma).all()
                 if weights.ndim != 1 or gamma.size != 1 or not is_finite:
                     raise WeightsError(f"{self.weight_file}: {names[0]} is not a learned mix")
-                found.append(Mix(weights, float(gamma.reshape(()))))
-        return found
+                mixes.append(Mix(weights, float(gamma.reshape(()))))
+        return mixes
 
     @functools.cached_property
     def _variables(self) -> _Variables:
         return _Variables(self.weight_file)
 
 
-def _derived_options(shapes: Shapes, graph: _Graph) -> ModelOptions:
+def _derived_options(shapes: StoredShapes, graph: _Graph) -> ModelOptions:
     """Return options from the shapes and the graph. Raises: WeightsError."""
-    cell = "RNN_0/RNN/MultiRNNCell/Cell"
-    n_rows, embedding_dim = shapes.of("char_embed", 2)
-    n_filters = shapes.n_numbered("CNN/W_cnn_", "")
-    filters = [shapes.of(f"CNN/W_cnn_{i}", 4) for i in range(n_filters)]
-    dim = shapes.of(f"{cell}0/LSTMCell/B", 1)[0] // 4
-    has_projection = f"{cell}0/LSTMCell/W_P_0" in shapes.by_name
-    projection_dim = shapes.of(f"{cell}0/LSTMCell/W_P_0", 2)[1] if has_projection else dim
+    first_width = next(iter(shapes.filter_widths()), 1)
+    char_cnn = {
+        "activation": graph.activation(),
+        "max_characters_per_token": graph.word_length(first_width),
+    }
     cell_clip, proj_clip = graph.clips()
-    logging.info("%s: sizes are derived from the shapes; the rest is in the graph", graph.path)
-    return shapes.options(
-        {
-            "bidirectional": any(name.startswith("RNN_1/") for name in shapes.by_name),
-            "char_cnn": {
-                "activation": graph.activation(),
-                "embedding": {"dim": embedding_dim},
-                "filters": [[width, number] for _, width, _, number in filters],
-                "max_characters_per_token": graph.word_length(filters[0][1] if filters else 1),
-                "n_characters": n_rows + 1,
-                "n_highway": shapes.n_numbered("CNN_high_", "/W_carry"),
-            },
-            "lstm": {
-                "dim": dim,
-                "projection_dim": projection_dim,
-                "n_layers": shapes.n_numbered(cell, "/LSTMCell/W_0"),
-                "cell_clip": cell_clip,
-                "proj_clip": proj_clip,
-                "use_skip_connections": graph.has_skip_connections(),
-            },
-        }
-    )
+    lstm = {
+        "cell_clip": cell_clip,
+        "proj_clip": proj_clip,
+        "use_skip_connections": graph.has_skip_connections(),
+    }
+    return derived_options(shapes, char_cnn, lstm)
 
 
 class _Graph:
@@ -152,20 +142,21 @@ class _Graph:
         with open(path, "rb") as file:
             content = file.read(MAX_GRAPH_BYTES)
         try:
-            found = SavedModel.FromString(content)
+            saved_model = SavedModel.FromString(content)
         except DecodeError as error:
             raise WeightsError(f"{path}: truncated or damaged: {error}") from error
-        if not found.meta_graphs:
+        if not saved_model.meta_graphs:
             raise WeightsError(f"{path}: contains no graph")
-        self.nodes = {node.name: node for node in found.meta_graphs[0].graph_def.node}
+        graph = saved_model.meta_graphs[0].graph_def
+        self.nodes = {node.name: node for node in graph.node}
 
     def activation(self) -> str:
         """Return the activation of the character CNN."""
-        found = {node.op for name, node in self.nodes.items() if name.startswith("bilm/CNN/")}
-        found &= {"Relu", "Tanh"}
-        if len(found) != 1:
+        of_cnn = {node.op for name, node in self.nodes.items() if name.startswith("bilm/CNN/")}
+        activations = of_cnn & {"Relu", "Tanh"}
+        if len(activations) != 1:
             raise WeightsError(f"{self.path}: does not show the activation; also pass options.json")
-        return found.pop().lower()
+        return activations.pop().lower()
 
     def word_length(self, first_width: int) -> int:
         """Return the number of characters that the CNN pools over."""
@@ -183,8 +174,8 @@ class _Graph:
         for name, node in self.nodes.items():
             if not CLIP.fullmatch(name) or len(node.input) < 2:
                 continue
-            plain = (each.removeprefix("^").partition(":")[0] for each in node.input[:2])
-            value, limit = map(self.nodes.get, plain)
+            inputs = (input_.removeprefix("^").partition(":")[0] for input_ in node.input[:2])
+            value, limit = map(self.nodes.get, inputs)
             if value is None or limit is None or limit.op != "Const":
                 raise WeightsError(f"{self.path}: {name} has no constant limit")
             if value.op == "MatMul":
@@ -230,30 +221,33 @@ class _Variables:
 
         reader = TensorReader(str(index.with_suffix("")))
         self.shapes, self.read = reader.shapes, reader.read
-        found = {
-            own: LazyTensor(self.shapes[name], reader.dtypes[name], partial(self.read, name))
-            for own, name in _names_of_bilm(self.shapes).items()
+        by_name = {
+            name: LazyTensor(self.shapes[stored], reader.dtypes[stored], partial(self.read, stored))
+            for name, stored in _names_of_bilm(self.shapes).items()
         }
-        if (padded := found.get("char_embed")) is not None:
-            n_rows, *width = padded.shape or (0,)
-            if n_rows != N_CHARACTERS_WITH_PADDING:
-                expected = f"expected {N_CHARACTERS_WITH_PADDING} rows"
-                raise WeightsError(f"{index}: char_embed has shape {padded.shape}, {expected}")
-            found["char_embed"] = LazyTensor(
-                (n_rows - 1, *width), padded.dtype, lambda: padded.read()[1:]
-            )
+        if "char_embed" in by_name:
+            by_name["char_embed"] = _without_padding(by_name["char_embed"], index)
         paths = sorted(index.parent.glob("variables.*"))
-        self.tensors = LazyTensors(str(index.parent.parent), paths, found)
+        self.tensors = LazyTensors(str(index.parent.parent), paths, by_name)
 
 
-def _names_of_bilm(names: Mapping[str, Any]) -> dict[str, str]:
+def _without_padding(table: LazyTensor, index: Path) -> LazyTensor:
+    """Return the table of characters without its first row. Raises: WeightsError."""
+    n_rows, *width = table.shape or (0,)
+    if n_rows != N_CHARACTERS_WITH_PADDING:
+        expected = f"expected {N_CHARACTERS_WITH_PADDING} rows"
+        raise WeightsError(f"{index}: char_embed has shape {table.shape}, {expected}")
+    return LazyTensor((n_rows - 1, *width), table.dtype, lambda: table.read()[1:])
+
+
+def _names_of_bilm(names: Iterable[str]) -> dict[str, str]:
     """Return the module's name of each variable of the biLM, by bilm's name."""
-    found = {}
+    of_module = {}
     for name in names:
-        own = name.removeprefix(SCOPE)
-        if own == name or own.startswith(STATES):
+        inside = name.removeprefix(SCOPE)
+        if inside == name or inside.startswith(STATES):
             continue
-        if cell := CELL.fullmatch(own):
-            own = f"{cell[1]}/LSTMCell/{NAMES[cell[2]]}"
-        found[own] = name
-    return found
+        if cell := CELL.fullmatch(inside):
+            inside = f"{cell[1]}/LSTMCell/{NAMES[cell[2]]}"
+        of_module[inside] = name
+    return of_module
