@@ -17,7 +17,7 @@ from keras import ops
 
 from bilm.inference.backend import Backend, Run, continued, zero_state
 from bilm.language_model import BiLM
-from bilm.layers.int8_graphs import GraphWriter, encoder_model, stack_model
+from bilm.layers.int8_graphs import Int8Graph, encoder_model, stack_model
 from bilm.layers.int8_weights import LARGEST, Int8Matrix
 from bilm.storage.stored_model import StoredModel
 from bilm.support.imports import needed
@@ -106,12 +106,11 @@ def largest_input() -> int:
 
     Raises: MissingExtraError without the packages of the extra `onnx`.
     """
-    writer, n_rows = GraphWriter(FULL), 64
+    graph, n_rows = Int8Graph(FULL), 64
     largest = Int8Matrix(np.full((n_rows, 16), LARGEST, np.int8), np.ones(16, np.float32))
-    result = writer.integer_product("x", "weight", largest)
-    inputs = [writer.value("x", 1, n_rows, dtype="uint8")]
-    model = writer.model("product", inputs, [writer.value(result, 1, 16)])
-    session = _session(model, 1)
+    x = graph.input("x", 1, n_rows, dtype="uint8")
+    graph.output(graph.integer_product(x, "weight", largest), 1, 16)
+    session = _session(graph.model("product"), 1)
     product = session.run(None, {"x": np.full((1, n_rows), 2 * FULL + 1, np.uint8)})[0]
     return FULL if np.all(product == FULL * LARGEST * n_rows) else REDUCED
 

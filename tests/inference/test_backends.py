@@ -311,15 +311,16 @@ def rounded_product(x, weight):
 def test_int8_product_equals_numpy(way):
     """A value near the middle of two integers may be rounded to another one."""
     from bilm.inference import onnx_int8
-    from bilm.layers.int8_graphs import GraphWriter
+    from bilm.layers.int8_graphs import Int8Graph
 
     random = np.random.default_rng(0)
     x = random.normal(size=(100, 64)).astype(np.float32)
     weight = Int8Matrix(*quantized(random.normal(size=(64, 32)).astype(np.float32)))
-    writer = GraphWriter(onnx_int8.FULL)
-    found = writer.product(writer.rounded("x", writer.zero_points("x")), "weight", weight)
-    model = writer.model("m", [writer.value("x", "B", 64)], [writer.value(found, "B", 32)])
-    session = onnx_int8._session(model, 1)
+    graph = Int8Graph(onnx_int8.FULL)
+    rows = graph.input("x", "B", 64)
+    graph.set_rows(rows)
+    graph.output(graph.product(graph.rounded(rows), "weight", weight), "B", 32)
+    session = onnx_int8._session(graph.model("m"), 1)
     errors = np.abs(session.run(None, {"x": x})[0] - rounded_product(x, weight)).max(axis=1)
     assert np.quantile(errors, 0.95) < 1e-4 or onnx_int8.largest_input() == onnx_int8.REDUCED
 

@@ -1,0 +1,155 @@
+"""Writes ONNX graphs: nodes, constants, and graphs inside others."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+from typing import Any
+
+import numpy as np
+
+from bilm.support.imports import needed
+
+OPSET = 17  # ONNX 1.12, which all runtimes since 2022 support
+IR_VERSION = 9  # of ONNX 1.14; older runtimes can read it
+MICROSOFT = "com.microsoft"  # the domain of ONNX Runtime's own operations
+END = np.iinfo(np.int64).max  # as the end of a slice
+
+
+@dataclass(frozen=True)
+class Value:
+    """A tensor in a graph: an input, a constant or the output of a node.
+
+    `+`, `-` and `*` add a node to the graph of the left operand.
+    """
+
+    graph: GraphWriter
+    name: str
+
+    def __add__(self, other: Value) -> Value:
+        return self.graph.add("Add", self, other)
+
+    def __sub__(self, other: Value) -> Value:
+        return self.graph.add("Sub", self, other)
+
+    def __mul__(self, other: Value) -> Value:
+        return self.graph.add("Mul", self, other)
+
+
+class GraphWriter:
+    """Collects the inputs, nodes, constants and outputs of an ONNX graph.
+
+    Args:
+        prefix: start of the names of nodes' outputs; empty for the outermost graph. Names must
+            differ from those of the graphs around it.
+        constants: the constants of the outermost graph, to which those of this one are added; None
+            if it is the outermost.
+    Raises: MissingExtraError without the packages of the extra `onnx`.
+    """
+
+    def __init__(self, prefix: str = "", constants: dict[str, Any] | None = None):
+        with needed("onnx", "precision int8"):
+            import onnx
+        self.onnx, self.prefix = onnx, prefix
+        self.constants: dict[str, Any] = {} if constants is None else constants
+        self.inputs: list[Any] = []
+        self.nodes: list[Any] = []
+        self.outputs: list[Any] = []
+
+    # --- values ---
+
+    def input(self, name: str, *shape: str | int, dtype: str = "float32") -> Value:
+        """Declare an input; a string in the shape names a size that is not known."""
+        self.inputs.append(self._declared(name, shape, dtype))
+        return Value(self, name)
+
+    def output(self, value: Value, *shape: str | int) -> None:
+        """Declare a float32 value of this shape as the next output."""
+        self.outputs.append(self._declared(value.name, shape, "float32"))
+
+    def _declared(self, name, shape, dtype):
+        kind = self.onnx.helper.np_dtype_to_tensor_dtype(np.dtype(dtype))
+        return self.onnx.helper.make_tensor_value_info(name, kind, shape)
+
+    def constant(self, name: str, array: Any) -> Value:
+        """Add a constant unless one has this name."""
+        if name not in self.constants:
+            array = np.asarray(array, order="C")
+            self.constants[name] = self.onnx.numpy_helper.from_array(array, name)
+        return Value(self, name)
+
+    def number(self, number: float) -> Value:
+        """Add a constant float32 ()."""
+        return self.constant(f"number_{number!r}", np.float32(number))
+
+    def integers(self, *numbers: int) -> Value:
+        """Add a constant int64 (n,)."""
+        return self.constant(f"integers_{numbers!r}", np.array(numbers, np.int64))
+
+    # --- nodes ---
+
+    def add(self, kind: str, *inputs: Value, domain: str = "", **attributes: Any) -> Value:
+        """Add a node with one output, and return its output."""
+        return self.add_node(kind, inputs, 1, domain, **attributes)[0]
+
+    def add_node(
+        self,
+        kind: str,
+        inputs: Sequence[Value],
+        n_outputs: int,
+        domain: str = "",
+        **attributes: Any,
+    ) -> list[Value]:
+        """Add a node, and return its outputs."""
+        outputs = [f"{self.prefix}v{len(self.nodes)}_{k}" for k in range(n_outputs)]
+        names = [value.name for value in inputs]
+        node = self.onnx.helper.make_node(kind, names, outputs, domain=domain, **attributes)
+        self.nodes.append(node)
+        return [Value(self, name) for name in outputs]
+
+    def clip(self, x: Value, low: float, high: float) -> Value:
+        """Add x limited to an interval."""
+        return self.add("Clip", x, self.number(low), self.number(high))
+
+    def slice(self, x: Value, start: int, end: int, axis: int) -> Value:
+        """Add the part of x from `start` to before `end` along an axis."""
+        return self.add("Slice", x, *(self.integers(number) for number in (start, end, axis)))
+
+    def concat(self, values: Sequence[Value], axis: int) -> Value:
+        """Add the values one after the other along an axis."""
+        return self.add("Concat", *values, axis=axis) if len(values) > 1 else values[0]
+
+    def scan(
+        self, body: GraphWriter, start: Sequence[Value], series: Sequence[Value]
+    ) -> list[Value]:
+        """Run a graph for each step of some series.
+
+        Args:
+            body: from the carried values and one step of each series to the next carried values
+                and the values of the step.
+            start: the carried values before the first step.
+            series: tensors with the steps along their first axis.
+        Returns: the last carried values; then the series of each value of the steps.
+        """
+        return self.add_node(
+            "Scan",
+            [*start, *series],
+            len(body.outputs),
+            body=body.graph("step"),
+            num_scan_inputs=len(series),
+        )
+
+    # --- the graph ---
+
+    def graph(self, name: str) -> Any:
+        """Return the `onnx.GraphProto`. A graph inside another one uses the constants of that."""
+        constants = [] if self.prefix else list(self.constants.values())
+        make = self.onnx.helper.make_graph
+        return make(self.nodes, name, self.inputs, self.outputs, constants)
+
+    def model(self, name: str) -> bytes:
+        """Return a serialized `onnx.ModelProto` of the graph."""
+        helper = self.onnx.helper
+        domains = [helper.make_opsetid("", OPSET), helper.make_opsetid(MICROSOFT, 1)]
+        model = helper.make_model(self.graph(name), opset_imports=domains, ir_version=IR_VERSION)
+        return model.SerializeToString()
