@@ -45,41 +45,25 @@ Row = dict[str, Any]
 
 
 class Work(NamedTuple):
-    """How much a process computes.
-
-    Fields:
-        model: packaged size of the model.
-        modes: keys of `MODES`.
-        seconds: for which a computation is repeated.
-        n_batches: golden batches per case.
-        n_sentences: of the text that is embedded.
-        n_rows: of the LSTMs alone.
-        product_size: rows of the matrices that are multiplied.
-        batch_size, n_negatives, n_tokens, n_steps: of training.
-        training_s: seconds after which training stops.
-    """
+    """How much a process computes."""
 
     model: str
     modes: list[str]
-    seconds: float = 1.0
-    n_batches: int = 2
-    n_sentences: int = 640
-    n_rows: int = 128
-    product_size: int = 4096
-    batch_size: int = 64
+    seconds: float = 1.0  # for which a computation is repeated
+    n_batches: int = 2  # golden batches per case
+    n_sentences: int = 640  # of the text that is embedded
+    n_rows: int = 128  # of the LSTMs alone
+    product_size: int = 4096  # rows of the matrices that are multiplied
+    batch_size: int = 64  # of training, like the following ones
     n_negatives: int = 8192
     n_tokens: int = 20_000
     n_steps: int = 20
-    training_s: float = 60.0
+    training_s: float = 60.0  # after which training stops
 
     def options(self) -> RunOptions:
         """Return the options of training. Without dropout, devices compute the same losses."""
-        return load_run_options(self.model).replace(
-            batch_size=self.batch_size,
-            n_negative_samples_batch=self.n_negatives,
-            dropout=0.0,
-            decay="none",
-        )
+        changes = {"batch_size": self.batch_size, "n_negative_samples_batch": self.n_negatives}
+        return load_run_options(self.model).replace(dropout=0.0, decay="none", **changes)
 
 
 TINY = Work("", [], 0.0, 1, 8, 2, 64, 2, 64, 2000, 2)
@@ -158,9 +142,8 @@ def pytorch_lstm(work: Work) -> Iterator[Row]:
     for mode in work.modes:
         select(mode)
         of = {"device": device, "dtype": getattr(torch, MODES[mode])}
-        both = [
-            torch.nn.LSTM(width, lstm.dim, lstm.n_layers, proj_size=width, **of) for _ in range(2)
-        ]
+        sizes = width, lstm.dim, lstm.n_layers
+        both = [torch.nn.LSTM(*sizes, proj_size=width, **of) for _ in range(2)]
 
         def stacks(n_rows: int, n_steps: int, both=both, of=of) -> Callable[[], list[np.ndarray]]:
             vectors = torch.randn((n_steps, n_rows, width), **of)
@@ -225,9 +208,7 @@ def resume(work: Work) -> Iterator[Row]:
             return stored_values(open_model(folder / run).build_language_model())
 
         weights("resumed", work.n_steps // 2)
-        first, again, resumed = (
-            weights(run, work.n_steps) for run in ("first", "again", "resumed")
-        )
+        first, again, resumed = (weights(r, work.n_steps) for r in ("first", "again", "resumed"))
         yield {
             "steps": work.n_steps,
             "again": max(float(np.abs(first[key] - again[key]).max()) for key in first),
@@ -239,14 +220,19 @@ def resume(work: Work) -> Iterator[Row]:
 
 
 def select(mode: str) -> None:
-    """Let float32 products round their inputs to TF32, except in the mode float32."""
+    """Let float32 products round their inputs to TF32, except in the mode float32, and let the peak
+    of memory start anew, except on JAX."""
     gc.collect()  # the model of the last mode
     rounds = mode != "float32"
     if BACKEND == "tensorflow":
         LIBRARY.config.experimental.enable_tensor_float_32_execution(rounds)
+        if gpu_name():
+            LIBRARY.config.experimental.reset_memory_stats("GPU:0")
     elif BACKEND == "torch":
         LIBRARY.backends.cuda.matmul.allow_tf32 = rounds
         LIBRARY.backends.cudnn.allow_tf32 = rounds
+        if gpu_name():
+            LIBRARY.cuda.reset_peak_memory_stats()
     else:
         precision = "tensorfloat32" if rounds else "highest"
         LIBRARY.config.update("jax_default_matmul_precision", precision)
@@ -266,7 +252,7 @@ def gpu_name() -> str | None:
 
 
 def peak_memory_mb() -> float:
-    """Return the peak since the start, of the GPU's memory or else of the process's, in MB."""
+    """Return the peak of the GPU's memory, or else of the memory of the process, in MB."""
     if not gpu_name():
         return common.peak_memory_mb()
     if BACKEND == "tensorflow":

@@ -114,9 +114,9 @@ def test_gpu_computes_each_part_on_the_cpu(tmp_path):
     table = outfile.read_text(encoding="utf-8")
     assert table in done.stdout
     rows = [
-        rf"tensorflow \| CPU \| {CASE.name} \| \d\.?\d*e-0[678] ",
-        *(rf"tensorflow \| CPU \| {mode} \|" for mode in ("float32", "TF32", "bfloat16")),
-        r"tensorflow \| CPU \| 2 \| 0 \| 0 \|",  # resume
+        rf"tensorflow \| tiny \| CPU \| {CASE.name} \| \d\.?\d*e-0[678] ",
+        *(rf"tensorflow \| tiny \| CPU \| {mode} \|" for mode in ("float32", "TF32", "bfloat16")),
+        r"tensorflow \| tiny \| CPU \| 2 \| 0 \| 0 \|",  # resume
     ]
     for row in rows:
         assert re.search(row, table), (row, table)
@@ -132,5 +132,5 @@ def test_gpu_reports_each_part_that_fails(tmp_path):
     done = subprocess.run(command, capture_output=True, text=True, timeout=600, env=environment)
     assert done.returncode == 1, done.stderr[-2000:]
     for backend in ("torch", "tensorflow"):
-        row = rf"\| golden \|  \| {backend} \| GPU \| .*(options.json|No module|cannot)"
+        row = rf"\| golden \| {backend} \| tiny \| GPU \| .*(options.json|No module|cannot)"
         assert re.search(row, done.stdout), done.stdout
