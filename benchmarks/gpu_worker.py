@@ -104,7 +104,7 @@ def embed(work: Work) -> Iterator[Row]:
             embedder = ElmoEmbedder(*files, precision=MODES[mode])
             rate = len(words) / embedding_seconds(embedder, text, work)
             flops = rate * common.useful_flops(embedder.options, len(set(words)) / len(words))
-            stacks = open_model(*files).build(MODES[mode], frozen=True)
+            stacks = open_model(*files).build_frozen(MODES[mode])
             yield {
                 "mode": mode,
                 "tokens/s": rate,
