@@ -12,7 +12,7 @@ keras_import.watch()
 __getattr__, __dir__, __all__ = lazily(
     __name__,
     {
-        "Batcher": "data.vocabulary",
+        "Batcher": "data.model_ids",
         "BidirectionalLMDataset": "data.dataset",
         "BidirectionalLanguageModel": "compat.bilm_tf",
         "BilmError": "errors",
@@ -20,7 +20,7 @@ __getattr__, __dir__, __all__ = lazily(
         "ElmoEmbedder": "embedding.embedder",
         "LMDataset": "data.dataset",
         "Scorer": "scoring.scorer",
-        "TokenBatcher": "data.vocabulary",
+        "TokenBatcher": "data.model_ids",
         "TrainingRun": "training.run",
         "UnicodeCharsVocabulary": "data.vocabulary",
         "Vocabulary": "data.vocabulary",

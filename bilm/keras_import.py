@@ -13,7 +13,7 @@ from typing import Any
 from bilm.support.imports import MissingExtraError
 from bilm.support.process import BACKEND
 
-LAYERS = {"Elmo": "elmo.layer", "WordMask": "elmo.layer", "ScalarMix": "layers.scalar_mix"}
+LAYERS = {"Elmo": "elmo.layer", "WordMask": "elmo.inputs", "ScalarMix": "layers.scalar_mix"}
 
 
 class KerasFinder(PathFinder):

@@ -8,19 +8,19 @@ import keras
 from keras import ops
 
 from bilm.errors import BilmError
+from bilm.layers.functional import dropout as apply_dropout
 from bilm.layers.functional import (
-    INFERENCE_PRECISIONS,
     dropout_mask,
     gather_rows,
     token_mask,
 )
-from bilm.layers.functional import dropout as apply_dropout
 from bilm.layers.regularization import DropoutSeeds, Regularization
 from bilm.layers.sampled_softmax import SampledSoftmax
 from bilm.layers.stack import LSTMStack
 from bilm.layers.state import LSTMState
 from bilm.layers.token_encoder import TokenEncoder, WordEncoder
 from bilm.options.model_options import N_CHARACTERS, N_CHARACTERS_WITH_PADDING, ModelOptions
+from bilm.precisions import INFERENCE_PRECISIONS
 
 
 class BiLM(keras.layers.Layer):

@@ -19,6 +19,7 @@ from enum import Enum
 
 from bilm.options.model_options import N_CHARACTERS, LexiconEncoderOptions, ModelOptions
 
+FLOAT_BYTES = 4  # of a value, which is float32
 Filters = Sequence[tuple[int, int]]  # pairs (width in characters, number of filters)
 
 

@@ -6,7 +6,7 @@ from graphlib import TopologicalSorter
 import pytest
 from rooms import FILES, ROOT, STEP, imported, place
 
-PLAIN_PYTHON = {"errors", "activations", "support", "options", "tensors", "data"}
+PLAIN_PYTHON = {"errors", "activations", "precisions", "support", "options", "tensors", "data"}
 # Entry points of inference, which runs on every backend of Keras: they and the modules that they
 # import at the top of a file must not import TensorFlow there.
 ANY_BACKEND = [

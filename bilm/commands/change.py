@@ -50,7 +50,7 @@ author: compare with words of similar frequency that are known not to change.
     opt.table_option,
     opt.option("--plot", opt.FILE, "Picture of the ranked words: .png, .svg or .pdf."),
     opt.option("--rank", opt.TEXT, "Measure that ranks the words of --plot.", "the first one"),
-    opt.flag("--json", "Print one JSON object."),
+    opt.json_flag,
 )  # fmt: skip
 def change(
     usages: str, between: tuple[str, str] | None, layers: tuple[int, ...] | None,
@@ -75,10 +75,10 @@ def change(
     rank = rank or measures[0]
     if rank not in measures:
         raise OptionsError(f"--rank is {rank!r}, expected one of {', '.join(measures)}")
+    selected_tags = None if tags is None else frozenset(tags)
     settings = Settings(
-        measures, layers, between, n_resamples,
-        None if tags is None else frozenset(tags), not no_proper_names, seed,
-    )  # fmt: skip
+        measures, layers, between, n_resamples, selected_tags, not no_proper_names, seed
+    )
     frame = measure_change(UsagesFile(usages), settings)
     columns = [Column(name, TYPES.get(frame[name].dtype.kind, str)) for name in frame.columns]
     if output is not None or not json:

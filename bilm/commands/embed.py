@@ -7,7 +7,7 @@ from typing import Any
 from bilm.commands import options as opt
 from bilm.commands.main import command, start_tensorflow
 from bilm.commands.output import show
-from bilm.embedding.choices import FORMATS, HELP, POOLS
+from bilm.embedding.choices import FORMATS, HELP, PARTS, POOLS
 from bilm.errors import BilmError, OptionsError
 from bilm.inference import BACKENDS
 
@@ -21,10 +21,11 @@ continues; finished parts are kept in the folder <output>.parts until the output
 
 def output_forms_help() -> str:
     """Return the paragraph about the output forms, made from the table that writes them."""
-    lines = [
-        f"  {', '.join(e for e in FORMATS if FORMATS[e] == form):<12} {HELP[form]}" for form in HELP
-    ]
-    return "\n".join(["The ending of --output selects the form:", *lines])
+    lines = ["The ending of --output selects the form:"]
+    for form, help in HELP.items():
+        endings = ", ".join(ending for ending in FORMATS if FORMATS[ending] == form)
+        lines.append(f"  {endings:<12} {help}")
+    return "\n".join(lines)
 
 
 @command(
@@ -87,8 +88,10 @@ def embed(
     from bilm.embedding.corpus import dump_bilm_embeddings
     from bilm.support.files import beside, output_path
 
-    share = None if shard is None else Share.parse(shard)
-    output = output if share is None else share.file_name(output)
+    share = None
+    if shard is not None:
+        share = Share.parse(shard)
+        output = share.file_name(output)
     try:
         n_sentences = dump_bilm_embeddings(
             vocab, input_, model, weights, output, before_keras=start_tensorflow, share=share, **how
@@ -96,8 +99,9 @@ def embed(
     except BilmError:  # its message says what to do
         raise
     except BaseException:
-        if (parts := beside(output_path(output), ".parts")).is_dir():
-            logging.warning("%s: contains the finished parts; the same command continues", parts)
+        folder = beside(output_path(output), PARTS)
+        if folder.is_dir():
+            logging.warning("%s: contains the finished parts; the same command continues", folder)
         raise
-    found = {"output": output, "sentences": n_sentences}
-    show(found, f"wrote {output}: {n_sentences:,} sentences", json)
+    result = {"output": output, "sentences": n_sentences}
+    show(result, f"wrote {output}: {n_sentences:,} sentences", json)

@@ -63,11 +63,11 @@ def explore(
     if not is_page and len(words) > 1:
         listed = ", ".join(words[:10]) + (", ..." if len(words) > 10 else "")
         raise OptionsError(f"a picture shows one word: choose one with --word; there are {listed}")
-    every = [file.read(name).sample(max_usages, seed) for name in words]
+    usages_by_word = [file.read(name).sample(max_usages, seed) for name in words]
     if is_page:
-        write_page(every, output, layer, n_clusters, seed)
+        write_page(usages_by_word, output, layer, n_clusters, seed)
     else:
-        draw_map(every[0], output, layer, color, n_clusters, seed)
-    n = sum(map(len, every))
-    result = {"output": output, "words": words, "usages": n}
-    show(result, f"wrote {output}: {n:,} usages", json)
+        draw_map(usages_by_word[0], output, layer, color, n_clusters, seed)
+    n_usages = sum(map(len, usages_by_word))
+    result = {"output": output, "words": words, "usages": n_usages}
+    show(result, f"wrote {output}: {n_usages:,} usages", json)

@@ -71,7 +71,8 @@ def export(
     from bilm.storage.stored_model import open_model
     from bilm.support.files import protect
 
-    stored, written = open_model(model, weights), [output]
+    stored = open_model(model, weights)
+    written = [output]
     if to == "hdf5":
         paths = dump_weights(stored, output, include_softmax, vocab)
         card = write_card(stored, paths)

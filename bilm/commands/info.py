@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
 from contextlib import suppress
 from operator import attrgetter
 from pathlib import Path
@@ -12,24 +12,23 @@ import click
 from cloup.constraints import constraint, require_one
 
 from bilm.commands import options as opt
-from bilm.commands.main import command
+from bilm.commands.main import command, start_tensorflow
 from bilm.commands.output import Column, as_json, print_table, printable
 from bilm.errors import BilmError, WeightsError
-from bilm.options.model_options import ModelOptions
 from bilm.support.files import sha256_of
-from bilm.support.model_files import CARD, META, VOCABULARY
+from bilm.support.model_files import CARD, HISTORY, META, VOCABULARY
 from bilm.support.urls import masked
-from bilm.tensors import n_parameters, softmax
+from bilm.tensors import tensors_of
 from bilm.training.history import COLUMNS, read_history
 
 if TYPE_CHECKING:
     from bilm.storage.stored_model import StoredModel
 
 HISTORY_ROWS = 10
-FLOAT = 4  # bytes
+LISTED = ("files", "problems", "mixes")  # keys of a description that have a line per item
 
 
-@command(notes=[opt.MODEL_FORMS])
+@command(tensorflow=False, notes=[opt.MODEL_FORMS])
 @click.argument("model", required=False, type=opt.FILE_OR_URL)
 @opt.group(
     "Model",
@@ -55,16 +54,15 @@ def info(model: str | None, named_model: str | None, weights: str | None, json: 
     from bilm.storage.stored_model import open_model
 
     stored = open_model(model or named_model or "", weights)
-    found = describe(stored)
-    evaluations = []
-    if stored.checkpoint:
-        from bilm.training.run_folder import RunFolder  # requires TensorFlow
-
-        evaluations = _evaluations(RunFolder(stored.folder).history_file)
+    if stored.format.needs_tensorflow:
+        start_tensorflow()
+    description = describe(stored)
+    evaluations = [] if stored.checkpoint is None else _evaluations(stored.folder / HISTORY)
     if json:
-        print(as_json({**found, "evaluations": evaluations}, indent=2))
+        print(as_json({**description, "evaluations": evaluations}, indent=2))
         return
-    print(printable("\n".join(_lines(found))))
+
+    print(printable("\n".join(_lines(description))))
     if evaluations:
         columns = [Column(name.replace("_", " "), float) for name in COLUMNS]
         rows = ([_value(*cell) for cell in row.items()] for row in evaluations)
@@ -77,69 +75,98 @@ def describe(model: StoredModel) -> dict[str, Any]:
     Raises: OptionsError, WeightsError, DataError.
     """
     from bilm.storage import names
-    from bilm.storage.finding.cache import read_record
+    from bilm.storage.sizes import sizes_of
 
-    options, files = model.options, list(model.files)
-    softmax, mixes, problems = None, [], find_problems(model)
-    with suppress(WeightsError):  # one of the problems
-        softmax = model.softmax
+    # Damaged parts are missing in the description and listed as problems.
+    problems = find_problems(model)
+    n_classes, mixes = 0, []
     with suppress(WeightsError):
-        mixes = model.mixes
-    vocabulary, card = model.folder / VOCABULARY, model.folder / CARD
-    files.append(model.folder / META)  # of the NLPL repository
-    if model.checkpoint is not None:
-        files.insert(1, vocabulary)
-    elif softmax is not None:
-        files.append(softmax.tensors.paths[0])
-    description = model.format.description
-    if (archive := read_record(model.folder.parent).get("archive")) is not None:
-        description += " in an archive"
-        files.insert(0, Path(archive))
-    n_classes = softmax.n_words if softmax else 0
-    n_words = names.n_words(model.tensors) if options.reads_words else n_classes or None
-    use = [repr(masked(given)) for given in model.given]
-    if options.reads_words:
-        use.append(f"vocab_file={str(vocabulary if vocabulary.exists() else VOCABULARY)!r}")
+        n_classes = model.softmax.n_words if model.softmax else 0
+    with suppress(WeightsError):
+        mixes = [mix._asdict() | {"weights": mix.weights.tolist()} for mix in model.mixes]
+
+    n_words = names.n_words(model.tensors) if model.options.reads_words else n_classes or None
     with model.tensors.opened() as read:
         types = {read(name).dtype.name for name in model.tensors.names}
+    archive, card = _archive_of(model), model.folder / CARD
     return {
         "model": str(model),
-        "format": description,
-        **_sizes(options, n_words, n_classes),
+        "format": model.format.description + ("" if archive is None else " in an archive"),
+        **sizes_of(model.options, n_words, n_classes),
         "stored_as": sorted(types),
         "expects": model.format.expects,
-        "mixes": [mix._asdict() | {"weights": list(map(float, mix.weights))} for mix in mixes],
+        "mixes": mixes,
         "card": str(card) if card.is_file() else None,
-        "files": [
-            {"path": str(path), "bytes": path.stat().st_size, "sha256": sha256_of(path)}
-            for path in dict.fromkeys(files)
-            if path.is_file()
-        ],
-        "use": f"embedder = bilm.ElmoEmbedder({', '.join(use)})",
+        "files": _files_of(model, archive),
+        "use": _use(model),
         "problems": problems,
     }
+
+
+def _archive_of(model: StoredModel) -> Path | None:
+    """Return the archive whose unpacked copy, in the cache, is the model's folder."""
+    from bilm.storage.finding.cache import read_record
+
+    archive = read_record(model.folder.parent).get("archive")
+    return None if archive is None else Path(archive)
+
+
+def _files_of(model: StoredModel, archive: Path | None) -> list[dict[str, Any]]:
+    """Return path, size and SHA-256 of each file of a model that exists."""
+    paths = [*model.files, model.folder / META]  # META: of the NLPL repository
+    if model.checkpoint is not None:
+        paths.insert(1, model.folder / VOCABULARY)
+    else:
+        with suppress(WeightsError):
+            paths += [] if model.softmax is None else model.softmax.tensors.paths[:1]
+    if archive is not None:
+        paths.insert(0, archive)
+
+    files = []
+    for path in dict.fromkeys(paths):
+        if path.is_file():
+            size = path.stat().st_size
+            files.append({"path": str(path), "bytes": size, "sha256": sha256_of(path)})
+    return files
+
+
+def _use(model: StoredModel) -> str:
+    """Return a line of Python that loads the model."""
+    arguments = [repr(masked(argument)) for argument in model.given]
+    if model.options.reads_words:
+        stored = model.folder / VOCABULARY
+        vocab_file = str(stored if stored.exists() else VOCABULARY)
+        arguments.append(f"vocab_file={vocab_file!r}")
+    return f"embedder = bilm.ElmoEmbedder({', '.join(arguments)})"
+
+
+# --- problems ---
 
 
 def find_problems(model: StoredModel) -> list[str]:
     """Return messages about defects of the files that do not prevent the model from being opened:
     damaged checkpoints that were skipped, a softmax of another export, options that do not fit the
     weights, and a vocabulary that is missing or does not fit the softmax."""
-    found = [] if model.checkpoint is None else [*model.checkpoint.skipped]
+    problems = [] if model.checkpoint is None else [*model.checkpoint.skipped]
     for check in (_check_weights, _check_vocabulary, attrgetter("mixes")):
         try:
             check(model)
         except BilmError as error:
-            found.append(str(error))
-    return found
+            problems.append(str(error))
+    return problems
 
 
 def _check_weights(model: StoredModel) -> None:
-    """Load the weights and the softmax. Raises: WeightsError."""
-    from bilm.language_model import BiLM
+    """Read the weights and the softmax. Raises: WeightsError."""
+    from bilm.storage import names
 
-    built = BiLM(model.options, model.n_words, softmax=model.softmax is not None)
-    built.build()
-    model.assign(built)
+    has_softmax = model.softmax is not None
+    specs = {spec.name: spec for spec in tensors_of(model.options, model.n_words, has_softmax)}
+    for _ in names.checked_values(specs, model.tensors, names.is_bilm):
+        pass
+    if model.softmax is not None:
+        for _ in names.checked_values(specs, model.softmax.tensors, names.is_softmax):
+            pass
 
 
 def _check_vocabulary(model: StoredModel) -> None:
@@ -149,44 +176,14 @@ def _check_vocabulary(model: StoredModel) -> None:
             model.vocabulary()
 
 
-def _sizes(options: ModelOptions, n_words: int | None, n_classes: int) -> dict[str, Any]:
-    """Return the inputs, sizes and limits of a model.
-
-    Args:
-        n_words: size of its vocabulary, None if no file contains it.
-        n_classes: number of words that its softmax predicts, 0 without one.
-    """
-    lstm, cnn, lexicons = options.lstm, options.char_cnn, options.lexicon_encoder
-    filtering = cnn or (lexicons if lexicons and lexicons.characters else None)
-    reads = "characters" if cnn else "words"
-    if lexicons is not None:
-        tables = {"words": lexicons.words, "characters": lexicons.characters}
-        reads = " and ".join(name for name, table in tables.items() if table) + " of lexicons"
-    n_weights = n_parameters(options, n_words)
-    of_softmax = softmax(n_classes, lstm.projection_dim, options.share_embedding_softmax)
-    filters = (filtering.filters if filtering else None) or ()
-    return {
-        "reads": reads,
-        "directions": list(options.directions),
-        "lstm_layers": lstm.n_layers,
-        "lstm_dim": lstm.dim,
-        "projection_dim": lstm.projection_dim,
-        "vector_dim": len(options.directions) * lstm.projection_dim,
-        "character_filters": sum(n for _, n in filters),
-        "highway_layers": filtering.n_highway if filtering else 0,
-        "parameters": n_weights,
-        "softmax_parameters": sum(spec.size for spec in of_softmax),
-        "vocabulary": n_words,
-        "max_word_bytes": cnn.max_characters_per_token - 2 if cnn else None,
-        "max_word_characters": lexicons.max_characters_per_token - 2 if lexicons else None,
-        "embedder_bytes": FLOAT * n_weights,
-    }
+# --- the evaluations of a run, and lines for people ---
 
 
 def _evaluations(path: Path) -> list[dict[str, str]]:
     """Return the last rows of a run's history with a held-out perplexity, or else its last rows."""
     rows = read_history(path)
-    return ([row for row in rows if row["heldout_perplexity"]] or rows)[-HISTORY_ROWS:]
+    evaluated = [row for row in rows if row["heldout_perplexity"]]
+    return (evaluated or rows)[-HISTORY_ROWS:]
 
 
 def _value(column: str, text: str) -> float | str:
@@ -194,16 +191,16 @@ def _value(column: str, text: str) -> float | str:
     return text if not text or column == "step" else float(text)
 
 
-def _lines(found: dict[str, Any]) -> Iterator[str]:
+def _lines(description: Mapping[str, Any]) -> Iterator[str]:
     """Yield the lines of a description: one for each key, file, problem or mix."""
-    for name, value in found.items():
-        several = value if name in ("files", "problems", "mixes") else [value]
-        for item in several:
+    for name, value in description.items():
+        for item in value if name in LISTED else [value]:
             text = "not stored" if item is None else _text(item)
             yield f"{name.replace('_', ' '):<19} {text}"
 
 
 def _text(value: Any) -> str:
+    """Return a value of a description on one line."""
     if isinstance(value, dict):
         return ", ".join(f"{key} {_text(item)}" for key, item in value.items())
     if isinstance(value, list):

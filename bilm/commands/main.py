@@ -168,10 +168,11 @@ def run(command: click.Command, program: str, words: Sequence[str]) -> int:
         status = command.main(list(words), program, standalone_mode=False)
         return status if isinstance(status, int) else 0
     except click.UsageError as error:
-        name, found = error.ctx.command_path if error.ctx else program, error.format_message()
-        hint = f"; see {name} --help" if error.exit_code == WRONG_USE else ""
-        found = " ".join(found.split()).rstrip("." if hint else "")
-        say(f"{name}: error: {masked(found)}{hint}")
+        name = error.ctx.command_path if error.ctx else program
+        message = masked(" ".join(error.format_message().split()))
+        if error.exit_code == WRONG_USE:
+            message = f"{message.rstrip('.')}; see {name} --help"
+        say(f"{name}: error: {message}")
         return error.exit_code
 
 
@@ -199,11 +200,11 @@ class Command(cloup.Command):
         notes: Sequence[str | Callable[[], str]] = (),
         **kwargs: Any,
     ):
-        text = "Log only warnings and errors."
-        own = cloup.Option(
-            ["--quiet"], is_flag=True, help=text, expose_value=False, callback=_keep_quiet
+        help = "Log only warnings and errors."
+        quiet = cloup.Option(
+            ["--quiet"], is_flag=True, help=help, expose_value=False, callback=_keep_quiet
         )
-        kwargs["params"] = [*kwargs["params"], own]
+        kwargs["params"] = [*kwargs["params"], quiet]
         kwargs["help"] = _with_kept_lines(cleandoc(kwargs["help"]))
         super().__init__(*args, **{"context_settings": SETTINGS, **kwargs})
         self.tensorflow, self.notes = tensorflow, notes
@@ -231,7 +232,7 @@ class Command(cloup.Command):
         start_log(ctx.meta[QUIET])
         try:
             process.keep_freed_memory()
-            os.environ.setdefault("TF_FORCE_GPU_ALLOW_GROWTH", "true")
+            process.grow_gpu_memory()
             if self.tensorflow:
                 if ctx.params.get("workers") or "TF_CONFIG" in os.environ:
                     # When a worker dies, TensorFlow logs every failed exchange; the command prints
@@ -273,10 +274,14 @@ def _keep_quiet(ctx: click.Context, param: click.Parameter, value: bool) -> None
 def _with_kept_lines(text: str) -> str:
     """Mark the paragraphs with indented lines, such as examples, whose line ends click keeps."""
     paragraphs = text.strip("\n").split("\n\n")
-    return "\n\n".join(f"\b\n{each}" if "\n  " in each else each for each in paragraphs)
+    for k, paragraph in enumerate(paragraphs):
+        if "\n  " in paragraph:
+            paragraphs[k] = f"\b\n{paragraph}"
+    return "\n\n".join(paragraphs)
 
 
 def _described(error: Exception) -> str:
+    """Return the message of an error on one line."""
     if isinstance(error, ModuleNotFoundError) and error.name == "tensorflow":
         return NO_TENSORFLOW
     if isinstance(error, OSError) and error.filename and error.strerror:

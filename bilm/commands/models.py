@@ -41,15 +41,17 @@ def models(cached: bool, remove: str | None, json: bool) -> None:
     if cached or remove is not None:
         _show_cached(remove, json)
         return
-    found = sorted(MODELS.values(), key=lambda model: model.language)
+    published = sorted(MODELS.values(), key=lambda model: model.language)
     if json:
-        print(as_json([model._asdict() for model in found], indent=2))
+        print(as_json([model._asdict() for model in published], indent=2))
         return
     for name in packaged():
         print(f"{name}: part of the package")
-    for model in found:
-        licence = (model.licence or "licence not stated") + "; unverified" * (not model.sha256)
-        print(printable(f"{model.name}: {model.language}, {model.trained_on}; {licence}"))
+    for model in published:
+        notes = model.licence or "licence not stated"
+        if not model.sha256:
+            notes += "; unverified"
+        print(printable(f"{model.name}: {model.language}, {model.trained_on}; {notes}"))
 
 
 def _show_cached(pattern: str | None, json: bool) -> None:
@@ -57,18 +59,19 @@ def _show_cached(pattern: str | None, json: bool) -> None:
     from bilm.errors import BilmError
     from bilm.storage.finding.cache import cache_folder, entries
 
-    found = entries(pattern or "*")
+    cached = entries(pattern or "*")
     if pattern is not None:
-        if not found:
+        if not cached:
             raise BilmError(f"{pattern}: no model in {cache_folder()} has this name")
-        for entry in found:
+        for entry in cached:
             shutil.rmtree(entry.folder)
+
     if json:
-        rows = [{"folder": str(e.folder), "source": e.source, "bytes": e.n_bytes} for e in found]
+        rows = [{"folder": str(e.folder), "source": e.source, "bytes": e.n_bytes} for e in cached]
         print(as_json(rows, indent=2))
         return
-    for entry in found:
+    for entry in cached:
         print(printable(f"{entry.n_bytes:>15,}  {entry.source}"))
-    removed = " removed" if pattern is not None else ""
-    total = sum(entry.n_bytes for entry in found)
-    print(printable(f"{total:>15,}  bytes{removed} in {cache_folder()}"))
+    total = sum(entry.n_bytes for entry in cached)
+    what = "bytes" if pattern is None else "bytes removed"
+    print(printable(f"{total:>15,}  {what} in {cache_folder()}"))

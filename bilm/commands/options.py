@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import os
 from collections.abc import Callable, Mapping, Sequence
-from functools import reduce, wraps
+from functools import wraps
 from inspect import signature
 from typing import TYPE_CHECKING, Any, TypeVar
 
@@ -12,9 +12,11 @@ import click
 import cloup
 
 from bilm.commands.output import TABLES
-from bilm.data.text import ON_BAD_UTF8, STANDARD_INPUT
+from bilm.data.text import ENDINGS, ON_BAD_UTF8, STANDARD_INPUT
 from bilm.options.run_options import DECAYS, LEARNING_RATES, MAX_SEED
+from bilm.precisions import INFERENCE_PRECISIONS, PRECISIONS
 from bilm.support.urls import is_url, masked
+from bilm.training.settings import RESUME, Saving
 
 if TYPE_CHECKING:
     from bilm.training.hosts.exchange import Hosts
@@ -24,7 +26,6 @@ Decorator = Callable[[Decorated], Decorated]
 
 YEAR = 365 * 24 * 60  # minutes
 RATE = ("optimizer", "learning_rate", "warmup_steps", "decay", "decay_start", "decay_floor")
-DTYPES_OF_PRODUCTS = ("float32", "bfloat16")
 
 
 # --- types of values ---
@@ -93,10 +94,10 @@ class List(click.ParamType):
     def convert(
         self, value: str, param: click.Parameter | None, ctx: click.Context | None
     ) -> tuple[Any, ...]:
-        found = tuple(self.item.convert(each.strip(), param, ctx) for each in value.split(","))
-        if len(set(found)) < len(found) or self.n not in (None, len(found)):
+        items = tuple(self.item.convert(text.strip(), param, ctx) for text in value.split(","))
+        if len(set(items)) < len(items) or self.n not in (None, len(items)):
             self.fail(f"{value!r}: expected {self.n or 'only'} distinct values", param, ctx)
-        return found
+        return items
 
 
 FILE, FILE_OR_URL, FETCHED = File(urls=False), File(), File(fetched=True)
@@ -137,7 +138,13 @@ def flag(name: str, help: str, **more: Any) -> Decorator:
 
 def every(*decorators: Decorator) -> Decorator:
     """Return a decorator that declares all of these options, in this order."""
-    return lambda function: reduce(lambda f, each: each(f), reversed(decorators), function)
+
+    def decorate(function: Decorated) -> Decorated:
+        for decorator in reversed(decorators):
+            function = decorator(function)
+        return function
+
+    return decorate
 
 
 def gathered(name: str, gather: Callable[..., object], declare: Decorator) -> Decorator:
@@ -152,8 +159,8 @@ def gathered(name: str, gather: Callable[..., object], declare: Decorator) -> De
     def decorate(function: Decorated) -> Decorated:
         @wraps(function)
         def call(**values: Any) -> Any:
-            own = {key: values.pop(key) for key in signature(gather).parameters}
-            return function(**values, **{name: gather(**own)})
+            gathered_values = {key: values.pop(key) for key in signature(gather).parameters}
+            return function(**values, **{name: gather(**gathered_values)})
 
         return declare(call)
 
@@ -206,9 +213,10 @@ def input_forms_help() -> str:
     from bilm.data.readers import help_lines
 
     title = (
-        "The ending of --input selects the input form; files may be compressed (.gz .bz2 .xz .zst) "
+        "The ending of --input selects the input form; files may be compressed "
+        f"({' '.join(ENDINGS)}) and be URLs:"
     )
-    return "\n".join([f"{title}and be URLs:", *(f"  {line}" for line in help_lines())])
+    return "\n".join([title, *(f"  {line}" for line in help_lines())])
 
 
 bad_utf8_option = option(
@@ -216,7 +224,7 @@ bad_utf8_option = option(
     "error, or replace them with U+FFFD.", default="error",
 )  # fmt: skip
 precision_option = option(
-    "--precision", OneOf([*DTYPES_OF_PRODUCTS, "int8"]), "dtype of matrix-multiplication inputs. "
+    "--precision", OneOf(INFERENCE_PRECISIONS), "dtype of matrix-multiplication inputs. "
     "bfloat16 is faster and changes vectors by about 0.5 %; int8 is fastest "
     "and changes them by about 2 %. int8 requires the extra onnx.", default="float32",
 )  # fmt: skip
@@ -233,7 +241,8 @@ id_column_option = option(
 table_option = option(
     "--output", File(endings=tuple(TABLES)), "Table to write: .csv, .tsv or .parquet."
 )
-json_option = group("Results", flag("--json", "Print one JSON object."))
+json_flag = flag("--json", "Print one JSON object.")
+json_option = group("Results", json_flag)
 
 
 def text_input(help: str, passes: str | None = None, **more: Any) -> Decorator:
@@ -252,14 +261,15 @@ RUN = (  # arguments of `bilm.TrainingRun`
 )  # fmt: skip
 DEVICES = "gpus", "n_gpus", "cpu_replicas"  # arguments of `make_strategy`
 PASSES = "once per epoch"
+SAVING = Saving()  # the defaults
 
 resume_option = option(
-    "--resume", OneOf(["auto", "never", "must"]), "What to do with a run in the folder. auto: "
+    "--resume", OneOf(RESUME), "What to do with a run in the folder. auto: "
     "resume it, or start a new run. never: refuse it. must: refuse a folder without a run.",
     default="auto",
 )  # fmt: skip
 run_precision_option = option(
-    "--precision", OneOf(DTYPES_OF_PRODUCTS), "dtype of the matrix-multiplication inputs; weights, "
+    "--precision", OneOf(PRECISIONS), "dtype of the matrix-multiplication inputs; weights, "
     "states, sums and the loss are float32.", "float32, or chosen by --options auto",
 )  # fmt: skip
 
@@ -322,11 +332,12 @@ def run_options(
         ),
         group(
             "Advanced (checkpoints)",
-            option("--checkpoint_steps", Integer(1), "Steps between checkpoints.", default=1000),
+            option("--checkpoint_steps", Integer(1), "Steps between checkpoints.",
+                   default=SAVING.steps),
             option("--checkpoint_minutes", Number(0), "Maximum number of minutes between "
-                   "checkpoints.", default=15.0),
+                   "checkpoints.", default=SAVING.minutes),
             option("--keep_checkpoints", Integer(1), "Number of recent checkpoints to keep, in "
-                   "addition to the best one.", default=3),
+                   "addition to the best one.", default=SAVING.keep),
         ),
         group(
             "Advanced (devices)",
@@ -368,21 +379,22 @@ def run_arguments(values: Mapping[str, Any], hosts: Hosts) -> dict[str, Any]:
 
     Raises: DataError if a text cannot be read more than once; OptionsError for missing devices.
     """
-    from bilm.data.shards import resolve_shards
-    from bilm.data.text import require_files
+    from bilm.data.text import matching_files, require_files
     from bilm.training.devices import make_strategy
-    from bilm.training.run import Saving
 
-    for pattern in filter(None, (values["train_prefix"], values["heldout_prefix"])):
-        require_files(resolve_shards(pattern))
+    for name in ("train_prefix", "heldout_prefix"):
+        if values[name]:
+            require_files(matching_files(values[name]))
+    devices = {name: values[name] for name in DEVICES}
+    saving = Saving(
+        values["checkpoint_steps"], values["checkpoint_minutes"], values["keep_checkpoints"]
+    )
     return {
         **{name: values[name] for name in RUN},
         "precision": values["precision"] or "float32",
-        "strategy": make_strategy(**{name: values[name] for name in DEVICES}, hosts=hosts),
+        "strategy": make_strategy(**devices, hosts=hosts),
         "hosts": hosts,
-        "saving": Saving(
-            values["checkpoint_steps"], values["checkpoint_minutes"], values["keep_checkpoints"]
-        ),
+        "saving": saving,
     }
 
 

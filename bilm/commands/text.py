@@ -59,19 +59,20 @@ def text(
         input_, column, tokenize=tokenize, on_bad_utf8=on_bad_utf8,
         split_sentences=split_sentences, paragraph_per_line=paragraph_per_line,
     )  # fmt: skip
+
     n_sentences = n_words = n_changed = 0
-    with writing_text(output) as file, progress("writing", "sentences") as shown:
+    with writing_text(output) as file, progress("writing", "sentences") as written:
         for record in corpus:
             words = " ".join(record.words).split()  # as readers of the text will split it
             n_sentences += 1
             n_words += len(words)
             n_changed += words != record.words
             file.write(" ".join(words) + "\n")
-            shown.add(1)
+            written.add(1)
     if n_changed:
         logging.warning(
             "%s: in %s sentences a word is empty or contains blanks; the text has other words "
             "there, because text is split at whitespace", output, f"{n_changed:,}"
         )  # fmt: skip
-    found = {"output": output, "sentences": n_sentences, "words": n_words}
-    show(found, f"wrote {output}: {n_sentences:,} sentences, {n_words:,} words", json)
+    counts = {"output": output, "sentences": n_sentences, "words": n_words}
+    show(counts, f"wrote {output}: {n_sentences:,} sentences, {n_words:,} words", json)

@@ -20,7 +20,6 @@ if TYPE_CHECKING:
     from bilm.training.auto import Choice
     from bilm.training.run_folder import RunFolder
 
-
 SIZES = [AUTO, *packaged_options()]
 NOTE = """
 The text is UTF-8, plain or compressed (gzip, bz2, xz, zstd), with one tokenized sentence per line.
@@ -71,47 +70,88 @@ def train(
     vocabulary = Path(vocab or folder.vocab_file)
     if vocab is None and not vocabulary.is_file():
         raise click.UsageError(f"--vocab is required: {vocabulary} does not exist")
-    stored = folder.options_file if folder.holds_run else None
+
+    # auto chooses for a new run unless --options names other options; a run is resumed as it is.
     record = folder.record()
-    chose_auto = stored is None or (record is not None and record.auto is not None)
-    is_auto = options == AUTO or (options is None and chose_auto)
+    auto_choice = None if record is None else record.auto  # of the run that is resumed
+    is_auto = options == AUTO or (
+        options is None and (auto_choice is not None or not folder.holds_run)
+    )
     if hours is not None and not is_auto:
         raise click.UsageError("--hours requires --options auto; the length of other runs is set "
                                "with --n_epochs or --n_steps")  # fmt: skip
+
     changes = opt.given(run, ("batch_size", "n_epochs", *opt.RATE))
     with opt.run_hosts(run) as hosts:
         if is_auto and hosts.n_workers > 1:
             raise click.UsageError("--options auto cannot choose for several workers; expected a "
                                    "file or another name")  # fmt: skip
         arguments = opt.run_arguments(run, hosts)
+        if not is_auto:
+            chosen = load_run_options(options or folder.options_file)
+            chosen = chosen.replace(**changes, n_train_tokens=n_train_tokens)
+        elif record is not None and auto_choice is not None:
+            chosen, choice = _resumed(
+                record.options, auto_choice, run, hours, changes, n_train_tokens
+            )
+        else:
+            n_replicas = arguments["strategy"].num_replicas_in_sync
+            chosen, choice = _chosen(
+                folder, vocabulary, run, hours, n_replicas, changes, n_train_tokens
+            )
+            if hours:
+                arguments["deadline"] = _started() + 3600 * hours
         if is_auto:
-            run |= {"n_replicas": arguments["strategy"].num_replicas_in_sync, "hours": hours}
-            chosen, choice = choose(folder, vocabulary, run, changes, n_train_tokens)
             arguments |= {"n_steps": choice.n_steps, "precision": choice.precision}
             arguments["auto"] = choice._asdict()
-            if hours and stored is None:
-                arguments["deadline"] = click.get_current_context().meta[START] + 3600 * hours
-        else:
-            chosen = load_run_options(options or stored or AUTO)
-            chosen = chosen.replace(**changes, n_train_tokens=n_train_tokens)
         result = TrainingRun(chosen, vocabulary, **arguments).train()
     return 0 if result.finished else INTERRUPTED
 
 
-def choose(
-    folder: RunFolder,
-    vocab_file: Path,
+def _resumed(
+    stored: Mapping[str, Any],
+    auto_choice: Mapping[str, Any],
     run: Mapping[str, Any],
+    hours: float | None,
     changes: Mapping[str, Any],
     n_train_tokens: int | None,
 ) -> tuple[RunOptions, Choice]:
-    """Return the options, length and precision of `--options auto`: for a new run, the best for the
-    text and this machine; for a resumed run, the stored ones.
+    """Return the options, length and precision of a run that auto chose.
 
     Args:
-        folder: folder of the run.
+        stored, auto_choice: the options, and the `Choice`, in the record of the run.
+        run, hours, changes, n_train_tokens: see `_chosen`.
+    """
+    from absl import logging
+
+    from bilm.training import auto
+
+    if hours:
+        logging.info("auto: a resumed run keeps its length; --hours is for new runs")
+    options = schema.read(RunOptions, stored, strict=False)
+    if n_train_tokens is not None:
+        options = options.replace(n_train_tokens=n_train_tokens)
+    choice = auto.resumed(auto_choice, options, changes, run["n_steps"], run["precision"])
+    return options.replace(**changes), choice
+
+
+def _chosen(
+    folder: RunFolder,
+    vocab_file: Path,
+    run: Mapping[str, Any],
+    hours: float | None,
+    n_replicas: int,
+    changes: Mapping[str, Any],
+    n_train_tokens: int | None,
+) -> tuple[RunOptions, Choice]:
+    """Return the options, length and precision that are best for a text on this machine.
+
+    Args:
+        folder: folder of the new run.
         vocab_file: the vocabulary.
-        run: values of `opt.run_options`, `hours`, and the number `n_replicas` of replicas.
+        run: values of `opt.run_options`.
+        hours: time of the run; None for as long as training is useful.
+        n_replicas: number of replicas.
         changes: values of options that the user has set.
         n_train_tokens: predictions per epoch and direction; None counts them.
     Raises: BilmError if an input cannot be used.
@@ -122,39 +162,44 @@ def choose(
     from bilm.support.probes import ProbeFailure
     from bilm.training import auto, timing
 
-    record = folder.record()
-    if record is not None and record.auto is not None:
-        if run["hours"]:
-            logging.info("auto: a resumed run keeps its length; --hours is for new runs")
-        stored = schema.read(RunOptions, record.options, strict=False)
-        if n_train_tokens is not None:
-            stored = stored.replace(n_train_tokens=n_train_tokens)
-        length = run["n_steps"], run["precision"]
-        return stored.replace(**changes), auto.resumed(record.auto, stored, changes, *length)
     if folder.holds_run:
         raise OptionsError(f"{folder}: contains a run whose options were not chosen by auto; omit "
                            "--options to resume it, or use another folder")  # fmt: skip
     folder.check_resume(run["resume"])
-    pattern = run["train_prefix"]
-    shards = resolve_shards(pattern, run["on_bad_utf8"])
+
+    # Options by the length of the text.
+    pattern, on_bad_utf8 = run["train_prefix"], run["on_bad_utf8"]
+    shards = resolve_shards(pattern, on_bad_utf8)
     logging.info("auto: counting the text, then timing training steps on this machine")
     n_train_tokens = n_train_tokens or count_tokens(shards).n_predictions
     options = auto.options_for(n_train_tokens).replace(**changes)
-    settings = run["on_bad_utf8"], run["precision"]
+
+    # Length and precision by the time of a step, and by the time that evaluations need.
+    devices = opt.given(run, opt.DEVICES)
     try:
-        times = timing.measure(options, pattern, vocab_file, *settings, opt.given(run, opt.DEVICES))
+        step_seconds = timing.measure(
+            options, pattern, vocab_file, on_bad_utf8, run["precision"], devices
+        )
     except ProbeFailure as error:
         raise OptionsError(f"auto: the speed of training cannot be measured here: {error}; "
                            "choose a size with --options") from None  # fmt: skip
     n_heldout = 0
     if run["heldout_prefix"]:
-        heldout = resolve_shards(run["heldout_prefix"], run["on_bad_utf8"])
+        heldout = resolve_shards(run["heldout_prefix"], on_bad_utf8)
         n_heldout = count_tokens(heldout).n_predictions
-    spent = time.monotonic() - click.get_current_context().meta[START]
-    limits = {name: run[name] for name in ("hours", "n_steps", "n_replicas", "eval_steps")}
-    choice = auto.choose(options, times, n_heldout=n_heldout, spent=spent, **limits)
+    choice = auto.choose(
+        options, step_seconds, hours=hours, n_steps=run["n_steps"],
+        spent=time.monotonic() - _started(), n_replicas=n_replicas, n_heldout=n_heldout,
+        eval_steps=run["eval_steps"],
+    )  # fmt: skip
+
     if "warmup_steps" not in changes:
         options = auto.with_warmup(options, choice.n_steps or 0)
-    for line in auto.describe(options, choice, times, run["n_replicas"]):
+    for line in auto.describe(options, choice, step_seconds, n_replicas):
         logging.info("auto: %s", line)
     return options, choice
+
+
+def _started() -> float:
+    """Return the `time.monotonic()` at which the command started."""
+    return click.get_current_context().meta[START]

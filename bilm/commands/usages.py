@@ -95,27 +95,32 @@ def usages(
     from bilm.embedding.embedder import ElmoEmbedder
     from bilm.support.files import protect
 
-    arrow()  # an error before anything is computed
+    # Errors before anything is computed.
+    arrow()
     protect(output)
     queries = [] if words is None else read_queries(words)
     queries += [parse_query(text, "--word") for text in word]
     embedder = ElmoEmbedder(model, weights, vocab, precision=precision)
-    embedder.selection("all" if layers is None else layers)  # an error before the text is read
+    embedder.selection("all" if layers is None else layers)
     embedder.signs.done = dwug is None  # the reader of a text warns of its signs
+
     if dwug is not None:
         names = [query.name for query in queries] or None
-        found = read_dwug(dwug, names, tokenize, sample or None, seed)
+        collected = read_dwug(dwug, names, tokenize, sample or None, seed)
     else:
-        found = find_usages(
+        collected = find_usages(
             texts_of(input_, column, on_bad_utf8, tokenize), queries, ignore_case=ignore_case,
             lemma=lemma, tags=None if tags is None else set(tags), sample=sample or None, seed=seed,
         )  # fmt: skip
-    write_usages(found, embedder, output, layers=layers, dtype=dtype)
-    counts, lines = found.description.counts, [f"wrote {output}: {len(found.usages):,} usages"]
+    write_usages(collected, embedder, output, layers=layers, dtype=dtype)
+
+    n_usages, counts = len(collected.usages), collected.description.counts
+    lines = [f"wrote {output}: {n_usages:,} usages"]
     for name, by_grouping in counts.items():
-        if absent := [grouping for grouping, count in by_grouping.items() if not count]:
+        absent = [grouping for grouping, count in by_grouping.items() if not count]
+        if absent:
             lines.append(f"{name}: no usages in {', '.join(absent)}")
-    show({"output": output, "usages": len(found.usages), "counts": counts}, "\n".join(lines), json)
+    show({"output": output, "usages": n_usages, "counts": counts}, "\n".join(lines), json)
 
 
 def texts_of(

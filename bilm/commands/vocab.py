@@ -44,12 +44,13 @@ def vocab(
     """
     from bilm.data.vocabulary_builder import build_vocabulary
 
-    found = build_vocabulary(
+    counts = build_vocabulary(
         input_, output, min_count=min_count, max_size=max_size, on_bad_utf8=on_bad_utf8,
     )  # fmt: skip
+    coverage = 100 * counts.n_covered / counts.n_tokens
     line = (
-        f"wrote {output}: {found.n_words:,} of {found.n_distinct:,} distinct words, "
-        f"{100 * found.n_covered / found.n_tokens:.2f} % of {found.n_tokens:,} tokens"
+        f"wrote {output}: {counts.n_words:,} of {counts.n_distinct:,} distinct words, "
+        f"{coverage:.2f} % of {counts.n_tokens:,} tokens"
     )
-    figures = {name.removeprefix("n_"): n for name, n in found._asdict().items()}
+    figures = {name.removeprefix("n_"): n for name, n in counts._asdict().items()}
     show({"output": output, **figures}, line, json)

@@ -16,33 +16,24 @@ from __future__ import annotations
 
 import json
 import math
-import os
-import sys
 from collections.abc import Iterable, Iterator, Sequence
 from pathlib import Path
 from typing import Any
 
 import numpy as np
 
-from bilm.errors import BilmError, DataError, OptionsError
-from bilm.support.process import BACKEND
+from bilm.errors import DataError, OptionsError
+from bilm.support.process import prefer_torch, require_backend
 
-if "keras" not in sys.modules:
-    os.environ.setdefault(BACKEND, "torch")
-
-import keras
-
-if keras.backend.backend() != "torch":
-    raise BilmError(
-        "bilm.allennlp requires the PyTorch backend of Keras, but Keras runs on "
-        f"{keras.backend.backend()}; set {BACKEND}=torch before the program starts"
-    )
+prefer_torch()
+require_backend("torch", "PyTorch", "bilm.allennlp")
 
 import torch
 
+from bilm.data.alphabets import BOS, EOS, ByteAlphabet
 from bilm.data.grouping import needed_characters
+from bilm.data.model_ids import shifted
 from bilm.data.tokenization import checked_sentences
-from bilm.data.vocabulary import BOS, EOS, ByteAlphabet, shifted
 from bilm.embedding.embedder import ElmoEmbedder as Embedder
 from bilm.inference.grouping import batches, encoder_budget
 from bilm.language_model import BiLM
@@ -92,13 +83,13 @@ def _check_ids(ids: torch.Tensor) -> None:
 def _with_marks(ids: torch.Tensor) -> torch.Tensor:
     """Add the marks of sentences: integer (B, T, C) -> (B, T + 2, C). Padding is at the end."""
     begin, end = torch.as_tensor(shifted(SPELL([BOS, EOS])), dtype=ids.dtype, device=ids.device)
-    n_rows, n_steps, _ = ids.shape
-    found = ids.new_zeros((n_rows, n_steps + 2, ids.shape[-1]))
-    found[:, 0] = begin
-    found[:, 1:-1] = ids
+    n_rows, n_steps, n_characters = ids.shape
+    marked = ids.new_zeros((n_rows, n_steps + 2, n_characters))
+    marked[:, 0] = begin
+    marked[:, 1:-1] = ids
     lengths = (ids > 0).any(dim=-1).sum(dim=1)
-    found[torch.arange(n_rows, device=ids.device), lengths + 1] = end
-    return found
+    marked[torch.arange(n_rows, device=ids.device), lengths + 1] = end
+    return marked
 
 
 class _ElmoBiLm(torch.nn.Module):
@@ -135,7 +126,7 @@ class _ElmoBiLm(torch.nn.Module):
         """Return the number of features of a layer, 2 P."""
         return len(self.bilm.directions) * self.bilm.options.lstm.projection_dim
 
-    def forward(self, inputs: torch.Tensor, word_inputs: Any = None) -> dict[str, Any]:
+    def forward(self, inputs: torch.Tensor, word_inputs: object = None) -> dict[str, Any]:
         """Compute the layers, with the marks of sentences.
 
         Args:
@@ -146,13 +137,14 @@ class _ElmoBiLm(torch.nn.Module):
         Raises: DataError if the inputs are not character ids.
         """
         _check_ids(inputs)
-        ids = _with_marks(inputs)
-        mask = (ids > 0).any(dim=-1)
+        ids = _with_marks(inputs)  # B, T + 2, C
+        mask = (ids > 0).any(dim=-1)  # B, T + 2
+
         # The longest sentences first, so that no LSTM runs over most of the padding.
         order = torch.argsort(mask.sum(dim=1), descending=True, stable=True)
         ids = ids[order]
-        layers = self.bilm(ids, training=self.training, vectors=self._encode(ids))["layers"]
-        layers = layers[torch.argsort(order)]
+        result = self.bilm(ids, training=self.training, vectors=self._encode(ids))
+        layers = result["layers"][torch.argsort(order)]  # B, layers, T + 2, 2 P
         layers = torch.where(mask[:, None, :, None], layers, 0.0)
         return {"activations": list(layers.unbind(1)), "mask": mask}
 
@@ -179,21 +171,25 @@ class _ElmoBiLm(torch.nn.Module):
         if not len(ids):
             width = self.bilm.options.lstm.projection_dim
             return torch.zeros((*ids.shape[:-1], width), device=ids.device)
+
+        # The distinct words, and the characters of each before its padding, whichever id that has.
         rows, places = torch.unique(ids.reshape(-1, ids.shape[-1]), dim=0, return_inverse=True)
-        differs = rows != rows[:, -1:]  # from the padding, whichever id it has
-        until = torch.arange(1, rows.shape[1] + 1, device=rows.device)
-        lengths = (differs * until).amax(dim=1).cpu().numpy()
+        is_character = rows != rows[:, -1:]  # U, C
+        numbers = torch.arange(1, rows.shape[1] + 1, device=rows.device)
+        lengths = (is_character * numbers).amax(dim=1).cpu().numpy()  # U
+
+        # Words of similar length are encoded together.
         encoder = self.bilm.encoder
         widest = max(width for width, _ in encoder.filters)
-        needed = needed_characters(lengths, widest, rows.shape[1])
-        groups = [group for group, _ in batches(needed, encoder_budget(encoder.filters))]
+        widths = needed_characters(lengths, widest, rows.shape[1])
+        groups = [group for group, _ in batches(widths, encoder_budget(encoder.filters))]
         order = torch.as_tensor(np.concatenate(groups), device=rows.device)
-        sorted_rows = rows[order].split([len(group) for group in groups])
-        encoded = [
-            encoder(some[:, : needed[group[0]]])
-            for some, group in zip(sorted_rows, groups, strict=True)
-        ]
-        return torch.cat(encoded)[torch.argsort(order)[places]].reshape(*ids.shape[:-1], -1)
+        encoded = []
+        for group, words in zip(groups, rows[order].split(list(map(len, groups))), strict=True):
+            encoded.append(encoder(words[:, : widths[group[0]]]))  # the first is the longest
+
+        vectors = torch.cat(encoded)[torch.argsort(order)]  # U, P
+        return vectors[places].reshape(*ids.shape[:-1], -1)
 
 
 class Elmo(torch.nn.Module):
@@ -236,6 +232,7 @@ class Elmo(torch.nn.Module):
         self._elmo_lstm: Any = module
         if options_file is not None:
             self._elmo_lstm = _ElmoBiLm(options_file, weight_file, requires_grad)
+
         start = None if scalar_mix_parameters is None else (list(scalar_mix_parameters), 1.0)
         self._mixes = torch.nn.ModuleList()
         for k in range(num_output_representations):
@@ -265,29 +262,34 @@ class Elmo(torch.nn.Module):
 
         Mixes that this module does not have remain, so that PyTorch reports them.
         """
+        # The tensors of the biLM.
         outer, bilm = prefix + stored_allennlp.OUTER, self._elmo_lstm.bilm
-        taken = [name for name in state_dict if name.startswith(outer)]
-        arrays = {name: state_dict.pop(name).detach().cpu().numpy() for name in taken}
+        theirs = [name for name in state_dict if name.startswith(outer)]
+        arrays = {name: state_dict.pop(name).detach().cpu().numpy() for name in theirs}
         source = LoadedStateDict("state dict of AllenNLP", arrays)
         tensors = StateDictTensors(source.path, [(source, stored_allennlp.ROWS, outer)])
-        values = names.values_of(bilm, tensors)
+        values = names.checked_values(names.specs_of(bilm), tensors, padding=bilm.padding)
         variables = names.stored_variables(bilm)
-        found = [(variables[name].value, value) for name, value in values]
+        new = {id(variables[name].value): torch.as_tensor(value) for name, value in values}
+
+        # The mixes.
         for k, mix in enumerate(self._mixes):
-            own = f"{prefix}scalar_mix_{k}."
-            parts = [f"{own}scalar_parameters.{j}" for j in range(self._elmo_lstm.num_layers)]
-            if not all(name in state_dict for name in (f"{own}gamma", *parts)):
-                continue
-            weights = torch.cat([state_dict.pop(name).reshape(1) for name in parts])
-            found.append((mix.weights_before_softmax.value, weights))
-            found.append((mix.gamma.value, state_dict.pop(f"{own}gamma").reshape(())))
-        new = {id(parameter): torch.as_tensor(value) for parameter, value in found}
+            gamma = f"{prefix}scalar_mix_{k}.gamma"
+            weights = [
+                f"{prefix}scalar_mix_{k}.scalar_parameters.{j}"
+                for j in range(self._elmo_lstm.num_layers)
+            ]
+            if all(name in state_dict for name in (gamma, *weights)):
+                layers = torch.cat([state_dict.pop(name).reshape(1) for name in weights])
+                new[id(mix.weights_before_softmax.value)] = layers
+                new[id(mix.gamma.value)] = state_dict.pop(gamma).reshape(())
+
         # Keras registers a parameter in its layer and in the layers around it.
         for name, parameter in self.named_parameters(remove_duplicate=False):
             if id(parameter) in new:
                 state_dict[prefix + name] = new[id(parameter)]
 
-    def forward(self, inputs: torch.Tensor, word_inputs: Any = None) -> dict[str, Any]:
+    def forward(self, inputs: torch.Tensor, word_inputs: object = None) -> dict[str, Any]:
         """Embed sentences.
 
         Args:
@@ -297,21 +299,20 @@ class Elmo(torch.nn.Module):
             padding, and `mask`, boolean (B, ..., T). T + 2 with the marks of sentences.
         Raises: DataError if the inputs are not character ids.
         """
-        outer = inputs.shape[:-2]
-        found = self._elmo_lstm(inputs.reshape(math.prod(outer), *inputs.shape[-2:]))
-        layers, mask = torch.stack(found["activations"], dim=1), found["mask"]
-        inner = mask if self._keep_sentence_boundaries else without_marks(mask)
+        lead = inputs.shape[:-2]  # B, ...
+        result = self._elmo_lstm(inputs.reshape(math.prod(lead), *inputs.shape[-2:]))
+        layers, mask = torch.stack(result["activations"], dim=1), result["mask"]
+        kept = mask if self._keep_sentence_boundaries else without_marks(mask)
         representations = []
         for mix in self._mixes:
             vectors = mix(layers, mask)
             if not self._keep_sentence_boundaries:
                 vectors = vectors[:, 1:-1]
-            vectors = torch.where(inner[..., None], vectors, 0.0)
-            vectors = self._dropout(vectors)
-            representations.append(vectors.reshape(*outer, *vectors.shape[-2:]))
+            vectors = self._dropout(torch.where(kept[..., None], vectors, 0.0))
+            representations.append(vectors.reshape(*lead, *vectors.shape[-2:]))
         return {
             "elmo_representations": representations,
-            "mask": inner.reshape(*outer, inner.shape[-1]),
+            "mask": kept.reshape(*lead, kept.shape[-1]),
         }
 
 
@@ -372,9 +373,9 @@ class ElmoEmbedder:
         lines = [line.strip() for line in input_file]
         if "" in lines:
             raise DataError(f"line {lines.index('') + 1}: blank, expected a sentence")
-        found = self.embedder.embed_sentences(map(str.split, lines), output_format)
+        embedded = self.embedder.embed_sentences(map(str.split, lines), output_format)
         with replacing(output_file_path) as temporary, NewHDF5(temporary) as file:
-            for k, vectors in enumerate(found):
+            for k, vectors in enumerate(embedded):
                 file[str(k)] = vectors
                 file.check()
             if not forget_sentences:
@@ -386,11 +387,11 @@ class ElmoEmbedder:
     ) -> tuple[torch.Tensor, torch.Tensor]:
         """Return the layers float (B, layers + 1, T, 2 P), with zeros at padding, and the mask
         boolean (B, T)."""
-        found = self.embedder.embed_batch(batch)
-        n_steps = max((vectors.shape[1] for vectors in found), default=0)
-        shape = len(found), self.embedder.n_layers, n_steps, self.embedder.dim
-        layers, mask = torch.zeros(shape), torch.zeros((shape[0], n_steps), dtype=torch.bool)
-        for k, vectors in enumerate(found):
+        embedded = self.embedder.embed_batch(batch)
+        n_steps = max((vectors.shape[1] for vectors in embedded), default=0)
+        layers = torch.zeros((len(embedded), self.embedder.n_layers, n_steps, self.embedder.dim))
+        mask = torch.zeros((len(embedded), n_steps), dtype=torch.bool)
+        for k, vectors in enumerate(embedded):
             layers[k, :, : vectors.shape[1]] = torch.as_tensor(vectors)
             mask[k, : vectors.shape[1]] = True
         return layers, mask

@@ -10,8 +10,10 @@ from typing import Any
 import numpy as np
 from keras import ops
 
-from bilm.data.model_ids import batcher, check_ids, check_ids_shape
-from bilm.data.vocabulary import BOS, EOS, Batcher, TokenBatcher, Vocabulary
+from bilm.data.alphabets import BOS, EOS
+from bilm.data.model_ids import Batcher, TokenBatcher, batcher, check_ids, check_ids_shape
+from bilm.data.vocabulary import Vocabulary
+from bilm.elmo.row_states import RowStates
 from bilm.errors import DataError, OptionsError
 from bilm.inference.backend import open_backend
 from bilm.inference.words import WordVectors
@@ -49,15 +51,14 @@ class BidirectionalLanguageModel:
         stateful: bool = False,
     ):
         stored = open_model(options_file, weight_file)
-        self._own_table = stored if embedding_weight_file is None else None
+        self._word_table_of = stored if embedding_weight_file is None else None
         self.model = stored.build(
             token_ids=not use_character_inputs, token_table=embedding_weight_file
         )
         self.options = self.model.options
         self.stateful = stateful
         self._run = compiled(self.model)
-        self._rows: list[np.ndarray] = []
-        self.reset_states()
+        self._states = RowStates(self.model)
 
     def __call__(self, ids: Any) -> dict[str, np.ndarray]:
         """Embed a batch: characters integer (B, T + 2, C) or words (B, T + 2).
@@ -72,14 +73,15 @@ class BidirectionalLanguageModel:
         ids = _whole_numbers(ids)
         check_ids_shape(ids.shape, self.options)
         check_ids(ids, self.options, self.model.n_tokens)
-        ids = ids.astype(np.int32)
-        result = self._run(ids, self._start(len(ids)))
+
+        # The states are zero unless an earlier call has stored them.
+        result = self._run(ids.astype(np.int32), self._states.start(len(ids)))
         if self.stateful:
-            states = self.model.flatten_state(result["state"])
-            for rows, last in zip(self._rows, states, strict=True):
-                rows[: len(ids)] = ops.convert_to_numpy(last)
-        mask = ops.convert_to_numpy(without_marks(result["mask"]))
-        layers = ops.convert_to_numpy(result["layers"])[:, :, 1:-1]
+            self._states.finish(result["state"])
+
+        # Only words, without the marks of sentences, are part of the results.
+        mask = ops.convert_to_numpy(without_marks(result["mask"]))  # B, T
+        layers = ops.convert_to_numpy(result["layers"])[:, :, 1:-1]  # B, layers + 1, T, 2 P
         return {
             "lm_embeddings": layers * mask[:, None, :, None],
             "lengths": mask.sum(axis=1, dtype=np.int32),
@@ -92,20 +94,13 @@ class BidirectionalLanguageModel:
 
         Raises: DataError, also if the words differ from the model's word table.
         """
-        if self._own_table is not None:
-            self._own_table.check_words(lm_vocab_file)
+        if self._word_table_of is not None:
+            self._word_table_of.check_words(lm_vocab_file)
         return batcher(self.options, lm_vocab_file)
 
     def reset_states(self) -> None:
         """Set the states of all rows to zero."""
-        zeros = self.model.flatten_state(self.model.zero_state(0))
-        self._rows = [ops.convert_to_numpy(tensor) for tensor in zeros]
-
-    def _start(self, n_rows: int) -> Any:
-        """Return the states of the first rows; new rows start from zero state."""
-        missing = max(n_rows - len(self._rows[0]), 0)
-        self._rows = [np.pad(rows, ((0, missing), (0, 0))) for rows in self._rows]
-        return self.model.pack_state([ops.convert_to_tensor(r[:n_rows]) for r in self._rows])
+        self._states.reset()
 
 
 def _whole_numbers(ids: Any) -> np.ndarray:
@@ -162,12 +157,14 @@ def weight_layers(
         model = bilm.BidirectionalLanguageModel("options.json", "weights.hdf5")
         elmo = bilm.weight_layers("input", model(ids), l2_coef=1e-3)["weighted_op"]
     """
-    layers = ops.convert_to_tensor(bilm_ops["lm_embeddings"], "float32")
-    mask = ops.convert_to_tensor(bilm_ops["mask"], "bool")
+    layers = ops.convert_to_tensor(bilm_ops["lm_embeddings"], "float32")  # B, layers, T, D
+    mask = ops.convert_to_tensor(bilm_ops["mask"], "bool")  # B, T
     mix = mix_layer(name) if reuse else _new_mix(name, layers.shape[1])
     if use_top_only:
         return {"weighted_op": mix.gamma * layers[:, -1], "regularization_op": ops.zeros(())}
-    layers = normalized(layers, mask) if do_layer_norm else layers
+
+    if do_layer_norm:
+        layers = normalized(layers, mask)
     penalty = (l2_coef or 0.0) * ops.sum(ops.square(mix.weights_before_softmax))
     return {"weighted_op": mix(layers, mask=mask), "regularization_op": penalty}
 
@@ -219,13 +216,15 @@ def dump_token_embeddings(
     protect(outfile, vocab_file, *stored.own_files)
     if stored.options.reads_words:
         raise OptionsError(f"{stored}: the model reads words; its weights contain their vectors")
+
     encode = WordVectors(open_backend(stored))
-    marks = dict(zip((BOS, EOS), encode.marks, strict=True))  # the file's -> the model's
+    begin, end = encode.marks
+    marks = {BOS: begin, EOS: end}  # of the vocabulary -> of the model
     with replacing(outfile) as temporary, NewHDF5(temporary) as file:
         shape = vocab.size, stored.options.lstm.projection_dim
         table = file.create_dataset("embedding", shape, "float32")
         for start in range(0, vocab.size, TABLE_WORDS):
-            ids = range(start, min(start + TABLE_WORDS, vocab.size))
-            words = [vocab.id_to_word(i) for i in ids]
-            table[start : ids.stop] = encode([marks.get(word, word) for word in words])
+            words = vocab.words[start : start + TABLE_WORDS]
+            vectors = encode([marks.get(word, word) for word in words])  # n, P
+            table[start : start + len(words)] = vectors
             file.check()

@@ -12,7 +12,7 @@ from typing import Any
 import tensorflow as tf
 from absl import logging
 
-from bilm.data.dataset import BidirectionalLMDataset, LMDataset
+from bilm.data.dataset import BidirectionalLMDataset, LMDataset, Reader
 from bilm.errors import BilmError, DataError, WeightsError
 from bilm.options import schema
 from bilm.options.run_options import RunOptions
@@ -21,8 +21,6 @@ from bilm.storage.stored_model import open_model
 from bilm.support.model_files import OPTIONS
 from bilm.training.devices import make_strategy
 from bilm.training.run import TrainingRun, TrainResult
-
-Dataset = LMDataset | BidirectionalLMDataset
 
 
 def load_options_latest_checkpoint(tf_save_dir: str | Path) -> tuple[dict[str, Any], str]:
@@ -36,7 +34,7 @@ def load_options_latest_checkpoint(tf_save_dir: str | Path) -> tuple[dict[str, A
 
 def train(
     options: Mapping[str, Any],
-    data: Dataset,
+    data: Reader,
     n_gpus: int,
     tf_save_dir: str | Path,
     tf_log_dir: str | Path,
@@ -84,7 +82,7 @@ def train(
     ).train()
 
 
-def test(options: Mapping[str, Any], ckpt_file: str, data: Dataset, batch_size: int = 256) -> float:
+def test(options: Mapping[str, Any], ckpt_file: str, data: Reader, batch_size: int = 256) -> float:
     """Measure perplexity with the full softmax; carry the LSTM state from sentence to sentence.
 
     Prints `AVERAGE PERPLEXITY = <number>` on standard output.
@@ -109,8 +107,10 @@ def test(options: Mapping[str, Any], ckpt_file: str, data: Dataset, batch_size: 
         )
     stored = open_model(index.parent, index.name)
     model = stored.build_language_model("be tested")
-    found = isinstance(data, BidirectionalLMDataset), data.max_word_length is None
-    if found != (model.options.bidirectional, model.options.char_cnn is None):
+    reads_both_directions = isinstance(data, BidirectionalLMDataset)
+    reads_words = data.max_word_length is None
+    has_words = model.options.char_cnn is None
+    if reads_both_directions != model.options.bidirectional or reads_words != has_words:
         raise DataError(
             f"data is {type(data).__name__} with the vocabulary {data.vocab.filename}; expected "
             f"the directions {' and '.join(model.directions)}, and a vocabulary that load_vocab "
@@ -139,7 +139,7 @@ def _run_options(values: Mapping[str, Any]) -> RunOptions:
     return options
 
 
-def _reader(data: Dataset) -> LMDataset:
+def _reader(data: Reader) -> LMDataset:
     return data.readers[0] if isinstance(data, BidirectionalLMDataset) else data
 
 

@@ -10,8 +10,6 @@ the PyTorch backend of Keras, unless Keras has been imported or KERAS_BACKEND is
 
 from __future__ import annotations
 
-import os
-import sys
 from pathlib import Path
 from typing import Any
 
@@ -19,10 +17,9 @@ from bilm.embedding.shared import ModelFiles, shared_embedder
 from bilm.errors import OptionsError
 from bilm.integrations.features import side_by_side
 from bilm.support.imports import needed
-from bilm.support.process import BACKEND
+from bilm.support.process import prefer_torch
 
-if "keras" not in sys.modules:
-    os.environ.setdefault(BACKEND, "torch")
+prefer_torch()
 
 with needed("flair", "bilm.compat.flair"):
     import flair
@@ -66,8 +63,9 @@ class ELMoEmbeddings(TokenEmbeddings):
     ):
         super().__init__()
         if embedding_mode not in MODES:
-            found = f"embedding_mode is {embedding_mode!r}"
-            raise OptionsError(f"{found}, expected one of {', '.join(MODES)}")
+            raise OptionsError(
+                f"embedding_mode is {embedding_mode!r}, expected one of {', '.join(MODES)}"
+            )
         self.model, self.options_file, self.weight_file = model, options_file, weight_file
         self.embedding_mode = embedding_mode
         self.name, self.static_embeddings = f"elmo-{model}-{embedding_mode}", True
@@ -95,9 +93,11 @@ class ELMoEmbeddings(TokenEmbeddings):
 
     def to_params(self) -> dict[str, Any]:
         """Return the arguments, with which flair saves embeddings."""
-        names = "model", "options_file", "weight_file"
-        own = {name: getattr(self, name) and str(getattr(self, name)) for name in names}
-        return {**own, "embedding_mode": self.embedding_mode, "digest": self._digest}
+        files = {
+            "model": self.model, "options_file": self.options_file, "weight_file": self.weight_file
+        }  # fmt: skip
+        paths = {name: path and str(path) for name, path in files.items()}
+        return {**paths, "embedding_mode": self.embedding_mode, "digest": self._digest}
 
     @classmethod
     def from_params(cls, params: dict[str, Any]) -> ELMoEmbeddings:

@@ -39,6 +39,7 @@ class Embedder:
         self.model_dir, self.batch_size = model_dir, batch_size
         self._embedder = ElmoEmbedder(model_dir, backend=backend)
         n_layers, dim = self._embedder.n_layers, self._embedder.dim
+        # The layers of the embedder by `output_layer`.
         self._layers: dict[int, str | list[int]] = {-1: "average", -2: "all"}
         self._layers |= {layer: [layer] for layer in range(n_layers)}
         logging.info("%s: loaded, %d layers of %d", model_dir, n_layers, dim)
@@ -60,5 +61,7 @@ class Embedder:
             numbers = ", ".join(map(str, sorted(self._layers)))
             raise OptionsError(f"output_layer is {output_layer!r}, expected one of {numbers}")
         layers = self._layers[output_layer]
-        found = self._embedder.embed_batch(checked_sentences(sents), layers)
-        return found if isinstance(layers, str) else [vectors[0] for vectors in found]
+        embedded = self._embedder.embed_batch(checked_sentences(sents), layers)
+        if isinstance(layers, str):
+            return embedded
+        return [vectors[0] for vectors in embedded]  # without the axis of the one layer

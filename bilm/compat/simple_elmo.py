@@ -92,10 +92,11 @@ class ElmoModel:
         sentences = checked_sentences(texts)
         n_words = max(map(len, sentences), default=0)
         lead = (len(sentences), self.n_layers) if layers == "all" else (len(sentences),)
-        vectors = np.zeros((*lead, n_words, self.vector_size))
-        for padded, found in zip(vectors, embedder.embed_sentences(sentences, layers), strict=True):
-            padded[..., : found.shape[-2], :] = found
-        return vectors
+        padded = np.zeros((*lead, n_words, self.vector_size))  # n, (layers,) T, 2 P
+        embedded = embedder.embed_sentences(sentences, layers)
+        for row, vectors in zip(padded, embedded, strict=True):
+            row[..., : vectors.shape[-2], :] = vectors
+        return padded
 
     def get_elmo_vector_average(
         self, texts: Sequence[Sequence[str]], warmup: bool = True, layers: str | None = None

@@ -24,12 +24,12 @@ import keras
 import tensorflow as tf
 
 from bilm.elmo.layer import Elmo
-from bilm.errors import BilmError, DataError, OptionsError, WeightsError
+from bilm.errors import DataError, OptionsError, WeightsError
 from bilm.export.saved_model import hub_outputs, require_strings
 from bilm.layers.functional import compiled
 from bilm.storage.finding import registry
 from bilm.storage.stored_model import StoredModel, open_model
-from bilm.support.process import BACKEND
+from bilm.support.process import require_backend
 
 SIGNATURES = {  # the inputs of each, with their numbers of axes
     "default": {"strings": 1},
@@ -40,7 +40,9 @@ HANDLE = re.compile(
 )
 
 
-def load(handle: str | Path | StoredModel, tags: Any = None, options: Any = None) -> KerasLayer:
+def load(
+    handle: str | Path | StoredModel, tags: object = None, options: object = None
+) -> KerasLayer:
     """Return a module, whose dict `signatures` contains the functions `default` and `tokens`.
 
     Args:
@@ -89,16 +91,12 @@ class KerasLayer(keras.layers.Layer):
         output_key: str | None = None,
         signature_outputs_as_dict: bool = False,
         name: str | None = None,
-        tags: Any = None,
-        input_shape: Any = None,
-        output_shape: Any = None,
-        dtype: Any = None,
+        tags: object = None,
+        input_shape: object = None,
+        output_shape: object = None,
+        dtype: object = None,
     ):
-        if keras.backend.backend() != "tensorflow":
-            raise BilmError(
-                "bilm.compat.tfhub requires the TensorFlow backend of Keras, but Keras runs on "
-                f"{keras.backend.backend()}; set {BACKEND}=tensorflow before the program starts"
-            )
+        require_backend("tensorflow", "TensorFlow", "bilm.compat.tfhub")
         super().__init__(trainable=trainable, autocast=False, name=name)
         self.signature, self.output_key = signature, output_key
         self.signature_outputs_as_dict = signature_outputs_as_dict
@@ -107,7 +105,7 @@ class KerasLayer(keras.layers.Layer):
         require_strings(self.elmo, "a module of TensorFlow Hub")
         self._outputs = compiled(partial(hub_outputs, self.elmo))
 
-    def build(self, input_shape: Any = None) -> None:
+    def build(self, input_shape: object = None) -> None:
         """Do nothing: the variables exist."""
 
     def __call__(
@@ -152,9 +150,13 @@ class KerasLayer(keras.layers.Layer):
 
     def get_config(self) -> dict[str, Any]:
         """Return the arguments, with the options of the model instead of its handle."""
-        names = "signature", "output_key", "signature_outputs_as_dict"
-        own = {name: getattr(self, name) for name in names}
-        return {**super().get_config(), **own, "handle": self.elmo.get_config()}
+        return {
+            **super().get_config(),
+            "signature": self.signature,
+            "output_key": self.output_key,
+            "signature_outputs_as_dict": self.signature_outputs_as_dict,
+            "handle": self.elmo.get_config(),
+        }
 
 
 Module = KerasLayer
@@ -162,7 +164,7 @@ Module = KerasLayer
 
 def _elmo(handle: str | Path | StoredModel) -> Elmo:
     stored = _opened(handle)
-    return Elmo(stored, mix="stored" if stored.mixes else None)
+    return Elmo(stored, combine="stored" if stored.mixes else "mix")
 
 
 def _opened(handle: str | Path | StoredModel) -> StoredModel:
@@ -195,18 +197,20 @@ def _checked(inputs: Any, signature: str) -> list[tf.Tensor]:
     if signature not in SIGNATURES:
         raise OptionsError(f"signature is {signature!r}, expected {' or '.join(SIGNATURES)}")
     expected = SIGNATURES[signature]
-    given = inputs if isinstance(inputs, Mapping) else {next(iter(expected)): inputs}
-    found = {name: tensor.shape.rank for name, tensor in given.items()}
-    if found.keys() != expected.keys() or any(
-        rank not in (None, expected[name]) for name, rank in found.items()
-    ):
+    by_name = inputs if isinstance(inputs, Mapping) else {next(iter(expected)): inputs}
+    ranks = {name: tensor.shape.rank for name, tensor in by_name.items()}
+    is_expected = ranks.keys() == expected.keys() and all(
+        rank in (None, expected[name]) for name, rank in ranks.items()
+    )
+    if not is_expected:
         raise DataError(
-            f"signature {signature!r}: found numbers of axes {found}, expected {expected}"
+            f"signature {signature!r}: found numbers of axes {ranks}, expected {expected}"
         )
-    strings, *lengths = (given[name] for name in expected)
-    strings = tf.ensure_shape(strings, [None] * (len(lengths) + 1))
-    lengths = [tf.cast(tf.ensure_shape(n, strings.shape[:1]), tf.int32) for n in lengths]
-    for n in lengths:
-        message = "sequence_len exceeds the number of columns of tokens"
-        tf.debugging.assert_less_equal(n, tf.shape(strings)[1], message)
-    return [strings, *lengths]
+
+    if signature == "default":
+        return [tf.ensure_shape(by_name["strings"], [None])]
+    tokens = tf.ensure_shape(by_name["tokens"], [None, None])
+    lengths = tf.cast(tf.ensure_shape(by_name["sequence_len"], tokens.shape[:1]), tf.int32)
+    message = "sequence_len exceeds the number of columns of tokens"
+    tf.debugging.assert_less_equal(lengths, tf.shape(tokens)[1], message)
+    return [tokens, lengths]

@@ -1,10 +1,11 @@
 """Text -> windows of ids, with NumPy only.
 
 `readers` reads input files of any form, `text` and `shards` read text, `signs` detects text that is
-not a tokenized sentence per line. `tokenization` splits text and checks sentences. `vocabulary`
-turns words into ids; `stream`, `dataset` and `windows` turn ids into the windows of training,
-evaluation and scoring. `survey` and `vocabulary_builder` read a corpus before training. Imports
-`errors`, `support` and `options`.
+not a tokenized sentence per line. `tokenization` splits text and checks sentences. `alphabets` and
+`vocabulary` turn words into ids of characters and words, `model_ids` makes batches of them for
+pretrained models. `stream`, `dataset` and `windows` make the windows of training, evaluation and
+scoring, whose words `grouping` groups by length. `vocabulary_builder` makes vocabulary files.
+Imports `errors`, `support` and `options`.
 """
 
 from bilm.support.imports import lazily
@@ -12,11 +13,11 @@ from bilm.support.imports import lazily
 __getattr__, __dir__, __all__ = lazily(
     __name__,
     {
-        "Batcher": "data.vocabulary",
+        "Batcher": "data.model_ids",
         "BidirectionalLMDataset": "data.dataset",
         "InvalidNumberOfCharacters": "errors",
         "LMDataset": "data.dataset",
-        "TokenBatcher": "data.vocabulary",
+        "TokenBatcher": "data.model_ids",
         "UnicodeCharsVocabulary": "data.vocabulary",
         "Vocabulary": "data.vocabulary",
     },

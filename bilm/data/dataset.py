@@ -6,21 +6,22 @@ import heapq
 import math
 import os
 from collections import deque
-from collections.abc import Iterable, Iterator
-from itertools import chain, count, islice, pairwise
+from collections.abc import Iterator
+from itertools import count, islice, pairwise
 
 import numpy as np
 
 from bilm.data.shards import Shards, resolve_shards
 from bilm.data.stream import Position, SentenceStream, read_references, text_changed
 from bilm.data.vocabulary import UnicodeCharsVocabulary, Vocabulary
-from bilm.data.windows import KEY_SUFFIX, Piece, Row, Window, empty_window
+from bilm.data.windows import KEY_SUFFIX, Encoded, Piece, Row, Window, empty_window
 from bilm.errors import DataError
 
 SHUFFLE_BUFFER = 65_536  # sentences held in memory for shuffling
 # Training cuts long lines into pieces of MAX_PIECE predictions, and the lines of a text with fewer
 # than ROW_LINES lines per row into that many pieces per row.
 ROW_LINES, MAX_PIECE = 8, 1_000
+# Evaluation sentence by sentence.
 SORT_BUFFER = 4_096  # sentences that are sorted by length at a time
 MAX_SENTENCE_BATCH = 16_384  # most predictions in a batch of sentences, including padding
 SENTENCE_WINDOW = 2_048  # predictions per window of such a batch; bounds memory
@@ -56,9 +57,10 @@ class LMDataset:
         vocab.require_marks()
         self.shards = resolve_shards(filepattern)
         self.filepattern, self.vocab = self.shards.name, vocab
-        self.max_word_length = getattr(vocab, "max_word_length", None)
+        self.max_word_length: int | None = getattr(vocab, "max_word_length", None)
         self.reverse, self.test, self.seed = reverse, test, seed
-        self.direction, self.order = ("backward", -1) if reverse else ("forward", 1)
+        self.direction = "backward" if reverse else "forward"
+        self._order = -1 if reverse else 1  # step through the words of a sentence
         self._shuffle_buffer = shuffle_buffer if shuffle_on_load and not test else 0
 
     def iter_batches(self, batch_size: int, num_steps: int) -> Windows:
@@ -82,42 +84,49 @@ class LMDataset:
         batch_size: int,
         num_steps: int,
         position: Position | None = None,
-        own: range | None = None,
+        returned: range | None = None,
     ) -> Iterator[tuple[Window, Position]]:
         """Yield windows for training as `iter_batches` does, each with its position in the text.
 
         Args:
             position: position of a window, after which to continue; None starts with the first.
-            own: rows to return; the others advance without being encoded. None returns all.
+            returned: numbers of the rows to return; the others advance without being encoded. None
+                returns all.
         Raises: DataError as `iter_batches` does, and if the position has another number of rows.
         """
-        own = range(batch_size) if own is None else own
-        mine = f"{self.direction}_"
+        returned = range(batch_size) if returned is None else returned
+        prefix = f"{self.direction}_"
+        start: Position | None = None  # the arrays of the position that belong to this direction
         if position is not None:
-            position = {k.removeprefix(mine): v for k, v in position.items() if k.startswith(mine)}
-        stream, length = self._stream(position), self._piece_length(batch_size, num_steps)
+            mine = [name for name in position if name.startswith(prefix)]
+            start = {name.removeprefix(prefix): position[name] for name in mine}
+
+        # The rows share one source of pieces of sentences.
+        stream = self._stream(start)
+        length = self._piece_length(batch_size, num_steps)
         pieces = self._pieces(stream, length)
-        rows = [Row(i - own.start, pieces, self._encode) for i in range(batch_size)]
-        if position is not None:
-            self._put_back(rows, position["rows"], length)
+        rows = [Row(i - returned.start, pieces, self._encode) for i in range(batch_size)]
+        if start is not None:
+            self._put_back(rows, start["rows"], length)
+
         while True:
-            window = empty_window(len(own), num_steps, self.max_word_length)
+            window = empty_window(len(returned), num_steps, self.max_word_length)
             for i, row in enumerate(rows):
-                if row.advance(num_steps, window if i in own else None) < num_steps:
+                if row.advance(num_steps, window if i in returned else None) < num_steps:
                     return
             places = np.array([(row.reference, row.at) for row in rows], np.int64)
-            parts = stream.position() | {"rows": places}
-            yield window, {mine + name: part for name, part in parts.items()}
+            arrays = stream.position() | {"rows": places}
+            yield window, {prefix + name: array for name, array in arrays.items()}
 
     def _put_back(self, rows: list[Row], places: np.ndarray, length: float) -> None:
-        """Move each row back to its place in its sentence. Raises: DataError if it is beyond it."""
+        """Move each row back to its place in its sentence. Raises: DataError if it has none."""
         if len(rows) != len(places):
             raise DataError(f"the position has {len(places)} rows, expected {len(rows)}")
         texts = read_references(self.shards, places[:, 0])
         for row, text, (reference, at) in zip(rows, texts, places.tolist(), strict=True):
-            words = text.split()[:: self.order]
-            ends = (end for end in _spans(len(words) + 1, length) if 0 <= at <= end[1])
-            if (span := next(ends, None)) is None:
+            words = text.split()[:: self._order]
+            span = _span_at(at, len(words) + 1, length)
+            if span is None:
                 raise text_changed(self.shards, reference)
             row.go_to((reference, words, *span), at)
 
@@ -137,20 +146,23 @@ class LMDataset:
         Raises: DataError if a shard cannot be read.
         """
         sentences = self.shards.sentences()
-        queues: list[deque] = [deque() for _ in range(batch_size)]
+        queues: list[deque[Piece | None]] = [deque() for _ in range(batch_size)]
         rows = [Row(i, iter(queue.popleft, None), self._encode) for i, queue in enumerate(queues)]
         ends = [(0, i) for i in range(batch_size)]  # a heap of (step at which row i ends, i)
         last: float = math.inf  # step at which a row found no sentence left
         for start in count(0, n_steps):
+            # Assign sentences to the row that ends first, until no row ends in this window.
             while ends[0][0] < min(start + n_steps, last):
                 end, i = ends[0]
-                if (sentence := next(sentences, None)) is None:
+                sentence = next(sentences, None)
+                if sentence is None:
                     last = end
                     for queue in queues:
                         queue.append(None)  # end of the row's text
                 else:
-                    queues[i].append((0, sentence[:: self.order], 0, len(sentence) + 1))
+                    queues[i].append(self._whole(sentence))
                     heapq.heapreplace(ends, (end + len(sentence) + 1, i))
+
             limit = int(min(n_steps, last - start)) if drop_remainder else n_steps
             window = self._masked_window(rows, n_steps, limit)
             if not np.any(window["mask"]):
@@ -171,18 +183,28 @@ class LMDataset:
         sentences = self.shards.sentences()
         while block := sorted(islice(sentences, SORT_BUFFER), key=len):
             while block:
+                # The longest sentences that remain.
                 longest = len(block[-1]) + 1
                 n_rows = min(batch_size, max(1, MAX_SENTENCE_BATCH // longest))
-                block, group = block[:-n_rows], block[-n_rows:]
-                pieces = [(0, words[:: self.order], 0, len(words) + 1) for words in group]
-                rows = [Row(i, iter([piece]), self._encode) for i, piece in enumerate(pieces)]
+                block, batch = block[:-n_rows], block[-n_rows:]
+                rows = [
+                    Row(i, iter([self._whole(words)]), self._encode)
+                    for i, words in enumerate(batch)
+                ]
+
                 n_steps = max(1, SENTENCE_WINDOW // len(rows))
                 for start in range(0, longest, n_steps):
                     n_left = min(n_steps, longest - start)
                     window = self._masked_window(rows, n_left, n_left)
                     yield window | {"first": start == 0}
 
+    def _whole(self, words: list[str]) -> Piece:
+        """Return a whole sentence as a piece. It has no reference."""
+        return 0, words[:: self._order], 0, len(words) + 1
+
     def _stream(self, position: Position | None = None) -> SentenceStream:
+        """Return the sentences of the text from a position."""
+
         def make_rng(epoch: int) -> np.random.Generator:
             key = np.random.SeedSequence((self.seed, epoch, int(self.reverse)))
             return np.random.Generator(np.random.Philox(key))
@@ -193,7 +215,8 @@ class LMDataset:
         """Return the minimum number of predictions of a piece of a sentence."""
         if self.test:
             return math.inf
-        n_predictions, n_pieces = 0, ROW_LINES * n_rows
+        n_pieces = ROW_LINES * n_rows  # of a text with fewer lines
+        n_predictions = 0
         for n_lines, words in enumerate(self.shards.sentences(), 1):
             n_predictions += len(words) + 1
             if n_lines == n_pieces or n_predictions > n_pieces * MAX_PIECE:
@@ -201,31 +224,43 @@ class LMDataset:
         return max(n_steps, math.ceil(n_predictions / n_pieces))
 
     def _pieces(self, stream: SentenceStream, length: float = math.inf) -> Iterator[Piece]:
-        started, at = [], 0
+        """Yield the pieces of the text from the position of a stream, which moves with them.
+
+        Raises: DataError as `iter_batches` does.
+        """
+        # The rest of a sentence that was cut into pieces.
         if stream.rest:
             reference, at = stream.rest
-            started = [(reference, *read_references(self.shards, np.array([reference])))]
+            (text,) = read_references(self.shards, np.array([reference]))
+            yield from self._cut(stream, reference, text, length, at)
+
         while True:
-            for reference, text in chain(started, stream.read_epoch()):
-                words = text.split()[:: self.order]
-                for first, end in _spans(len(words) + 1, length):
-                    if first >= at:
-                        stream.rest = (reference, end) if end <= len(words) else ()
-                        yield reference, words, first, end
-                at = 0
-            started = []
+            for reference, text in stream.read_epoch():
+                yield from self._cut(stream, reference, text, length)
             if self.test:
                 return
             if not stream.next_epoch():
                 raise DataError(f"{self.filepattern}: contains no sentence: every line is blank")
 
-    def _encode(self, words: list[str]) -> tuple[np.ndarray, np.ndarray | None]:
+    def _cut(
+        self, stream: SentenceStream, reference: int, text: str, length: float, at: int = 0
+    ) -> Iterator[Piece]:
+        """Yield the pieces of a sentence from prediction `at`; note in the stream what is left."""
+        words = text.split()[:: self._order]
+        for first, end in _spans(len(words) + 1, length):
+            if first >= at:
+                stream.rest = (reference, end) if end <= len(words) else ()
+                yield reference, words, first, end
+
+    def _encode(self, words: list[str]) -> Encoded:
+        """Return the ids of words in reading order and, with a character vocabulary, characters."""
         ids = self.vocab.encode(words, self.reverse, split=False)
         if not isinstance(self.vocab, UnicodeCharsVocabulary):
             return ids, None
         return ids, self.vocab.encode_chars(words, self.reverse, split=False)
 
     def _masked_window(self, rows: list[Row], n_steps: int, limit: int) -> Window:
+        """Return the next window, in which each row has at most `limit` predictions."""
         window = empty_window(len(rows), n_steps, self.max_word_length)
         lengths = np.array([row.advance(limit, window) for row in rows])
         return window | {"mask": np.arange(n_steps) < lengths[:, None]}
@@ -235,6 +270,14 @@ def _spans(n_predictions: int, length: float) -> Iterator[tuple[int, int]]:
     """Yield the first prediction and the one after the last of pieces of nearly equal length."""
     n_pieces = max(1, int(n_predictions // length))
     return pairwise(n_predictions * k // n_pieces for k in range(n_pieces + 1))
+
+
+def _span_at(at: int, n_predictions: int, length: float) -> tuple[int, int] | None:
+    """Return the first of the pieces `_spans` that ends at prediction `at` or after it."""
+    for first, end in _spans(n_predictions, length):
+        if 0 <= at <= end:
+            return first, end
+    return None
 
 
 COMMON = ("mask", "first")  # keys whose values are equal in both directions
@@ -272,32 +315,39 @@ class BidirectionalLMDataset:
         batch_size: int,
         num_steps: int,
         position: Position | None = None,
-        own: range | None = None,
+        returned: range | None = None,
     ) -> Iterator[tuple[Window, Position]]:
         """Yield windows for training with their positions: see `LMDataset.iter_placed_batches`."""
-        arguments = batch_size, num_steps, position, own
-        both = (r.iter_placed_batches(*arguments) for r in self.readers)
-        for (forward, one), (backward, other) in zip(*both, strict=True):
-            yield _join(forward, backward), one | other
+        forward, backward = (
+            reader.iter_placed_batches(batch_size, num_steps, position, returned)
+            for reader in self.readers
+        )
+        for (window, place), (other_window, other_place) in zip(forward, backward, strict=True):
+            yield _join(window, other_window), place | other_place
 
     def iter_evaluation(
         self, batch_size: int, n_steps: int, drop_remainder: bool = False
     ) -> Windows:
         """Return every prediction of the text once: see `LMDataset.iter_evaluation`."""
-        return _merge(r.iter_evaluation(batch_size, n_steps, drop_remainder) for r in self.readers)
+        forward, backward = (
+            reader.iter_evaluation(batch_size, n_steps, drop_remainder) for reader in self.readers
+        )
+        return map(_join, forward, backward)
 
     def iter_sentence_batches(self, batch_size: int) -> Windows:
         """Return whole sentences; a row contains the same sentence in both directions: see
         `LMDataset`."""
-        return _merge(r.iter_sentence_batches(batch_size) for r in self.readers)
+        forward, backward = (reader.iter_sentence_batches(batch_size) for reader in self.readers)
+        return map(_join, forward, backward)
 
 
 Reader = LMDataset | BidirectionalLMDataset
 
 
-def _merge(readers: Iterable[Windows]) -> Windows:
-    return (_join(forward, backward) for forward, backward in zip(*readers, strict=True))
-
-
 def _join(forward: Window, backward: Window) -> Window:
-    return forward | {k + KEY_SUFFIX["backward"]: v for k, v in backward.items() if k not in COMMON}
+    """Return one window of two directions."""
+    window = dict(forward)
+    for key, value in backward.items():
+        if key not in COMMON:
+            window[key + KEY_SUFFIX["backward"]] = value
+    return window

@@ -1,14 +1,98 @@
-"""The ids that a model for embedding reads: the batcher that makes them, and a check of a batch."""
+"""The ids that a model for embedding reads: the batchers that make them, and checks of a batch.
+
+A model reserves id 0 for padding, so its ids are those of an alphabet or a vocabulary plus 1.
+"""
 
 from __future__ import annotations
 
+import os
+from collections.abc import Callable, Iterable, Sequence
 from pathlib import Path
+from typing import Any
 
 import numpy as np
 
-from bilm.data.vocabulary import Batcher, TokenBatcher, alphabet_of
+from bilm.data.alphabets import BOS, EOS, Alphabet, ByteAlphabet, alphabet_of
+from bilm.data.tokenization import checked_sentences
+from bilm.data.vocabulary import Vocabulary
 from bilm.errors import DataError
 from bilm.options.model_options import ModelOptions
+
+
+class Batcher:
+    """Sentences -> character ids.
+
+    Args:
+        lm_vocab_file: ignored, because characters represent every word.
+        max_token_length: C, characters of a word with its two marks. It must be the model's
+            `max_characters_per_token`: words are truncated to it, so that another number gives
+            other vectors to sentences with long words.
+        alphabet: an alphabet of width C; None for the bytes of words.
+    """
+
+    def __init__(
+        self,
+        lm_vocab_file: str | os.PathLike | None,
+        max_token_length: int,
+        alphabet: Alphabet | None = None,
+    ):
+        self._alphabet: Alphabet = alphabet or ByteAlphabet(max_token_length)
+
+    def batch_sentences(self, sentences: Sequence[Sequence[str]]) -> np.ndarray:
+        """Return the characters of a batch, int64 (n, T + 2, C), 0 after a sentence's end.
+
+        T is the number of words of the longest sentence. Each sentence is enclosed by `<S>` and
+        `</S>`. An empty batch gives (0, 2, C).
+
+        Raises: DataError if a sentence is not a list of words.
+        """
+        spell = self._alphabet
+        return _padded(sentences, spell, (spell.begin, spell.end), (spell.width,))
+
+
+class TokenBatcher:
+    """Sentences -> word ids, for a model with a table of word vectors.
+
+    Args:
+        lm_vocab_file: one word per line, in the table's order, with `<S>` and `</S>`, and with
+            `<UNK>` for other words.
+    Raises: DataError if the file cannot be read or lacks `<S>` or `</S>`.
+    """
+
+    def __init__(self, lm_vocab_file: str | os.PathLike):
+        self._vocab = Vocabulary(lm_vocab_file)
+        self._vocab.require_marks((BOS, EOS))
+
+    def batch_sentences(self, sentences: Sequence[Sequence[str]]) -> np.ndarray:
+        """Return the words of a batch, int64 (n, T + 2), 0 after a sentence's end.
+
+        An empty batch gives (0, 2).
+
+        Raises: DataError if a sentence is not a list of words, or if a word is missing in a
+            vocabulary without `<UNK>`.
+        """
+        return _padded(sentences, self._vocab.known_ids, (BOS, EOS), ())
+
+
+def _padded(
+    sentences: Iterable[Iterable[str]],
+    encode: Callable[[list[str]], np.ndarray],
+    marks: tuple[str, str],
+    shape: tuple[int, ...],
+) -> np.ndarray:
+    """Return the ids of sentences with their marks, plus 1: int64 (n, T + 2, *shape)."""
+    batch = checked_sentences(sentences)
+    begin, end = marks
+    n_steps = max(map(len, batch), default=0) + 2
+    ids: np.ndarray = np.zeros((len(batch), n_steps, *shape), np.int64)
+    for row, words in zip(ids, batch, strict=True):
+        row[: len(words) + 2] = shifted(encode([begin, *words, end]))
+    return ids
+
+
+def shifted(ids: Any) -> Any:
+    """Return ids, an array or a tensor, plus 1, because models reserve 0 for padding."""
+    return ids + 1
 
 
 def batcher(
@@ -20,7 +104,8 @@ def batcher(
         lm_vocab_file: the vocabulary, required for a model that reads words.
     Raises: DataError if the file is missing or cannot be used.
     """
-    if (alphabet := alphabet_of(options)) is not None:
+    alphabet = alphabet_of(options)
+    if alphabet is not None:
         return Batcher(lm_vocab_file, alphabet.width, alphabet)
     if lm_vocab_file is None:
         raise DataError("this model reads words; give the vocabulary file of its word table")
@@ -30,9 +115,12 @@ def batcher(
 def check_ids_shape(shape: tuple[int | None, ...], options: ModelOptions) -> None:
     """Check the shape of a batch of ids. Raises: DataError for ids of another batcher."""
     alphabet = alphabet_of(options)
-    expected = "(B, T)" if alphabet is None else f"(B, T, {alphabet.width})"
-    n_axes = 2 if alphabet is None else 3
-    if len(shape) != n_axes or (alphabet and shape[2] not in (None, alphabet.width)):
+    if alphabet is None:
+        expected, is_expected = "(B, T)", len(shape) == 2
+    else:
+        expected = f"(B, T, {alphabet.width})"
+        is_expected = len(shape) == 3 and shape[2] in (None, alphabet.width)
+    if not is_expected:
         raise DataError(
             f"ids have shape {tuple(shape)}, but the model reads {expected}; make them with the "
             "batcher() of the model"
@@ -45,6 +133,6 @@ def check_ids(ids: np.ndarray, options: ModelOptions, n_tokens: int | None) -> N
     Raises: DataError if one is out of range.
     """
     alphabet = alphabet_of(options)
-    n_ids = np.array([n_tokens]) if alphabet is None else alphabet.n_ids
-    if ids.size and not ((ids >= 0) & (ids <= n_ids)).all():
-        raise DataError(f"ids from {ids.min()} to {ids.max()}, expected 0 to {n_ids.max()}")
+    largest = np.array([n_tokens]) if alphabet is None else alphabet.n_ids  # of each column
+    if ids.size and not ((ids >= 0) & (ids <= largest)).all():
+        raise DataError(f"ids from {ids.min()} to {ids.max()}, expected 0 to {largest.max()}")

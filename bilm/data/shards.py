@@ -7,7 +7,7 @@ import os
 from collections.abc import Callable, Iterable, Iterator
 from typing import NamedTuple
 
-from bilm.data.readers import form_of
+from bilm.data.readers import TEXT, form_of
 from bilm.data.signs import SAMPLE_WORDS, TextSigns
 from bilm.data.text import ON_BAD_UTF8, matching_files, placed_lines
 from bilm.errors import DataError
@@ -49,11 +49,13 @@ class Shards:
         """Warn of signs in the first lines that the text is not tokenized. Raises: DataError."""
         # Pipes can be read only once.
         files = [path for path in self if is_url(path) or os.path.isfile(path)][:MAX_EXAMINED]
-        if files:
-            name = files[0] if len(self) == 1 else f"{files[0]} and {len(self) - 1} more"
-            signs, n_words = TextSigns(name), -(-SAMPLE_WORDS // len(files))
-            count_tokens(Shards(files, self.on_bad_utf8), on_words=signs.add, max_tokens=n_words)
-            signs.warn()
+        if not files:
+            return
+        name = files[0] if len(self) == 1 else f"{files[0]} and {len(self) - 1} more"
+        signs = TextSigns(name)
+        max_words = -(-SAMPLE_WORDS // len(files))  # of a file
+        count_tokens(Shards(files, self.on_bad_utf8), on_words=signs.add, max_tokens=max_words)
+        signs.warn()
 
     def texts(self) -> Iterator[str]:
         """Return the stripped text of each line that is not blank. Raises: DataError."""
@@ -73,7 +75,8 @@ def resolve_shards(filepattern: str | os.PathLike | Shards, on_bad_utf8: str = "
         return filepattern
     paths = matching_files(filepattern)
     for path in paths:
-        if (form := form_of(path)).endings:
+        form = form_of(path)
+        if form is not TEXT:
             raise DataError(
                 f"{path}: the ending of the name belongs to {form.name}, but text with one "
                 "sentence per line is expected; convert the file with bilm text, or rename it if "
@@ -108,8 +111,8 @@ def count_tokens(
     Raises: DataError as `bilm.data.text.read_lines` does.
     """
     n_sentences = n_tokens = 0
-    with progress("counting", "files", len(shards)) as shown:
-        for path in shown.over(shards):
+    with progress("counting", "files", len(shards)) as counted:
+        for path in counted.over(shards):
             enough = math.inf if max_tokens is None else n_tokens + max_tokens
             for *_, text in placed_lines(path, shards.errors):
                 words = text.split()

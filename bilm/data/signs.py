@@ -10,12 +10,16 @@ from typing import NamedTuple, TypeVar
 
 from absl import logging
 
+from bilm.data import alphabets
+from bilm.options import model_options
+
 Item = TypeVar("Item")
 WordsOf = Callable[[Item], Sequence[str]]
 SAMPLE_WORDS = 100_000
 SAMPLE_ROWS, MAX_COLUMNS = 2_000, 10  # sentences that are compared as rows of columns
 MAX_SEPARATE = 0.25  # separate punctuation marks of a kind, per word that contains such a mark
-N_EXAMPLES = 3
+MARKS_AS_COLUMNS = 0.02, 0.5  # shares of punctuation marks among words in columns
+N_EXAMPLES, MAX_EXAMPLE = 3, 40  # number of examples in a warning, and characters of one
 
 
 class Sign(NamedTuple):
@@ -46,7 +50,7 @@ SIGNS = {
         "write the words of a sentence on one line or in one row of a table, separated by blanks"),
 }  # fmt: skip
 
-ENDS = ("<S>", "</S>", "<bos>", "<eos>")
+ENDS = (alphabets.BOS, alphabets.EOS, model_options.BOS, model_options.EOS)
 # Kinds of punctuation. A full stop counts only at the end of a sentence: abbreviations have one.
 KINDS = {"stop": ".", "mark": ",;:!?…،؛؟。、，；：！？।", "quote": '"„“”«»‹›「」()'}
 LAST = (".", "!", "?", "…")  # words at the end of a sentence
@@ -70,9 +74,9 @@ class TextSigns:
     def __init__(self, name: object, known: Container[str] = ()):
         self._name, self.known, self.done = name, known, False
         self._totals: Counter[str] = Counter()  # of the units, and of separate marks by kind
-        self._found = {sign: Counter[str]() for sign in (*SIGNS, *KINDS)}
+        self._examples = {name: Counter[str]() for name in (*SIGNS, *KINDS)}  # counted words
         self._rows: list[tuple[int, Sequence[str]]] = []  # length and first words of sentences
-        self._left = dict(SIGNS)  # of which no warning was logged
+        self._unreported = dict(SIGNS)
 
     def watch(self, items: Iterable[Item], words_of: WordsOf) -> Iterator[Item]:
         """Yield the items unchanged; warn after `SAMPLE_WORDS` words or the last item."""
@@ -86,56 +90,77 @@ class TextSigns:
         if self.done or not words:
             return
         self._totals.update(sentences=1, words=len(words), characters=sum(map(len, words)))
+
+        # Signs of the whole sentence.
         if len(words) == 1 and not LONG.search(words[0]):
-            self._found["single"][words[0]] += 1
+            self._examples["single"][words[0]] += 1
         if len(self._rows) < SAMPLE_ROWS and not words[0].startswith("#"):  # CoNLL-U's comments
             self._rows.append((len(words), words[:MAX_COLUMNS]))
         if any(end in LAST and word[:1].isupper() for end, word in pairwise(words)):
-            self._found["joined"][" ".join(words[:MAX_COLUMNS])] += 1
+            self._examples["joined"][" ".join(words[:MAX_COLUMNS])] += 1
+
         for i, word in enumerate(words, 1):
-            if word in ENDS:
-                self._found["end"][word] += 1
-            elif ESCAPE.fullmatch(word):
-                self._found["escape"][word] += 1
-            elif LONG.search(word):
-                self._found["long"][word] += len(word)
-            elif kind := _kind(word, i == len(words)):
-                self._found[kind][word] += 1
-            elif word:
-                self._totals.update(kind for kind, marks in KINDS.items() if word in marks)
+            self._add_word(word, i == len(words))
         if self._totals["words"] >= SAMPLE_WORDS:
             self.warn()
             self.done = True
+
+    def _add_word(self, word: str, is_last: bool) -> None:
+        """Count the sign that a word is; or a separate punctuation mark."""
+        if word in ENDS:
+            self._examples["end"][word] += 1
+        elif ESCAPE.fullmatch(word):
+            self._examples["escape"][word] += 1
+        elif LONG.search(word):
+            self._examples["long"][word] += len(word)
+        elif kind := _kind(word, is_last):
+            self._examples[kind][word] += 1
+        elif word:
+            self._totals.update(kind for kind, marks in KINDS.items() if word in marks)
 
     def warn(self) -> None:
         """Warn, once, of each sign that is frequent in the sentences counted so far."""
         # Copies, because other threads may add words.
         totals, rows = self._totals.copy(), list(self._rows)
-        found = {name: Counter(dict(words)) for name, words in self._found.items()}
+        examples = {name: Counter(dict(words)) for name, words in self._examples.items()}
+
+        # Words that contain punctuation are a sign if few marks of this kind are separate words.
         for name in ("escape", *KINDS):
-            found[name] = Counter({w: n for w, n in found[name].items() if w not in self.known})
+            for word in list(examples[name]):
+                if word in self.known:
+                    del examples[name][word]
         for kind in KINDS:
-            if totals[kind] <= MAX_SEPARATE * found[kind].total():
-                found["attached"] += found[kind]
+            if totals[kind] <= MAX_SEPARATE * examples[kind].total():
+                examples["attached"] += examples[kind]
+
+        # Lines are a sign if they are columns of words and tags.
         totals["lines"] = len(rows)
-        found["columns"].update(map(" ".join, _rows_of_columns(rows)))
-        for name, sign in list(self._left.items()):
-            n, total = found[name].total(), totals[sign.unit]
+        examples["columns"].update(map(" ".join, _rows_of_columns(rows)))
+
+        for name, sign in list(self._unreported.items()):
+            n, total = examples[name].total(), totals[sign.unit]
             if not self.done and n >= max(sign.least, sign.share * total):
-                del self._left[name]
-                examples = ", ".join(repr(w[:40]) for w, _ in found[name].most_common(N_EXAMPLES))
-                logging.warning(
-                    "%s: %s of the first %s %s %s, such as %s; %s", self._name, f"{n:,}",
-                    f"{total:,}", sign.unit, sign.what, examples, sign.remedy,
-                )  # fmt: skip
+                del self._unreported[name]
+                self._report(sign, examples[name], total)
+
+    def _report(self, sign: Sign, words: Counter[str], total: int) -> None:
+        """Log the warning of a sign: the counted words, and how many of its unit were read."""
+        examples = ", ".join(repr(word[:MAX_EXAMPLE]) for word, _ in words.most_common(N_EXAMPLES))
+        logging.warning(
+            "%s: %s of the first %s %s %s, such as %s; %s", self._name, f"{words.total():,}",
+            f"{total:,}", sign.unit, sign.what, examples, sign.remedy,
+        )  # fmt: skip
 
 
 def _kind(word: str, is_last: bool) -> str:
     """Return the kind of punctuation that a word contains at its start or end; "" for none."""
     if word.isalnum() or not any(map(str.isalnum, word)):
         return ""
+
+    # A mark that follows the letters of the word, and closing marks after it.
     core = word.rstrip(CLOSING)
-    if core[:-1].rstrip(CLOSING)[-1:].isalnum():
+    letters = core[:-1].rstrip(CLOSING)
+    if letters[-1:].isalnum():
         if core[-1] in KINDS["mark"]:
             return "mark"
         if is_last and core.find(".") == len(core) - 1:  # not e.g. or U.S.
@@ -146,19 +171,25 @@ def _kind(word: str, is_last: bool) -> str:
 def _rows_of_columns(sentences: list[tuple[int, Sequence[str]]]) -> list[Sequence[str]]:
     """Return the sentences that are as long as the next one, if they are columns of words and tags,
     or of anything else beside words that include punctuation marks."""
-    rows = [row for (n, row), (other, _) in pairwise(sentences) if n == other > 1]
+    rows = [row for (n, row), (n_next, _) in pairwise(sentences) if n == n_next > 1]
     columns = [[row[k] for row in rows if len(row) > k] for k in range(MAX_COLUMNS)]
     if sum(map(str.isdecimal, columns[0])) > len(rows) / 2:  # numbers of words in a sentence
         del columns[0]
-    n_marks = sum(1 for word in columns[0] if not any(map(str.isalnum, word)))
-    has_tags = not _are_tags(columns[0], len(rows)) and any(
-        _are_tags(column, len(rows)) for column in columns[1:]
-    )
-    return rows if has_tags or 0.02 * len(rows) < n_marks < 0.5 * len(rows) else []
+    words, *others = columns
+
+    are_words = not _are_tags(words, len(rows))
+    if are_words and any(_are_tags(column, len(rows)) for column in others):
+        return rows
+    least, most = MARKS_AS_COLUMNS
+    n_marks = sum(1 for word in words if not any(map(str.isalnum, word)))
+    return rows if least * len(rows) < n_marks < most * len(rows) else []
 
 
 def _are_tags(column: list[str], n_rows: int) -> bool:
+    """Return whether the values of a column of a table with `n_rows` rows are tags of words."""
     tags = [value for value in column if TAG.fullmatch(value)]
     letters = [tag for tag in tags if any(map(str.isalpha, tag))]
+    if len(tags) <= 0.9 * n_rows or len(letters) <= n_rows / 2:
+        return False
     are_words = all(len(tag) == 1 for tag in letters) or len(set(letters)) == 1  # such as A and I
-    return len(tags) > 0.9 * n_rows and len(letters) > n_rows / 2 and not are_words
+    return not are_words

@@ -45,18 +45,19 @@ class SentenceStream:
         self.shards, self.buffer_size, self.make_rng = shards, buffer_size, make_rng
         if position is None:
             position = {"reader": np.zeros(6, np.int64), "buffer": np.zeros(0, np.int64)}
-        # The epoch; the number of shards read in it; byte and line reached in the next shard;
-        # sentences drawn while reading; sentences drained from the buffer after that.
-        # Then, if a line is cut into pieces, its reference and the first prediction not yet read.
-        place = position["reader"].tolist()
-        self.epoch, self.shard, self.offset, self.line, self.n_drawn, self.n_drained = place[:6]
-        self.rest = tuple(place[6:])
+        counters = position["reader"].tolist()
+        # The epoch; the number of shards read in it; byte and line reached in the next shard.
+        self.epoch, self.shard, self.offset, self.line = counters[:4]
+        # Sentences drawn while reading; sentences drained from the buffer after that.
+        self.n_drawn, self.n_drained = counters[4:6]
+        # If a line is cut into pieces, its reference and the first prediction not yet read.
+        self.rest: tuple[int, ...] = tuple(counters[6:])
         self.waiting = position["buffer"].copy()  # references of the lines in the buffer
 
     def position(self) -> Position:
         """Return the position after the last sentence that was yielded."""
-        place = self.epoch, self.shard, self.offset, self.line, self.n_drawn, self.n_drained
-        reader: np.ndarray = np.array([*place, *self.rest], np.int64)
+        counters = [self.epoch, self.shard, self.offset, self.line, self.n_drawn, self.n_drained]
+        reader: np.ndarray = np.array([*counters, *self.rest], np.int64)
         return {"reader": reader, "buffer": self.waiting.copy()}
 
     def read_epoch(self) -> Iterator[tuple[int, str]]:
@@ -65,27 +66,39 @@ class SentenceStream:
         Raises: DataError as `bilm.data.text.read_lines` does.
         """
         rng = self.make_rng(self.epoch)
-        n_shards = len(self.shards)
-        lines = self._lines(rng.permutation(n_shards) if self.buffer_size else range(n_shards))
-        if not self.buffer_size:
-            for line in lines:
-                self.n_drawn += 1
-                yield line
+        if self.buffer_size:
+            yield from self._shuffled(self._lines(rng.permutation(len(self.shards))), rng)
             return
+        for line in self._lines(range(len(self.shards))):
+            self.n_drawn += 1
+            yield line
+
+    def _shuffled(
+        self, lines: Iterator[tuple[int, str]], rng: np.random.Generator
+    ) -> Iterator[tuple[int, str]]:
+        """Yield the remaining lines of the epoch in the random order of the buffer."""
+        # The lines in the buffer: those of the position, or the first ones.
         if self.waiting.size:
             texts = read_references(self.shards, self.waiting)
         else:
             filled = list(islice(lines, self.buffer_size))
             self.waiting = np.array([reference for reference, _ in filled], np.int64)
             texts = [text for _, text in filled]
+
+        # The random numbers that were drawn before the position.
         for first in range(0, self.n_drawn, SKIPPED_AT_ONCE):
             rng.integers(self.buffer_size, size=min(SKIPPED_AT_ONCE, self.n_drawn - first))
+
+        # Each line that is read takes the place of a random line of the buffer.
         for reference, text in lines:
             i = rng.integers(self.buffer_size)
             drawn = int(self.waiting[i]), texts[i]
-            self.waiting[i], texts[i] = reference, text
+            self.waiting[i] = reference
+            texts[i] = text
             self.n_drawn += 1
             yield drawn
+
+        # At the end of the text, the buffer is drained.
         for i in rng.permutation(len(texts))[self.n_drained :]:
             self.n_drained += 1
             yield int(self.waiting[i]), texts[i]
@@ -100,6 +113,7 @@ class SentenceStream:
         return had_text
 
     def _lines(self, order: Sequence[int]) -> Iterator[tuple[int, str]]:
+        """Yield reference and text of each line that is not read yet, in an order of the shards."""
         while self.shard < len(order):
             shard = int(order[self.shard])
             lines = placed_lines(self.shards[shard], self.shards.errors, self.offset, self.line)
@@ -107,7 +121,8 @@ class SentenceStream:
                 self.offset, self.line = end, number
                 if text:
                     yield shard * SHARD_BYTES + start, text
-            self.shard, self.offset, self.line = self.shard + 1, 0, 0
+            self.shard += 1
+            self.offset = self.line = 0
 
 
 def read_references(shards: Shards, references: np.ndarray) -> list[str]:
@@ -118,7 +133,8 @@ def read_references(shards: Shards, references: np.ndarray) -> list[str]:
     distinct, places = np.unique(references, return_inverse=True)
     texts: list[str] = []
     for shard, group in groupby(distinct.tolist(), lambda reference: reference // SHARD_BYTES):
-        for text in lines_at(shards[shard], shards.errors, (each % SHARD_BYTES for each in group)):
+        offsets = (reference % SHARD_BYTES for reference in group)
+        for text in lines_at(shards[shard], shards.errors, offsets):
             if not text:
                 raise text_changed(shards, int(distinct[len(texts)]))
             texts.append(text)

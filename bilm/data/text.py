@@ -21,7 +21,7 @@ from bilm.support.remote import matching, reading
 from bilm.support.urls import is_url, name_of
 
 STANDARD_INPUT = "/dev/stdin"
-URL_BUFFER = 1 << 17
+READ_BUFFER = 1 << 17  # bytes of a URL or a compressed file
 MAX_LINE_BYTES = 1 << 24  # uncompressed; a longer line suggests a binary file
 ENDINGS = (".gz", ".bz2", ".xz", ".zst")  # of compressed files
 ON_BAD_UTF8 = {"error": "strict", "replace": "replace"}  # arguments `errors` of `bytes.decode`
@@ -151,7 +151,7 @@ def _open(path: str | os.PathLike) -> Iterator[BinaryIO]:
     with ExitStack() as stack:
         if is_url(path):
             raw = cast(io.RawIOBase, stack.enter_context(reading(path)))
-            file: BinaryIO = io.BufferedReader(raw, URL_BUFFER)
+            file: BinaryIO = io.BufferedReader(raw, READ_BUFFER)
         elif os.fspath(path) == STANDARD_INPUT:
             # By its descriptor: sockets, and standard input under sudo, cannot be opened by path.
             file = stack.enter_context(open(0, "rb", closefd=False))
@@ -209,12 +209,13 @@ def decompressing(path: str | os.PathLike, file: BinaryIO) -> Iterator[BinaryIO]
 
     Raises: OSError if it is damaged or truncated; MissingExtraError if zstd is not installed.
     """
-    if not (ending := ending_of(path)):
+    ending = ending_of(path)
+    if not ending:
         yield file
         return
     try:
         # `BufferedReader` splits lines faster than the decompressing classes.
-        with io.BufferedReader(packed(ending, file, "rb"), 1 << 17) as unpacked:
+        with io.BufferedReader(packed(ending, file, "rb"), READ_BUFFER) as unpacked:
             yield unpacked
     except (BilmError, OSError, UnicodeDecodeError):
         raise

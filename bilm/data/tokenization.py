@@ -10,7 +10,9 @@ from typing import Any
 from bilm.errors import DataError
 from bilm.support.imports import optional
 
+UNORDERED = (str, bytes, Set, Mapping)  # iterables that are not lists of words
 MAX_PARTS = 2  # of a word with blanks, such as "10 000"; more is a text
+MAX_REPR = 60  # characters of a value in a message
 PART_WORDS = 10_000  # words of a paragraph that are split into sentences at a time
 
 
@@ -20,21 +22,27 @@ def checked_sentence(sentence: Iterable[str], name: str) -> list[str]:
     Raises: DataError for a string, whose letters would count as words, for sets and mappings, whose
         words have no order, and for other words than strings.
     """
-    if not isinstance(sentence, Iterable) or isinstance(sentence, str | bytes | Set | Mapping):
-        found = f"{name} is {repr(sentence)[:60]} ({type(sentence).__name__})"
-        raise DataError(f"{found}; expected a list of words: split a string into words, sort a set")
+    if not isinstance(sentence, Iterable) or isinstance(sentence, UNORDERED):
+        raise DataError(
+            f"{name} is {_described(sentence)}; expected a list of words: split a string into "
+            "words, sort a set"
+        )
     words = list(sentence)
     for i, word in enumerate(words):
         if not isinstance(word, str):
-            found = f"{name}, word {i} is {repr(word)[:60]} ({type(word).__name__})"
-            raise DataError(f"{found}; expected a string")
+            raise DataError(f"{name}, word {i} is {_described(word)}; expected a string")
     return words
+
+
+def _described(value: object) -> str:
+    """Return the start of a value and its type, for a message."""
+    return f"{repr(value)[:MAX_REPR]} ({type(value).__name__})"
 
 
 def check_batch(sentences: object) -> None:
     """Raise DataError for a string, and for a set or mapping, which has no order of sentences."""
-    if isinstance(sentences, str | bytes | Set | Mapping):
-        raise DataError(f"the batch is {repr(sentences)[:60]}; expected a list of sentences")
+    if isinstance(sentences, UNORDERED):
+        raise DataError(f"the batch is {repr(sentences)[:MAX_REPR]}; expected a list of sentences")
 
 
 def checked_sentences(sentences: Iterable[Iterable[str]]) -> list[list[str]]:
@@ -74,29 +82,39 @@ def sentence_splitter(
 
     def split(texts: Iterable[str]) -> Iterator[list[str]]:
         lines = (line.strip() for text in texts for line in text.split("\n"))
-        by_kind = groupby(lines, (lambda line: object()) if paragraph_per_line else _kind_of_line)
-        for kind, paragraph in by_kind:
-            if kind:
+        if paragraph_per_line:
+            for line in lines:
+                yield from _sentences(pipeline, [line])
+            return
+        for kind, paragraph in groupby(lines, _kind_of_line):
+            if kind != "blank":
                 yield from _sentences(pipeline, paragraph)
 
     return split
 
 
-def _kind_of_line(line: str) -> int:
-    """Return 0 for a blank line, 1 for a heading, which is in capitals or has mostly capitalized
-    words, the others short, and no full stop, and 2 for a line of text."""
-    if not line or line.isupper():
-        return int(bool(line))
+def _kind_of_line(line: str) -> str:
+    """Return "blank", "heading" or "text".
+
+    A heading is in capitals; or it has several words, most of them capitalized and the others
+    short, and neither a full stop nor a mark at its end.
+    """
+    if not line:
+        return "blank"
+    if line.isupper():
+        return "heading"
     words = line.split()
-    small = [len(word) for word in words if not word[0].isupper()]
     is_title = line[0].isupper() and line[-1].isalnum() and "." not in line and len(words) > 1
-    return 1 if is_title and 2 * len(small) < len(words) and max(small, default=0) < 4 else 2
+    small = [len(word) for word in words if not word[0].isupper()]
+    is_capitalized = 2 * len(small) < len(words) and max(small, default=0) < 4
+    return "heading" if is_title and is_capitalized else "text"
 
 
 def _sentences(pipeline: Any, lines: Iterable[str]) -> Iterator[list[str]]:
     """Yield the sentences of a paragraph, which is split `PART_WORDS` words at a time. The last
     sentence of a part may continue in the next part, unless it is the only one."""
-    words, rest = chain.from_iterable(map(str.split, lines)), ""
+    words = chain.from_iterable(map(str.split, lines))
+    rest = ""
     while part := list(islice(words, PART_WORDS)):
         *sentences, last = pipeline(" ".join([rest, *part]).strip()).sents
         yield from map(_words, sentences or [last])

@@ -44,29 +44,36 @@ def build_vocabulary(
     Raises: DataError if a shard cannot be read or is also the output, if the output is a file of a
         stored model, or if no word is left; OSError if it cannot be written.
     """
-    output, shards = expanded(outfile), resolve_shards(filepattern, on_bad_utf8)
+    output = expanded(outfile)
+    shards = resolve_shards(filepattern, on_bad_utf8)
     if os.path.isdir(output):
         raise DataError(f"{output}: a folder, expected the name of a file")
     protect(output, *shards)
     shards.examine()
+
+    # Occurrences of each word. The words of marks are not words of the vocabulary.
     counts: Counter[str] = Counter()
     n_sentences = 0
-    with progress("counting words", "sentences") as shown:
-        for words in shown.over(shards.sentences()):
+    with progress("counting words", "sentences") as counted:
+        for words in counted.over(shards.sentences()):
             counts.update(words)
             n_sentences += 1
     n_tokens, n_ends = counts.total(), counts[BOS] + counts[EOS]
     for name in (*MARKS, NOT_A_WORD):
         del counts[name]
-    # Sorted by count and word, not by the order in the text.
+
+    # The most frequent words; those of equal count by their characters, not by their order in the
+    # text.
     ranked = sorted((-n, word) for word, n in counts.items() if n >= min_count)
-    ranked = ranked[: None if max_size is None else max(0, max_size - len(MARKS))]
+    if max_size is not None:
+        ranked = ranked[: max(0, max_size - len(MARKS))]
     if not ranked:
         raise DataError(
             f"{os.fspath(filepattern)}: no word is left: every line is blank, or min_count is too "
             "high or max_size too low"
         )
+    lines = [*MARKS, *(word for _, word in ranked)]
     with replacing(output) as path, open(path, "w", encoding="utf-8", newline="\n") as file:
-        file.writelines(f"{word}\n" for word in (*MARKS, *(word for _, word in ranked)))
+        file.writelines(f"{line}\n" for line in lines)
     n_covered = n_ends - sum(n for n, _ in ranked)
     return VocabularyCounts(n_sentences, n_tokens, len(counts), len(ranked), n_covered)

@@ -11,8 +11,8 @@ from typing import Any
 
 import numpy as np
 
+from bilm.data.alphabets import PAD_CHAR
 from bilm.data.grouping import group_lengths, grouped
-from bilm.data.vocabulary import PAD_CHAR
 from bilm.options.model_options import ModelOptions
 
 KEY_SUFFIX = {"forward": "", "backward": "_reverse"}  # suffix of a window's keys by direction
@@ -50,21 +50,25 @@ class Row:
         index: index of the row.
         pieces: source of the next pieces of sentences.
         encode: words in reading order -> ids (n + 2,) and characters (n + 2, C) or None.
+    Attributes: `reference` of the sentence; `at`, its next prediction; `end`, the one after the
+        last of the piece.
     """
 
     def __init__(self, index: int, pieces: Iterator[Piece | None], encode: Encode):
         self.index, self.pieces, self.encode = index, pieces, encode
-        self.reference, self.before, self.at, self.end = 0, 0, 0, 0
-        self.words: list[str] = []
-        self.encoded: Encoded | None = None
+        self.reference, self.at, self.end = 0, 0, 0
+        # Only the words of the piece, and the one before it, are kept and encoded.
+        self._words: list[str] = []
+        self._first_word = 0  # the place in the sentence of the first of them
+        self._encoded: Encoded | None = None
 
     def go_to(self, piece: Piece, at: int | None = None) -> None:
         """Move to the position before prediction `at` of a sentence; None for the piece's first."""
         self.reference, words, first, self.end = piece
         self.at = first if at is None else at
-        # Only the words of the piece, and the one before it, are kept and encoded.
-        self.before, self.encoded = max(first - 1, 0), None
-        self.words = words[self.before : self.end]
+        self._first_word = max(first - 1, 0)
+        self._words = words[self._first_word : self.end]
+        self._encoded = None
 
     def advance(self, n_steps: int, window: dict | None) -> int:
         """Advance by up to `n_steps` predictions and write them into `window`, if given.
@@ -74,22 +78,30 @@ class Row:
         done = 0
         while done < n_steps:
             if self.at == self.end:
-                if (piece := next(self.pieces, None)) is None:
+                piece = next(self.pieces, None)
+                if piece is None:
                     break
                 self.go_to(piece)
             n = min(n_steps - done, self.end - self.at)
             if window is not None:
-                # Sentences are encoded here, because skipped windows do not need ids.
-                self.encoded = self.encoded or self.encode(self.words)
-                ids, chars = self.encoded
-                at, there = self.at - self.before, slice(done, done + n)
-                here = slice(at, at + n)
-                window["token_ids"][self.index, there] = ids[here]
-                window["next_token_id"][self.index, there] = ids[at + 1 : at + n + 1]
-                if chars is not None:
-                    window["tokens_characters"][self.index, there] = chars[here]
-            self.at, done = self.at + n, done + n
+                self._write(window, done, n)
+            self.at += n
+            done += n
         return done
+
+    def _write(self, window: dict, done: int, n: int) -> None:
+        """Write the next `n` predictions after the first `done` of the row in the window."""
+        # Sentences are encoded here, because skipped windows do not need ids.
+        if self._encoded is None:
+            self._encoded = self.encode(self._words)
+        ids, characters = self._encoded
+
+        at = self.at - self._first_word
+        here, there = slice(at, at + n), slice(done, done + n)
+        window["token_ids"][self.index, there] = ids[here]
+        window["next_token_id"][self.index, there] = ids[at + 1 : at + n + 1]
+        if characters is not None:
+            window["tokens_characters"][self.index, there] = characters[here]
 
 
 Encoded = tuple[np.ndarray, np.ndarray | None]
@@ -110,33 +122,46 @@ def model_batch(window: dict, options: ModelOptions) -> dict:
     Returns: dict of `distinct`, int32 (U,) or groups of characters from `grouped`; and for each
         direction `places` and `targets`, int32 (B, T).
     """
+    # The tokens of all directions one after another.
     directions = options.directions
     key = "token_ids" if options.char_cnn is None else "tokens_characters"
-    tokens = np.stack([window[key + KEY_SUFFIX[d]] for d in directions])
-    lead, tokens = tokens.shape[:3], tokens.reshape(-1, *tokens.shape[3:])
+    tokens = np.stack([window[key + KEY_SUFFIX[d]] for d in directions])  # directions, B, T (, C)
+    lead = tokens.shape[:3]
+    tokens = tokens.reshape(-1, *tokens.shape[3:])  # N (, C)
+
+    # The distinct ones, and the place of each token among them.
+    distinct: np.ndarray | tuple[np.ndarray, ...]
     if options.char_cnn is None:
-        distinct, places = np.unique(tokens, return_inverse=True)
-        distinct = distinct.astype(np.int32)
+        ids, places = np.unique(tokens, return_inverse=True)  # U and N
+        distinct = ids.astype(np.int32)
     else:
-        # Rows are compared as bytes.
-        rows = np.ascontiguousarray(tokens, np.int16)
-        keys = rows.view(np.dtype((np.void, rows.dtype.itemsize * rows.shape[1]))).reshape(-1)
-        _, first, places = np.unique(keys, return_index=True, return_inverse=True)
-        distinct, order = grouped(rows[first], options.char_cnn)
+        rows, places = _distinct_rows(tokens)  # U, C and N
+        distinct, order = grouped(rows, options.char_cnn)
         places = order[places]
     places = places.astype(np.int32).reshape(lead)
+
+    targets = {}
+    for direction in directions:
+        targets[direction] = window["next_token_id" + KEY_SUFFIX[direction]].astype(np.int32)
     return {
         "distinct": distinct,
         "places": dict(zip(directions, places, strict=True)),
-        "targets": {
-            d: window["next_token_id" + KEY_SUFFIX[d]].astype(np.int32) for d in directions
-        },
+        "targets": targets,
     }
+
+
+def _distinct_rows(tokens: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
+    """Return the distinct rows of characters, int16 (U, C), and the place of each of them (N,)."""
+    # Rows are compared as bytes, which is faster than as numbers.
+    rows = np.ascontiguousarray(tokens, np.int16)
+    as_bytes = rows.view(np.dtype((np.void, rows.dtype.itemsize * rows.shape[1]))).reshape(-1)
+    _, first, places = np.unique(as_bytes, return_index=True, return_inverse=True)
+    return rows[first], places
 
 
 def distinct_shapes(options: ModelOptions) -> Any:
     """Return the shape of `distinct` in a batch, or its shape for each group of characters."""
     if options.char_cnn is None:
         return (None,)
-    bounds, widest = group_lengths(options.char_cnn)
-    return [(None, bound + widest) for bound in bounds] + [(None, None)]
+    max_lengths, widest = group_lengths(options.char_cnn)
+    return [(None, length + widest) for length in max_lengths] + [(None, None)]

@@ -10,4 +10,5 @@ HELP = {  # how Python reads each format
     "               sentence i are vectors[offsets[i] : offsets[i + 1]]; and the ids",
     "hdf5": "one dataset per sentence, named 0, 1, 2, ... or by ids: bilm.read_embeddings(FILE)",
 }
+PARTS = ".parts"  # ending of the folder, beside an output, that contains its finished parts
 POOLS = ("none", "mean", "max")  # `embedder.Collector` implements them

@@ -23,6 +23,7 @@ import numpy as np
 from absl import logging
 
 from bilm.data.readers import Corpora, Corpus, Record, Share, input_files, open_corpus
+from bilm.embedding.choices import PARTS
 from bilm.embedding.embedder import ElmoEmbedder
 from bilm.embedding.embedding_file import dataset_name
 from bilm.embedding.selection import Layers
@@ -296,7 +297,7 @@ def open_parts(
     Raises: DataError if another process is writing the folder; OSError if it cannot be written.
     """
     target = files.output_path(outfile)
-    folder = files.beside(target, ".parts")
+    folder = files.beside(target, PARTS)
     files.remove_leftovers(target)
     folder.mkdir(parents=True, exist_ok=True)
     known = re.compile(rf"\d{{6}}-[0-9a-f]{{32}}\..*|{re.escape(files.PREFIX)}.*|{files.LOCK}")

@@ -84,7 +84,7 @@ def dump_weights(
     with ExitStack() as names:
         if vocabulary is not None:
             written.append(outfile.with_name(outfile.stem + SOFTMAX_ENDING))
-            words = [vocabulary.id_to_word(i) for i in range(vocabulary.size)]
+            words = vocabulary.words
             new_softmax = names.enter_context(replacing(written[-1]))
             save_hdf5(new_softmax, _softmax_values(values, words), mark)
         if words_file is not None and not copied.exists():

@@ -13,10 +13,10 @@ from absl import logging
 import bilm
 from bilm.options.model_options import ModelOptions
 from bilm.options.run_options import load_model_options
+from bilm.storage.sizes import sizes_of
 from bilm.storage.stored_model import StoredModel, open_model
 from bilm.support.files import replacing, sha256_of
 from bilm.support.model_files import CARD
-from bilm.tensors import n_parameters
 from bilm.training.run_folder import RunFolder
 
 TEMPLATE = """---
@@ -57,6 +57,10 @@ ELMo: Peters et al. 2018,
 [Deep Contextualized Word Representations](https://doi.org/10.18653/v1/N18-1202).
 """
 MAX_SHARDS = 20  # maximum number of listed files
+SIZES = (
+    "reads", "directions", "lstm_layers", "lstm_dim", "projection_dim", "vector_dim", "parameters",
+    "vocabulary", "max_word_bytes",
+)  # fmt: skip
 
 
 def missing_for_allennlp(options: ModelOptions) -> list[str]:
@@ -117,18 +121,8 @@ def write_card(model: str | Path | StoredModel, written: list[Path]) -> Path | N
 
 def _sizes(options: ModelOptions, n_words: int | None) -> dict[str, object]:
     """Return the sizes of a model; `n_words` is the size of its vocabulary."""
-    lstm, cnn = options.lstm, options.char_cnn
-    return {
-        "reads": "characters" if cnn else "words",
-        "directions": ", ".join(options.directions),
-        "lstm_layers": lstm.n_layers,
-        "lstm_dim": lstm.dim,
-        "projection_dim": lstm.projection_dim,
-        "vector_dim": len(options.directions) * lstm.projection_dim,
-        "parameters": n_parameters(options, n_words),
-        "vocabulary": n_words,
-        "max_word_bytes": cnn.max_characters_per_token - 2 if cnn else None,
-    }
+    sizes = sizes_of(options, n_words)
+    return {name: sizes[name] for name in SIZES} | {"directions": ", ".join(options.directions)}
 
 
 def _training(model: StoredModel, options: ModelOptions) -> dict[str, object]:

@@ -7,9 +7,10 @@ from pathlib import Path
 
 import numpy as np
 
+from bilm.data.alphabets import BOS, EOS, alphabet_of
 from bilm.data.grouping import needed_characters
 from bilm.data.tokenization import MAX_PARTS
-from bilm.data.vocabulary import BOS, EOS, alphabet_of, vocabulary_of
+from bilm.data.vocabulary import vocabulary_of
 from bilm.errors import DataError, OptionsError
 from bilm.inference.backend import Backend
 from bilm.inference.grouping import batches, encoder_budget

@@ -7,9 +7,6 @@ from typing import Any
 import keras
 from keras import ops
 
-PRECISIONS = ("float32", "bfloat16")
-INFERENCE_PRECISIONS = (*PRECISIONS, "int8")  # of LSTM cells
-
 
 def product(x: Any, y: Any, precision: str = "float32") -> Any:
     """Matrix product: float (..., K), (K, N) -> (..., N), with the dtype of x.

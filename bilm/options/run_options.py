@@ -20,7 +20,7 @@ from bilm.options.model_options import (
 )
 from bilm.options.schema import Checked, choice, key, unexpected
 
-MAX_SEED = 2**31 - 1  # dropout takes int32 seeds
+MAX_SEED = schema.MAX_INT32  # dropout takes int32 seeds
 # Default learning rates by optimizer.
 LEARNING_RATES = {"adagrad": 0.2, "adam": 0.002, "muon": 0.006}
 AUTO = "auto"  # the name of options that `bilm.training.auto` chooses
@@ -83,8 +83,8 @@ class RunOptions(Checked):
         super().__post_init__()
         if self.char_cnn and self.char_cnn.n_characters != N_CHARACTERS:
             needs = f"{N_CHARACTERS} for training; an export adds the padding row and has 262"
-            found = unexpected("char_cnn.n_characters", self.char_cnn.n_characters, needs)
-            raise InvalidNumberOfCharacters(str(found))
+            error = unexpected("char_cnn.n_characters", self.char_cnn.n_characters, needs)
+            raise InvalidNumberOfCharacters(str(error))
         if self.learning_rate is None:
             object.__setattr__(self, "learning_rate", LEARNING_RATES[self.optimizer])
         _ = self.model  # raises an error for values that contradict each other

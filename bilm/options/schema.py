@@ -12,18 +12,22 @@ import sys
 from collections.abc import Callable, Iterator, Mapping
 from dataclasses import MISSING, dataclass
 from pathlib import Path
-from typing import Any, ClassVar, NamedTuple, TypeVar
+from typing import Any, ClassVar, NamedTuple, TypeGuard, TypeVar
 
 from bilm.activations import ACTIVATIONS
 from bilm.errors import OptionsError
 from bilm.support.files import replacing
 
 T = TypeVar("T", bound="Checked")
+MAX_SHOWN = 60  # characters of a value in a message
 MAX_BYTES = 1 << 20  # limit on the size of a JSON file; options have a few thousand bytes
 
-MAX_SIZE = 2**31 - 1  # limit on the length of an axis: ids and row numbers are int32
+MAX_INT32 = 2**31 - 1
+MAX_SIZE = MAX_INT32  # limit on the length of an axis: ids and row numbers are int32
 LARGEST = 2**63 - 1  # limit on counts, which are int64
 MAX_LAYERS = 128  # limit on LSTM layers, highway layers and filters
+MIN_WORD_LENGTH = 3  # characters of a word: the begin mark, one character and the end mark
+MAX_WORD_LENGTH = 10_000  # each token of a batch has this width
 MIN_FLOAT32, MAX_FLOAT32 = 1e-37, 3e38  # the range of positive numbers that float32 represents
 
 
@@ -34,22 +38,32 @@ class Rule(NamedTuple):
     expected: str
 
 
-def _is_integer(value: Any) -> bool:
+def _is_integer(value: object) -> TypeGuard[int]:
     return isinstance(value, int) and not isinstance(value, bool)
 
 
-def _is_number(value: Any) -> bool:
-    is_real = _is_integer(value) or isinstance(value, float)
-    return is_real and abs(value) <= sys.float_info.max  # neither NaN nor infinite
+def _is_number(value: object) -> TypeGuard[float]:
+    if not (_is_integer(value) or isinstance(value, float)):
+        return False
+    return abs(value) <= sys.float_info.max  # neither NaN nor infinite
 
 
-def _is_filters(value: Any) -> bool:
-    return (
-        isinstance(value, list | tuple)
-        and 0 < len(value) <= MAX_LAYERS
-        and all(isinstance(pair, list | tuple) and len(pair) == 2 for pair in value)
-        and all(SIZE.holds(number) for pair in value for number in pair)
-    )
+def _is_filters(value: object) -> bool:
+    if not isinstance(value, list | tuple) or not 0 < len(value) <= MAX_LAYERS:
+        return False
+    return all(_is_filter(pair) for pair in value)
+
+
+def _is_filter(pair: object) -> bool:
+    if not isinstance(pair, list | tuple) or len(pair) != 2:
+        return False
+    return all(SIZE.holds(number) for number in pair)
+
+
+def _is_lexicon(value: object) -> bool:
+    if not isinstance(value, Mapping):
+        return False
+    return all(isinstance(key, str) and _is_integer(id_) for key, id_ in value.items())
 
 
 def integer(low: int, high: int) -> Rule:
@@ -69,27 +83,18 @@ COUNT = integer(0, LARGEST)
 SIZE = integer(1, MAX_SIZE)
 LAYERS = integer(1, MAX_LAYERS)
 LAYERS_OR_NONE = integer(0, MAX_LAYERS)
-# The begin mark, one character and the end mark are 3; each token of a batch has this width.
-WORD_LENGTH = integer(3, 10_000)
+WORD_LENGTH = integer(MIN_WORD_LENGTH, MAX_WORD_LENGTH)
 POSITIVE = Rule(
     lambda value: _is_number(value) and MIN_FLOAT32 <= value <= MAX_FLOAT32,
     f"a positive number from {MIN_FLOAT32:g} to {MAX_FLOAT32:g}, the range of float32",
 )
 PROBABILITY = Rule(lambda value: _is_number(value) and 0 <= value < 1, "a number in [0, 1)")
 SHARE = Rule(lambda value: _is_number(value) and 0 <= value <= 1, "a number in [0, 1]")
-ACTIVATION = Rule(
-    lambda value: isinstance(value, str) and value in ACTIVATIONS, " or ".join(ACTIVATIONS)
-)
+ACTIVATION = choice(*ACTIVATIONS)
 FILTERS = Rule(
     _is_filters, f"a list of 1 to {MAX_LAYERS} pairs [width, number] of positive integers"
 )
-LEXICON = Rule(
-    lambda value: (
-        isinstance(value, Mapping)
-        and all(isinstance(key, str) and _is_integer(id_) for key, id_ in value.items())
-    ),
-    "an object that maps strings to integer ids",
-)
+LEXICON = Rule(_is_lexicon, "an object that maps strings to integer ids")
 
 
 def key(rule: Rule | type[Checked], default: Any = MISSING, null: bool | None = None) -> Any:
@@ -108,11 +113,12 @@ def keys(options: Checked | type[Checked]) -> list[dataclasses.Field]:
     return [field for field in dataclasses.fields(options) if "rule" in field.metadata]
 
 
-def unexpected(name: str, found: Any, expected: str) -> OptionsError:
+def unexpected(name: str, found: object, expected: str) -> OptionsError:
     """Return an error that names the key, the value found and the values expected."""
-    shown = json.dumps(found, default=repr)
-    shown = shown if len(shown) <= 60 else f"{shown[:57]}..."
-    return OptionsError(f"{name}: found {shown}, expected {expected}")
+    text = json.dumps(found, default=repr)
+    if len(text) > MAX_SHOWN:
+        text = f"{text[: MAX_SHOWN - 3]}..."
+    return OptionsError(f"{name}: found {text}, expected {expected}")
 
 
 @dataclass(frozen=True)
@@ -167,9 +173,11 @@ def read(cls: type[T], values: Mapping[str, Any], *, strict: bool) -> T:
     if strict and unknown:
         expected = ", ".join(known)
         raise OptionsError(f"{unknown[0]}: unknown key, expected one of {expected}")
+
     arguments: dict[str, Any] = {}
     for name, field in known.items():
-        nested, value = field.metadata["rule"], values.get(name)
+        nested = field.metadata["rule"]
+        value = values.get(name)
         if isinstance(nested, type) and isinstance(value, dict):
             try:
                 arguments[name] = read(nested, value, strict=strict)
@@ -219,14 +227,20 @@ def write(path: str | Path, values: Mapping[str, Any]) -> None:
 
 
 def _rule(field: dataclasses.Field) -> Rule:
+    """Return the rule of a key, also of a nested object."""
     rule = field.metadata["rule"]
     if isinstance(rule, type):
         nested = rule
         rule = Rule(lambda value: isinstance(value, nested), "an object")
-    return Rule(rule.holds, f"{rule.expected} or null") if field.metadata["null"] else rule
+    if field.metadata["null"]:
+        return Rule(rule.holds, f"{rule.expected} or null")
+    return rule
 
 
-def _plain(value: Any) -> Any:
+def _plain(value: object) -> object:
+    """Return a value of a key as JSON."""
     if isinstance(value, Checked):
         return value.to_dict()
-    return [_plain(item) for item in value] if isinstance(value, list | tuple) else value
+    if isinstance(value, list | tuple):
+        return [_plain(item) for item in value]
+    return value

@@ -13,8 +13,9 @@ import keras
 import numpy as np
 from keras import ops
 
+from bilm.data.alphabets import BOS, EOS, ByteAlphabet
 from bilm.data.tokenization import MAX_PARTS, check_batch, checked_sentence
-from bilm.data.vocabulary import BOS, EOS, MARKS, UNK, ByteAlphabet
+from bilm.data.vocabulary import MARKS, UNK
 from bilm.data.windows import KEY_SUFFIX, Row, distinct_shapes, empty_window, model_batch
 from bilm.errors import DataError, OptionsError
 from bilm.inference.grouping import batches
@@ -588,7 +589,7 @@ def load_scorer(
     (one,) = given.values()
     stored = open_model(one, weight_file, softmax_file)
     language_model, vocab = stored.build_language_model(), stored.vocabulary(vocab_file)
-    return Scorer(language_model, [vocab.id_to_word(i) for i in range(vocab.size)])
+    return Scorer(language_model, vocab.words)
 
 
 def score(

@@ -4,5 +4,5 @@
 finds or downloads its files, and `formats` reads them: one class per format. `names` translates
 stored names to variables, `stored_weights` initializes variables from files, `hdf5` reads and
 writes HDF5, and `checkpoint` reads and writes the checkpoints of training. Imports
-`language_model` and the packages below it.
+`language_model` and the packages below it. `sizes` lists the sizes of a model.
 """

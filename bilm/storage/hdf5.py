@@ -184,9 +184,13 @@ def attribute(file: h5py.File, name: str) -> str | None:
 
 def _dataset(file: h5py.File, name: str) -> h5py.Dataset:
     """Return a dataset, without following links."""
-    if name not in dataset_names(file):
+    item: Any = file
+    for part in name.split("/"):
+        is_inside = isinstance(item, h5py.Group) and _is_hard_link(item, part)
+        item = item[part] if is_inside else None
+    if not isinstance(item, h5py.Dataset):
         raise WeightsError(f"{file.filename}: the dataset `{name}` is missing")
-    return file[name]
+    return item
 
 
 def _check_stored(found: h5py.Dataset, name: str) -> None:

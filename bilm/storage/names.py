@@ -7,7 +7,7 @@ store the same values: the variables in memory, without the padding row of a mod
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Iterator
+from collections.abc import Callable, Iterable, Iterator, Mapping
 from operator import attrgetter
 from typing import TYPE_CHECKING, Any
 
@@ -164,23 +164,25 @@ def assign_tensors(
     Raises: WeightsError if a value is missing, damaged, of another shape or not finite.
     """
     variables = stored_variables(model)
-    for name, value in values_of(model, tensors, only):
+    for name, value in checked_values(specs_of(model), tensors, only, model.padding):
         variables[name].assign(value)
 
 
-def values_of(
-    model: BiLM, tensors: Tensors, only: Callable[[str], bool] = lambda name: True
+def checked_values(
+    specs: Mapping[str, TensorSpec],
+    tensors: Tensors,
+    only: Callable[[str], bool] = lambda name: True,
+    padding: bool = False,
 ) -> Iterator[tuple[str, np.ndarray]]:
-    """Yield the names of the variables of a built `BiLM` that `only` selects, and the values that
-    a file contains for them.
+    """Yield the names of the tensors of a model that `only` selects, and the values that a file
+    contains for them, with a padding row if the model has padding.
 
     Raises: WeightsError if a value is missing, damaged, of another shape or not finite.
     """
-    specs = specs_of(model)
     with tensors.opened() as read:
         for name, stored in found_names(specs, tensors, only).items():
             where = f"{tensors.source}: {stored}"
-            yield name, checked(read(stored), specs[name], model.padding, where)
+            yield name, checked(read(stored), specs[name], padding, where)
 
 
 def checked(value: Any, spec: TensorSpec, padding: bool, where: str) -> np.ndarray:

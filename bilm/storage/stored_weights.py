@@ -6,7 +6,8 @@ from __future__ import annotations
 import hashlib
 from collections.abc import Callable
 from contextlib import AbstractContextManager
-from typing import TYPE_CHECKING, Any
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Any, ClassVar
 
 import numpy as np
 
@@ -130,14 +131,40 @@ class _Unchanging:
         return self.tensors.opened()
 
 
-def leave_unset(model: BiLM) -> None:
-    """Initialize the variables of a model that is not built yet as NaN, to be assigned later; until
-    then, all vectors are NaN."""
-    import keras
+@dataclass(frozen=True)
+class UnsetWeights:
+    """The weights of a biLM that a program assigns later; until then, they are NaN.
 
-    for spec in names.specs_of(model).values():
-        initial = names.layer_of(model, spec).initial
-        initial[spec.attribute] = keras.initializers.Constant(float("nan"))
+    It has the interface of `StoredWeights`, which are read from files.
+    """
+
+    options: ModelOptions
+    n_words: int | None
+    key: ClassVar[None] = None
+
+    def start(self, model: BiLM) -> None:
+        """Set the initializers of a model that is not built yet."""
+        import keras
+
+        for spec in names.specs_of(model).values():
+            initial = names.layer_of(model, spec).initial
+            initial[spec.attribute] = keras.initializers.Constant(float("nan"))
+
+    def require_values(self, model: BiLM, name: str) -> None:
+        """Raise WeightsError if the weights of the built model of the layer `name` are not assigned
+        yet; on TensorFlow in a graph, `tf.errors.InvalidArgumentError` when it runs. Not checked on
+        JAX."""
+        import keras
+
+        smallest = min(model.weights, key=lambda weight: len(weight.shape)).value
+        is_set = keras.ops.all(keras.ops.isfinite(smallest))
+        error = WeightsError(f"{name}: load the weights of the biLM before the first call")
+        if keras.backend.backend() == "tensorflow":
+            from bilm.layers.tensorflow.spelling import require
+
+            require(is_set, error)
+        elif keras.backend.backend() == "torch" and not is_set:
+            raise error
 
 
 def as_initial_value(read: Callable[[], np.ndarray], shape: Any, dtype: Any) -> Any:

@@ -147,8 +147,12 @@ def protect(output: str | os.PathLike, *inputs: str | os.PathLike | None) -> Non
     Raises: DataError if it does, or if a URL cannot be written; OSError if it is a folder.
     """
     output_path(output)
-    names = [p if is_url(p) else os.path.realpath(expanded(p)) for p in (output, *inputs) if p]
-    if names[0] in names[1:]:
+    replaced, *read = (
+        path if is_url(path) else os.path.realpath(expanded(path))
+        for path in (output, *inputs)
+        if path
+    )
+    if replaced in read:
         raise DataError(
             f"{output}: is also an input or another output of this command; choose another name"
         )
@@ -181,8 +185,8 @@ def version_of(path: str | os.PathLike) -> tuple[int, ...]:
     They include the time of the last change of its status, because programs such as `cp -p` set
     the time of the last change of its content.
     """
-    found = os.stat(path)
-    return found.st_ino, found.st_size, found.st_mtime_ns, found.st_ctime_ns
+    status = os.stat(path)
+    return status.st_ino, status.st_size, status.st_mtime_ns, status.st_ctime_ns
 
 
 def _digest(name: str) -> str:

@@ -11,6 +11,8 @@ import subprocess
 import sys
 from typing import Any, NoReturn
 
+from bilm.support.process import LOG_LEVEL, QUIET
+
 
 class ProbeFailure(Exception):
     """A probe ended without an answer. Its text says why."""
@@ -26,7 +28,7 @@ def ask(module: str, *arguments: str, timeout: float, **environment: str) -> dic
     Raises: ProbeFailure if it raises an error, crashes or does not end in time.
     """
     command = [sys.executable, "-m", module, *arguments]
-    variables = {"TF_CPP_MIN_LOG_LEVEL": "2", **os.environ, **environment}
+    variables = {LOG_LEVEL: QUIET, **os.environ, **environment}
     try:
         done = subprocess.run(command, capture_output=True, env=variables, timeout=timeout)
         done.check_returncode()
@@ -36,8 +38,8 @@ def ask(module: str, *arguments: str, timeout: float, **environment: str) -> dic
     return json.loads(done.stdout.splitlines()[-1])
 
 
-def answer(found: dict[str, Any]) -> NoReturn:
+def answer(result: dict[str, Any]) -> NoReturn:
     """Print the answer of this process and end it."""
-    sys.stdout.write(f"{json.dumps(found)}\n")
+    sys.stdout.write(f"{json.dumps(result)}\n")
     sys.stdout.flush()
     os._exit(0)  # without the destructors of libraries, which can wait or crash

@@ -4,8 +4,11 @@ from __future__ import annotations
 
 import ctypes
 import os
+import sys
 from contextlib import suppress
 from importlib.util import find_spec
+
+from bilm.errors import BilmError
 
 BACKEND = "KERAS_BACKEND"  # the variable that selects Keras' backend
 LOG_LEVEL, LOUD, QUIET, MUTE = "TF_CPP_MIN_LOG_LEVEL", ("0", "1"), "2", "3"
@@ -23,6 +26,24 @@ def choose_backend() -> str:
     if BACKEND not in os.environ and find_spec("tensorflow") is None:
         os.environ[BACKEND] = "torch" if find_spec("torch") else "jax"
     return os.environ.get(BACKEND) or "tensorflow"
+
+
+def prefer_torch() -> None:
+    """Select the PyTorch backend of Keras, unless Keras has been imported or the user has chosen
+    a backend."""
+    if "keras" not in sys.modules:
+        os.environ.setdefault(BACKEND, "torch")
+
+
+def require_backend(backend: str, title: str, what: str) -> None:
+    """Raise BilmError if Keras runs on another backend; `what` is what requires the backend."""
+    import keras
+
+    if keras.backend.backend() != backend:
+        raise BilmError(
+            f"{what} requires the {title} backend of Keras, but Keras runs on "
+            f"{keras.backend.backend()}; set {BACKEND}={backend} before the program starts"
+        )
 
 
 def quiet() -> None:
@@ -78,6 +99,12 @@ def return_freed_memory() -> None:
     made while they were loaded; also after `keep_freed_memory`."""
     with suppress(AttributeError, OSError, TypeError):  # not the C library of GNU
         ctypes.CDLL(None).malloc_trim(0)
+
+
+def grow_gpu_memory() -> None:
+    """Let TensorFlow, before it starts, allocate a GPU's memory as it needs it, unless the user has
+    chosen otherwise. By default it allocates all of it."""
+    os.environ.setdefault("TF_FORCE_GPU_ALLOW_GROWTH", "true")
 
 
 def available_cores() -> int:

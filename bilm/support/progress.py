@@ -32,17 +32,22 @@ class Progress:
 
     def add(self, n: int) -> None:
         """Count `n` more units."""
-        self._n_done, now = self._n_done + n, time.monotonic()
+        now = time.monotonic()
+        self._n_done += n
         if self._start == math.inf:  # the first units may include compiling
-            self._n_first, self._start, self._next = n, now, now + LOG_SECONDS
+            self._n_first = n
+            self._start, self._next = now, now + LOG_SECONDS
         elif now >= self._next:
             self._next = now + LOG_SECONDS
-            rate = (self._n_done - self._n_first) / max(now - self._start, 1e-9)
-            parts = [f"{self.what}: {self._n_done:,} {self.unit}", f"{rate:,.0f} per second"]
-            if self.total and rate:
-                seconds = max(self.total - self._n_done, 0) / rate
-                parts.append(f"{timedelta(seconds=round(seconds))} left")
-            logging.info("%s", ", ".join(parts))
+            self._log((self._n_done - self._n_first) / max(now - self._start, 1e-9))
+
+    def _log(self, rate: float) -> None:
+        """Log what is done and, from the rate in units per second, the remaining time."""
+        line = f"{self.what}: {self._n_done:,} {self.unit}, {rate:,.0f} per second"
+        if self.total and rate:
+            seconds = max(self.total - self._n_done, 0) / rate
+            line += f", {timedelta(seconds=round(seconds))} left"
+        logging.info("%s", line)
 
     def skip(self, n: int) -> None:
         """Subtract `n` units, which were done before, from the total."""

@@ -20,6 +20,8 @@ from bilm.support.urls import WEB, masked, scheme_of
 READ_SECONDS = 60  # without data from a web server
 COPY_BYTES = 1 << 20
 THREADS = 16  # requests at a time
+# What stores tell about a file and what changes with its content, the first one that is there.
+VERSION_KEYS = "ETag", "etag", "generation", "md5Hash", "content_md5", "Last-Modified", "mtime"
 
 
 class RemoteError(DataError):
@@ -42,11 +44,11 @@ def matching(pattern: str) -> list[str]:
     if scheme_of(pattern) in WEB:
         return [pattern]
     fs, path = _filesystem(pattern)
-    found: dict[str, dict[str, Any]] = {}
+    listed: dict[str, dict[str, Any]] = {}
     with _naming(pattern, "listed"), suppress(FileNotFoundError):
         # A name may contain pattern characters.
-        found = fs.glob(path, detail=True) or {path: fs.info(path)}
-    files = [name for name, info in found.items() if info["type"] != "directory"]
+        listed = fs.glob(path, detail=True) or {path: fs.info(path)}
+    files = [name for name, info in listed.items() if info["type"] != "directory"]
     if not files:
         raise RemoteError(f"{masked(pattern)}: no file matches this name or pattern")
     prefix = pattern.removesuffix(path) if pattern.endswith(path) else f"{scheme_of(pattern)}://"
@@ -58,8 +60,7 @@ def stat(url: str) -> Stat:
     fs, path = _filesystem(url)
     with _naming(url, "read"):
         info = fs.info(path)
-    keys = "ETag", "etag", "generation", "md5Hash", "content_md5", "Last-Modified", "mtime"
-    version = next((str(info[key]) for key in keys if info.get(key)), "")
+    version = next((str(info[key]) for key in VERSION_KEYS if info.get(key)), "")
     return Stat(info.get("size"), version.strip('"'))
 
 

@@ -11,9 +11,9 @@ import math
 from collections.abc import Iterator, Mapping
 from typing import Any, NamedTuple
 
-from bilm.data.survey import SAMPLE_TOKENS
 from bilm.errors import OptionsError
 from bilm.options.run_options import RunOptions, load_run_options
+from bilm.training.survey import SAMPLE_TOKENS
 
 START_SECONDS = 40.0  # until the first step is done
 STEPS_SHARE = 0.93  # of the time; the rest is for checkpoints and for steps that take longer

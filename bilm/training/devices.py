@@ -15,6 +15,7 @@ from tensorflow.python.eager import context  # TensorFlow has no public names fo
 
 import bilm
 from bilm.errors import BilmError
+from bilm.support.process import grow_gpu_memory
 from bilm.training.hosts.exchange import Hosts
 from bilm.training.hosts.joining import TF_CONFIG
 
@@ -108,7 +109,7 @@ def make_strategy(
     with suppress(RuntimeError):  # TensorFlow has started
         tf.config.set_visible_devices([found[k] for k in gpus], "GPU")
     if gpus:
-        os.environ.setdefault("TF_FORCE_GPU_ALLOW_GROWTH", "true")
+        grow_gpu_memory()
     if hosts is not None and hosts.n_workers > 1:
         return _strategy_of(hosts, len(gpus))
     if gpus:

@@ -180,9 +180,8 @@ def _set_weights(model: BiLM, start: Source, own: Vocabulary | None, vocab: Voca
         )
         logging.info("%s: weights loaded; the softmax is newly initialized: %s", path, why)
         return
-    places = {own.id_to_word(i): i for i in range(own.size)}
-    words = (vocab.id_to_word(i) for i in range(vocab.size))
-    rows = np.array([places.get(word, -1) for word in words])
+    places = {word: i for i, word in enumerate(own.words)}
+    rows = np.array([places.get(word, -1) for word in vocab.words])
     if len(rows) == len(places) and (rows == np.arange(len(rows))).all():
         start.model.assign(model)
         logging.info("%s: weights and the softmax of %d words loaded", path, vocab.size)

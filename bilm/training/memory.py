@@ -10,10 +10,9 @@ from absl import logging
 
 from bilm.errors import OutOfMemoryError
 from bilm.layers.sampled_softmax import VOCABULARY_CHUNK
-from bilm.tensors import n_parameters
+from bilm.tensors import FLOAT_BYTES, n_parameters
 from bilm.training.step import Trainer
 
-FLOAT = 4  # bytes
 PROGRAM = 800_000_000  # bytes of Python, TensorFlow and the text in memory, as measured
 GROUP_LIMIT = Path("/sys/fs/cgroup/memory.max")  # a container's limit
 
@@ -37,7 +36,7 @@ def estimate_memory(trainer: Trainer, n_words: int) -> dict[str, int]:
     if cnn := options.char_cnn:
         a_token += cnn.max_characters_per_token * sum(n for _, n in cnn.filters)
     numbers = {"weights": weights, "slots": of_slots, "gradients": gradients}
-    return {k: FLOAT * n for k, n in {**numbers, "activations": n_tokens * a_token}.items()}
+    return {k: FLOAT_BYTES * n for k, n in {**numbers, "activations": n_tokens * a_token}.items()}
 
 
 def machine_memory() -> int:

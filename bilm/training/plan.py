@@ -12,7 +12,6 @@ from absl import logging
 from bilm.data.dataset import Reader
 from bilm.data.shards import Shards
 from bilm.data.stream import describe_shards
-from bilm.data.survey import SAMPLE_TOKENS, survey
 from bilm.data.vocabulary import Vocabulary, vocabulary_of
 from bilm.errors import DataError, WeightsError
 from bilm.options.run_options import RunOptions
@@ -25,6 +24,7 @@ from bilm.scoring.perplexity import (
 from bilm.storage.checkpoint import Checkpoint
 from bilm.support.remote import RemoteError
 from bilm.training.settings import RunSettings
+from bilm.training.survey import SAMPLE_TOKENS, survey
 
 
 class Heldout(NamedTuple):
@@ -56,8 +56,7 @@ def check_words(vocab: Vocabulary) -> None:
     Raises: DataError for a word that contains a blank or a tab; published vocabularies may contain
         other whitespace.
     """
-    words = map(vocab.id_to_word, range(vocab.size))
-    wrong = next((word for word in words if " " in word or "\t" in word), None)
+    wrong = next((word for word in vocab.words if " " in word or "\t" in word), None)
     if wrong is not None:
         raise DataError(
             f"{vocab.filename}: {wrong!r} contains whitespace, so it never occurs as a word of a "

@@ -6,10 +6,13 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import Any
 
+from bilm.data.text import ON_BAD_UTF8
 from bilm.options.run_options import MAX_SEED
-from bilm.options.schema import BOOLEAN, NUMBER, Checked, Rule, choice, integer, key
+from bilm.options.schema import BOOLEAN, MAX_INT32, NUMBER, Checked, Rule, choice, integer, key
+from bilm.precisions import PRECISIONS
 
-MAX_STEPS = 2**31 - 1  # step numbers are int32 in the graph
+MAX_STEPS = MAX_INT32  # step numbers are int32 in the graph
+RESUME = ("auto", "never", "must")
 
 
 @dataclass(frozen=True)
@@ -57,12 +60,12 @@ class RunSettings(Checked):
     n_steps: int | None = key(integer(1, MAX_STEPS), None)
     eval_steps: int | None = key(NUMBER, None)
     seed: int = key(integer(0, MAX_SEED), 0)
-    resume: str = key(choice("auto", "never", "must"), "auto")
+    resume: str = key(choice(*RESUME), "auto")
     saving: Saving = key(Saving, Saving())
     log_steps: int | None = key(NUMBER, None)
-    precision: str = key(choice("float32", "bfloat16"), "float32")
+    precision: str = key(choice(*PRECISIONS), "float32")
     ignore_memory: bool = key(BOOLEAN, False)
-    on_bad_utf8: str = key(choice("error", "replace"), "error")
+    on_bad_utf8: str = key(choice(*ON_BAD_UTF8), "error")
     deadline: float | None = key(Rule(lambda value: value > 0, "a time"), None)
     auto: Mapping[str, Any] | None = key(
         Rule(lambda value: isinstance(value, Mapping), "a mapping"), None

@@ -5,7 +5,7 @@ import numpy as np
 import pytest
 from conftest import golden_cases
 
-from bilm.data.vocabulary import Batcher, TokenBatcher
+from bilm.data.model_ids import Batcher, TokenBatcher
 from bilm.errors import DataError
 
 CASES = golden_cases("inference")

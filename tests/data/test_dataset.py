@@ -242,7 +242,7 @@ def test_own_rows_of_a_host_equal_those_of_all(folders):
     whole = list(islice(reader.iter_placed_batches(5, 4), 9))
     n_whole = len(n_encoded)
     parts = [
-        list(islice(reader.iter_placed_batches(5, 4, own=own), 9))
+        list(islice(reader.iter_placed_batches(5, 4, returned=own), 9))
         for own in (range(0, 2), range(2, 5))
     ]
     assert len(n_encoded) - n_whole <= n_whole + 5  # not each sentence on both hosts

@@ -3,7 +3,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from bilm.data import vocabulary
+from bilm.data import alphabets
 from bilm.data.vocabulary import (
     BOS_CHAR,
     BOW_CHAR,
@@ -35,7 +35,7 @@ def test_vocabulary_ids_are_line_numbers(tmp_path):
     vocab = Vocabulary(write(tmp_path, *WORDS), validate_file=True)
     assert (vocab.size, vocab.bos, vocab.eos, vocab.unk) == (6, 5, 3, 1)
     assert [vocab.word_to_id(word) for word in WORDS] == list(range(6))
-    assert [vocab.id_to_word(i) for i in range(6)] == WORDS
+    assert vocab.words == [vocab.id_to_word(i) for i in range(6)] == WORDS
     assert vocab.word_to_id("unheard") == vocab.unk
     assert vocab.decode(np.array([0, 2, 1])) == "the café <UNK>"
 
@@ -53,7 +53,7 @@ def test_vocabulary_encode_and_decode(tmp_path):
 
 def test_blank_lines_have_ids_and_maxtermid_has_none(tmp_path):
     vocab = Vocabulary(write(tmp_path, "!!!MAXTERMID", " a ", "", "b"))
-    assert [vocab.id_to_word(i) for i in range(vocab.size)] == ["a", "", "b"]
+    assert vocab.words == ["a", "", "b"]
     assert vocab.word_to_id("b") == 2
 
 
@@ -110,7 +110,7 @@ def test_unicode_vocabulary_char_ids_match_the_definition(tmp_path):
 
 
 def test_character_cache_is_bounded_and_results_are_writable(tmp_path, monkeypatch):
-    monkeypatch.setattr(vocabulary, "MAX_CACHED_WORDS", 4)
+    monkeypatch.setattr(alphabets, "MAX_CACHED_WORDS", 4)
     vocab = UnicodeCharsVocabulary(write(tmp_path, *WORDS), 6)
     words = [f"w{i}" for i in range(50)]
     chars = vocab.encode_chars(words, split=False)

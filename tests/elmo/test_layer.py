@@ -184,6 +184,9 @@ def test_elmo_refuses_unknown_arguments():
     with pytest.raises(ValueError, match="do_layer_norm is 'batch', expected True, False or"):
         Elmo(**FILES, do_layer_norm="batch")
     assert Elmo(**FILES, do_layer_norm=np.True_).mixes[0].do_layer_norm
+    for contradiction in ({"n_representations": 1}, {"do_layer_norm": True}):
+        with pytest.raises(ValueError, match="combine is 'stored', which takes the number"):
+            Elmo(**FILES, combine="stored", **contradiction)
 
 
 def test_elmo_trainable_false_is_kept(tmp_path):

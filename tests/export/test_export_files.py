@@ -14,7 +14,7 @@ from killed_export import FILES
 from stored_files import load_bilm
 from tiny_runs import VOCABULARY, load_run, tiny_run
 
-from bilm.data.vocabulary import Batcher
+from bilm.data.model_ids import Batcher
 from bilm.errors import WeightsError
 from bilm.export.hdf5 import dump_weights
 from bilm.scoring.scorer import load_scorer

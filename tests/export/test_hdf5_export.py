@@ -6,7 +6,8 @@ import pytest
 from stored_files import load_bilm
 from tiny_runs import VARIANTS, VOCABULARY, load_run, tiny_run
 
-from bilm.data.vocabulary import Batcher, TokenBatcher, vocabulary_of
+from bilm.data.model_ids import Batcher, TokenBatcher
+from bilm.data.vocabulary import vocabulary_of
 from bilm.embedding.embedder import ElmoEmbedder
 from bilm.errors import DataError, WeightsError
 from bilm.export.hdf5 import dump_weights

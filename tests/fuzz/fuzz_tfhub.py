@@ -57,7 +57,7 @@ def try_model(source: Path, embeds: bool) -> None:
     expect(lambda: describe(open_model(source)))
     if embeds:
         expect(lambda: ElmoEmbedder(source).embed_batch(SENTENCES))
-        expect(lambda: Elmo(source, mix="stored").build())
+        expect(lambda: Elmo(source, combine="stored").build())
 
 
 def prepare() -> None:

@@ -12,7 +12,7 @@ from pathlib import Path
 
 ROOT = Path(__file__).parents[2]
 ORDER = [  # from the bottom to the top; an entry is a module or a package directly below bilm/
-    ["errors", "activations"],
+    ["errors", "activations", "precisions"],
     ["support"],
     ["options"],
     ["tensors"],

@@ -107,7 +107,7 @@ def reference(model, folder):
     """Return the layers of each sentence, from the ids of all sentences in one batch."""
     options = model.options
     if options.reads_words:
-        from bilm.data.vocabulary import TokenBatcher
+        from bilm.data.model_ids import TokenBatcher
 
         ids = TokenBatcher(folder / "vocab.txt").batch_sentences(SENTENCES)
     else:

@@ -97,7 +97,7 @@ def test_golden_allennlp_export(case, tmp_path, log):
 
 
 def test_golden_allennlp_mix(case):
-    elmo = Elmo(*given(case, with_options=True), mix="stored")
+    elmo = Elmo(*given(case, with_options=True), combine="stored")
     model = open_model(model_in(case))
     batcher = elmo.batcher()
     with h5py.File(case / "expected.hdf5") as file:
@@ -167,7 +167,7 @@ def test_bare_bilm_is_found(tmp_path):
     expected = vectors(write(tmp_path / "alone", tensors("")))
     np.testing.assert_array_equal(vectors(model)[0], expected[0])
     with pytest.raises(WeightsError, match="contains no learned mix"):
-        Elmo(model, mix="stored")
+        Elmo(model, combine="stored")
 
 
 OTHER = OPTIONS | {"lstm": OPTIONS["lstm"] | {"cell_clip": 0, "proj_clip": 0.25}}
@@ -292,7 +292,7 @@ def test_layer_keeps_the_stored_mix(tmp_path):
         {"weights": [0.0, 1.0], "gamma": 1.5, "do_layer_norm": False},
         {"weights": [0.5, 1.5], "gamma": 2.5, "do_layer_norm": False},
     ]
-    elmo = Elmo(model, mix="stored")
+    elmo = Elmo(model, combine="stored")
     ids = elmo.batcher().batch_sentences(SENTENCES).astype("int32")
     layers = ElmoEmbedder(model).embed_sentence(SENTENCES[0])
     share = np.exp([0.0, 1.0]) / np.exp([0.0, 1.0]).sum()
@@ -317,4 +317,4 @@ def test_damaged_mix_is_a_problem(tmp_path):
     assert any("scalar_parameters.1 is not a finite number" in p for p in find_problems(model))
     assert describe(model)["mixes"] == []
     with pytest.raises(BilmError, match="not a finite number"):
-        Elmo(model, mix="stored")
+        Elmo(model, combine="stored")

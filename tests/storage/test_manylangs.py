@@ -12,7 +12,7 @@ from conftest import GOLDEN, golden_cases
 from manylangs_files import expected_of, sentences_of
 
 from bilm import BidirectionalLanguageModel, Elmo, export_saved_model
-from bilm.data.vocabulary import alphabet_of
+from bilm.data.alphabets import alphabet_of
 from bilm.embedding.corpus import dump_bilm_embeddings
 from bilm.errors import OptionsError
 from bilm.model import dump_token_embeddings

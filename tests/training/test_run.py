@@ -180,7 +180,7 @@ def test_error_in_the_text_saves_the_steps_before(tmp_path):
         pytest.MonkeyPatch.context() as patched,
         pytest.raises(DataError, match=rf"text, line {SHUFFLE_BUFFER + 51}: not UTF-8"),
     ):
-        patched.setattr("bilm.data.survey.SAMPLE_TOKENS", 50)
+        patched.setattr("bilm.training.survey.SAMPLE_TOKENS", 50)
         run(saved, 10_000, str(tmp_path / "text"), changes=changes, saving=Saving(10_000))
     step = latest_checkpoint(saved).record.step
     assert step > 1

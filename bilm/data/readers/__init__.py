@@ -17,7 +17,7 @@ from operator import itemgetter
 from pathlib import Path, PurePosixPath
 from typing import Any, NamedTuple
 
-from bilm.data.readers.form import Form, InputFile, Record
+from bilm.data.readers.form import Form, InputFile, Record, Split
 from bilm.data.signs import TextSigns
 from bilm.data.text import ON_BAD_UTF8, matching_files, read_lines, require_files, unpacked_name
 from bilm.data.tokenization import sentence_splitter, tokenizer
@@ -52,9 +52,11 @@ def form_of(path: str | os.PathLike) -> Form:
 
 def help_lines() -> list[str]:
     """Return two lines of `--help` per form: its endings, and its description, indented."""
-    endings = [" ".join(form.endings) or "other" for form in FORMS]
-    pairs = zip(endings, FORMS, strict=True)
-    return [line for names, form in pairs for line in (names, f"    {form.help}")]
+    lines = []
+    for form in FORMS:
+        lines.append(" ".join(form.endings) or "other")
+        lines.append(f"    {form.help}")
+    return lines
 
 
 class Corpus:
@@ -89,23 +91,34 @@ class Corpus:
     ):
         self.path = os.path.expanduser(os.fspath(path))
         self.form = form_of(self.path)
-        self._signs = (signs or TextSigns(path)) if self.form.is_text else None
         self.has_ids = self.form.has_ids or id_column is not None
-        given = {"column": column, "id_column": id_column, "id_field": id_field}
-        _check_options(self.path, self.form, given | {"tokenize": tokenize})
-        if split_sentences and (tokenize is None or self.has_ids):
-            problem = "ids would not be unique" if self.has_ids else "--tokenize is missing"
-            raise DataError(f"{self.path}: --split_sentences cannot be used: {problem}")
-        if split_sentences and tokenize is not None:
-            split = sentence_splitter(tokenize, paragraph_per_line)
-        else:
-            split = partial(map, tokenizer(tokenize))
+        _check_options(
+            self.path, self.form, column=column, id_column=id_column, id_field=id_field,
+            tokenize=tokenize,
+        )  # fmt: skip
+        split = self._splitter(tokenize, split_sentences, paragraph_per_line)
         errors = ON_BAD_UTF8[on_bad_utf8]
         self._source = InputFile(self.path, errors, split, column, id_column, id_field)
+        # Only natural language is examined, and only in the first iteration.
+        self._signs = (signs or TextSigns(path)) if self.form.is_text else None
+
+    def _splitter(
+        self, tokenize: str | None, split_sentences: bool, paragraph_per_line: bool
+    ) -> Split:
+        """Return the function that splits texts. Raises: DataError, BilmError: see the class."""
+        if not split_sentences:
+            return partial(map, tokenizer(tokenize))
+        if tokenize is None or self.has_ids:
+            problem = "ids would not be unique" if self.has_ids else "--tokenize is missing"
+            raise DataError(f"{self.path}: --split_sentences cannot be used: {problem}")
+        return sentence_splitter(tokenize, paragraph_per_line)
 
     def __iter__(self) -> Iterator[Record]:
-        records, signs, self._signs = self.form.read(self._source), self._signs, None
-        return records if signs is None else signs.watch(records, itemgetter(0))
+        records = self.form.read(self._source)
+        if self._signs is None:
+            return records
+        signs, self._signs = self._signs, None
+        return signs.watch(records, itemgetter(0))  # the words of a record
 
 
 class Corpora:
@@ -120,7 +133,8 @@ class Corpora:
     """
 
     def __init__(self, name: str, corpora: Sequence[Corpus], span: tuple[int, int] | None = None):
-        self.path, self._corpora, self._span = name, corpora, span or (0, None)
+        self.path, self._corpora = name, corpora
+        self._span = span or (0, None)
         self.has_ids = any(corpus.has_ids for corpus in corpora)
         without = [corpus.path for corpus in corpora if not corpus.has_ids]
         if self.has_ids and without:
@@ -133,8 +147,9 @@ class Corpora:
         return islice(chain.from_iterable(self._corpora), *self._span)
 
 
-def _check_options(path: str, form: Form, given: dict[str, str | int | None]) -> None:
-    for name, value in given.items():
+def _check_options(path: str, form: Form, **options: str | int | None) -> None:
+    """Raise DataError if an option of a form is missing or does not apply to it."""
+    for name, value in options.items():
         if value is None and name in form.required:
             raise DataError(f"{path}: --{name} is missing; it is required for {form.name}")
         if value is not None and name not in form.options:
@@ -190,15 +205,18 @@ def open_corpus(
         reading: further arguments of `Corpus`.
     Raises: DataError as `input_files`, `Corpus` and `Corpora` do.
     """
-    paths, signs = input_files(pattern), TextSigns(pattern)
-    corpora = [Corpus(path, **reading, signs=signs) for path in paths]
-    if len(paths) == 1 and share is None:
+    signs = TextSigns(pattern)
+    corpora = [Corpus(path, **reading, signs=signs) for path in input_files(pattern)]
+    if len(corpora) == 1 and share is None:
         return corpora[0]
     whole = Corpora(os.fspath(pattern), corpora)
     if share is None:
         return whole
-    with progress("counting", "sentences") as shown:
-        n_records = sum(1 for _ in shown.over(whole))
-    first, last = (n_records * i // share.n for i in (share.number, share.number + 1))
+
+    # The share is a range of the records, which are counted first.
+    with progress("counting", "sentences") as counted:
+        n_records = sum(1 for _ in counted.over(whole))
+    first = n_records * share.number // share.n
+    end = n_records * (share.number + 1) // share.n
     name = f"{whole.path} (share {share.number} of {share.n})"
-    return Corpora(name, corpora, (first, last))
+    return Corpora(name, corpora, (first, end))

@@ -8,7 +8,7 @@ from bilm.data.readers.form import Form, InputFile, Record
 from bilm.data.text import read_lines
 from bilm.errors import DataError
 
-LEMMA, TAG = 2, 3  # columns
+ID, WORD, LEMMA, TAG = 0, 1, 2, 3  # columns
 EMPTY = "_"  # a column without a value
 
 
@@ -26,34 +26,38 @@ def read_conllu(source: InputFile) -> Iterator[Record]:
             rows = []
         if not line or line.startswith("#"):
             continue
+        where = f"{source.path}, line {number}"
         columns = line.split("\t")
-        is_number = columns[0].replace("-", "").replace(".", "").isdecimal()
-        if not is_number or not "".join(columns[1:2]).strip():
+        id_ = columns[ID]
+        is_numbered = id_.replace("-", "").replace(".", "").isdecimal()
+        if not is_numbered or len(columns) <= WORD or not columns[WORD].strip():
             raise DataError(
-                f"{source.path}, line {number}: {line[:40]!r}; expected the columns of CoNLL-U, "
-                "ID and FORM first, separated by tabs"
+                f"{where}: {line[:40]!r}; expected the columns of CoNLL-U, ID and FORM first, "
+                "separated by tabs"
             )
-        if columns[0].isdecimal():
-            if rows and int(columns[0]) <= int(rows[-1][0]):
-                raise DataError(
-                    f"{source.path}, line {number}: word {columns[0]} after word {rows[-1][0]}; "
-                    "expected a blank line between two sentences"
-                )
-            rows.append(columns)
+        if not id_.isdecimal():  # a range or an empty node
+            continue
+        if rows and int(id_) <= int(rows[-1][ID]):
+            raise DataError(
+                f"{where}: word {id_} after word {rows[-1][ID]}; expected a blank line between "
+                "two sentences"
+            )
+        rows.append(columns)
     if rows:
         yield _record(rows)
 
 
 def _record(rows: list[list[str]]) -> Record:
-    words = [columns[1] for columns in rows]
-    lemmas, tags = ([_value(columns, k) for columns in rows] for k in (LEMMA, TAG))
+    words = [columns[WORD] for columns in rows]
+    lemmas = [_value(columns, LEMMA) for columns in rows]
+    tags = [_value(columns, TAG) for columns in rows]
     return Record(words, None, lemmas, tags)
 
 
 def _value(columns: list[str], k: int) -> str | None:
     """Return a column, None if it is missing or empty. The lemma of the word `_` is `_`."""
     value = columns[k] if k < len(columns) else EMPTY
-    return None if value == EMPTY and columns[1] != EMPTY else value
+    return None if value == EMPTY and columns[WORD] != EMPTY else value
 
 
 FORM = Form(

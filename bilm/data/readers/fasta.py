@@ -19,41 +19,47 @@ def read_fasta(source: InputFile) -> Iterator[Record]:
     Raises: DataError, naming file and line, for a header without an id, a sequence without
         residues, or characters other than letters.
     """
-    path = source.path
-    id_, start, parts = "", 0, list[str]()
-    for number, line in read_lines(path, source.errors):
+    id_, header_place = "", ""  # of the sequence that is read
+    lines: list[str] = []
+    for number, line in read_lines(source.path, source.errors):
+        where = f"{source.path}, line {number}"
         if line.startswith(">"):
             if id_:
-                yield _sequence(id_, parts, f"{path}, line {start}")
-            id_, start, parts = _id(line, source.id_field, f"{path}, line {number}"), number, []
+                yield _sequence(id_, lines, header_place)
+            id_, header_place = _id(line, source.id_field, where), where
+            lines = []
         elif not line or line.startswith(";"):
             continue
         elif not id_:
             raise DataError(
-                f"{path}, line {number}: {line[:40]!r}; expected > and an id at the start of a "
-                "FASTA file; rename the file if it contains text"
+                f"{where}: {line[:40]!r}; expected > and an id at the start of a FASTA file; "
+                "rename the file if it contains text"
             )
         else:
-            letters = line.replace(" ", "").upper()
-            if not (letters.isascii() and letters.removesuffix("*").isalpha()) and letters != "*":
-                raise DataError(
-                    f"{path}, line {number}: {line[:40]!r}; expected the letters of residues, "
-                    "without gaps"
-                )
-            parts.append(letters)
+            lines.append(_letters(line, where))
     if id_:
-        yield _sequence(id_, parts, f"{path}, line {start}")
+        yield _sequence(id_, lines, header_place)
 
 
-def _sequence(id_: str, parts: list[str], where: str) -> Record:
-    residues = "".join(parts).removesuffix("*")
+def _letters(line: str, where: str) -> str:
+    """Return the residues of a line in upper case, and `*` if it is at the end."""
+    letters = line.replace(" ", "").upper()
+    if letters != "*" and not (letters.isascii() and letters.removesuffix("*").isalpha()):
+        raise DataError(f"{where}: {line[:40]!r}; expected the letters of residues, without gaps")
+    return letters
+
+
+def _sequence(id_: str, lines: list[str], where: str) -> Record:
+    """Return the sequence whose header is at `where`."""
+    residues = "".join(lines).removesuffix("*")
     if not residues or "*" in residues:
-        found = "a * inside" if residues else "no residues"
-        raise DataError(f"{where}: {id_} has {found}; expected letters, and * only at the end")
+        problem = "a * inside" if residues else "no residues"
+        raise DataError(f"{where}: {id_} has {problem}; expected letters, and * only at the end")
     return Record(list(residues), id_)
 
 
 def _id(header: str, field: int | None, where: str) -> str:
+    """Return the id in a field of a header, or without a field its first word."""
     text = header[1:]
     fields = text.split()[:1] if field is None else re.split(r"[|\s]+", text.strip())
     place = field or 0

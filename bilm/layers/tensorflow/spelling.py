@@ -7,7 +7,7 @@ from typing import Any
 import numpy as np
 import tensorflow as tf
 
-from bilm.data.vocabulary import (
+from bilm.data.alphabets import (
     BOS,
     BOS_CHAR,
     BOW_CHAR,
@@ -17,8 +17,8 @@ from bilm.data.vocabulary import (
     PAD_CHAR,
     Alphabet,
     ByteAlphabet,
-    shifted,
 )
+from bilm.data.model_ids import shifted
 from bilm.errors import BilmError, DataError
 
 # Unicode white space, as in `str.split`; tf.strings.split splits at ASCII white space only.

@@ -139,6 +139,7 @@ class Format(ABC):
         trainable: whether models of this format can be trained further.
         has_softmax: whether models of this format may have a softmax.
         expects: the kind of tokens that its models were trained on.
+        needs_tensorflow: whether TensorFlow reads its files.
     Attributes:
         softmax_path: path of the softmax of an export, whether it exists or not.
     """
@@ -147,6 +148,7 @@ class Format(ABC):
     trainable: ClassVar[bool] = True
     has_softmax: ClassVar[bool] = True
     expects: ClassVar[str] = WORDS_AS_TRAINED
+    needs_tensorflow: ClassVar[bool] = False
 
     def __init__(self, options_file: Path, weight_file: Path):
         self.options_file, self.weight_file = options_file.absolute(), weight_file.absolute()

@@ -37,6 +37,7 @@ class Run(Format):
     """
 
     name = "TensorFlow checkpoint"
+    needs_tensorflow = True
     _checkpoint: Checkpoint | None = None
 
     @classmethod

@@ -45,6 +45,7 @@ class TfHub(Format):
 
     name = "TensorFlow Hub module"
     has_softmax = False
+    needs_tensorflow = True
 
     @classmethod
     def find(cls, paths: list[PurePath], where: str | Path) -> dict[str, PurePath] | None:

@@ -4,8 +4,8 @@ import numpy as np
 import pytest
 
 from bilm.data.shards import Shards
-from bilm.data.survey import find_disorder, survey
 from bilm.data.vocabulary import MARKS, Vocabulary
+from bilm.training.survey import find_disorder, survey
 
 
 @pytest.fixture
@@ -69,7 +69,7 @@ def test_survey_accepts_the_order_of_similar_text(tmp_path):
 
 def test_survey_samples_every_shard(corpus, tmp_path, monkeypatch, caplog):
     caplog.set_level("INFO", logger="absl")
-    monkeypatch.setattr("bilm.data.survey.SAMPLE_TOKENS", 20)
+    monkeypatch.setattr("bilm.training.survey.SAMPLE_TOKENS", 20)
     vocab = Vocabulary(write_vocabulary(tmp_path, ["w1"]))
     assert survey(corpus, vocab, sample=True)[0].n_tokens == 20
     assert tuple(survey(corpus, vocab)[0]) == (802, 8004)

@@ -1,0 +1,161 @@
+"""Words -> ids of their characters, as a model's alphabet spells them."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Mapping, Sequence
+
+import numpy as np
+
+from bilm.errors import DataError
+from bilm.options import model_options
+from bilm.options.model_options import (
+    BOW,
+    EOW,
+    N_CHARACTERS,
+    OOV,
+    PAD,
+    LexiconEncoderOptions,
+    ModelOptions,
+)
+from bilm.options.schema import MIN_WORD_LENGTH
+
+BOS, EOS = "<S>", "</S>"  # the marks of a sentence
+
+# A character is one of 256 bytes or one of five marks.
+BOS_CHAR, EOS_CHAR, BOW_CHAR, EOW_CHAR, PAD_CHAR = range(256, 261)
+MARK_LETTERS = {BOS: chr(BOS_CHAR), EOS: chr(EOS_CHAR)}
+
+MAX_CACHED_WORDS, MAX_CACHED_LETTERS = 1 << 17, 256
+
+
+class ByteAlphabet:
+    """bilm-tf's spelling of a word: a mark, its UTF-8 bytes, truncated if necessary, a mark and
+    padding.
+
+    `<S>` and `</S>` have one character each, `BOS_CHAR` and `EOS_CHAR`, instead of their bytes.
+
+    Args:
+        width: C, characters of a word with its two marks; at least 3.
+    Attributes: `begin` and `end`, the words for a sentence's marks; `width`, the columns of a row;
+        `n_ids`, the number of ids of each column, int (width,); `n_word_columns`, the columns
+        before the characters; `pad`, the id that follows a word's characters.
+    Raises: DataError if `width` is below 3.
+    """
+
+    begin, end, pad = BOS, EOS, PAD_CHAR
+    n_word_columns = 0
+
+    def __init__(self, width: int):
+        if width < MIN_WORD_LENGTH:
+            raise DataError(
+                f"max_word_length is {width}, expected at least {MIN_WORD_LENGTH}: two marks and a "
+                "character"
+            )
+        self.width = width
+        self.n_ids = np.full(width, N_CHARACTERS)
+        self._rows = _Rows(width)
+
+    def __call__(self, words: Iterable[str]) -> np.ndarray:
+        """Return the characters of words, int32 (n, C)."""
+        # Joining bytes is much faster than stacking arrays. A bytearray makes the array writable.
+        rows = bytearray().join(map(self._rows.__getitem__, words))
+        return np.frombuffer(rows, "<i4").reshape(-1, self.width)
+
+    def lengths(self, words: Sequence[str], rows: np.ndarray) -> np.ndarray:
+        """Return the number of columns of each row that are not padding, int (n,)."""
+        return (rows != PAD_CHAR).sum(axis=1)
+
+
+class _Rows(dict):
+    """Cache from a word to the bytes of its row; it is emptied when it is full."""
+
+    def __init__(self, width: int):
+        super().__init__()
+        self.width = width
+
+    def __missing__(self, word: str) -> bytes:
+        if len(self) >= MAX_CACHED_WORDS:
+            self.clear()
+
+        # A letter of these strings is a character: a byte, as Latin-1 numbers it, or a mark.
+        letters = MARK_LETTERS.get(word)
+        if letters is None:
+            n_letters = self.width - 2
+            utf8 = word[:n_letters].encode("utf-8", "ignore")
+            letters = utf8[:n_letters].decode("latin-1")
+        spelled = chr(BOW_CHAR) + letters + chr(EOW_CHAR)
+
+        # UTF-32 encodes each letter of a string as an int32.
+        row = spelled.ljust(self.width, chr(PAD_CHAR)).encode("utf-32-le")
+        if len(word) <= MAX_CACHED_LETTERS:
+            self[word] = row
+        return row
+
+
+class LexiconAlphabet:
+    """ELMoForManyLangs' spelling: code points and words by lexicons; see `ByteAlphabet`.
+
+    A word is truncated to C - 2 code points and then looked up. Its characters are enclosed by the
+    ids of `<eow>` and `<bow>`, in this order: the original swapped them during training.
+    """
+
+    begin, end = model_options.BOS, model_options.EOS
+
+    def __init__(self, options: LexiconEncoderOptions):
+        self.max_characters = options.max_characters_per_token
+        self.words: Mapping[str, int] | None = None
+        self.characters: Mapping[str, int] | None = None
+        self.pad = 0
+        n_ids = []
+        if options.words is not None:
+            self.words = options.words.lexicon
+            n_ids.append(options.words.n_rows)
+        self.n_word_columns = len(n_ids)
+        if options.characters is not None:
+            self.characters = options.characters.lexicon
+            self.pad = self.characters[PAD]
+            n_ids += [options.characters.n_rows] * self.max_characters
+        self.n_ids = np.array(n_ids)
+        self.width = len(n_ids)
+
+    def __call__(self, words: Sequence[str]) -> np.ndarray:
+        """Return the ids of words and their characters, int32 (n, width)."""
+        rows: np.ndarray = np.full((len(words), self.width), self.pad, np.int32)
+        for row, word in zip(rows, words, strict=True):
+            if self.words is not None:
+                short = word[: self.max_characters - 2]
+                row[0] = self.words.get(short, self.words[OOV])
+            if self.characters is not None:
+                ids = self._character_ids(word, self.characters)
+                row[self.n_word_columns : self.n_word_columns + len(ids)] = ids
+        return rows
+
+    def lengths(self, words: Sequence[str], rows: np.ndarray) -> np.ndarray:
+        """Return the number of columns of each row that are not padding, int (n,)."""
+        if self.characters is None:
+            return np.full(len(words), self.n_word_columns)
+        # The rows do not show it, because a character may have the id of padding.
+        n_letters = np.array([len(self._letters(word)) for word in words], int)
+        return self.n_word_columns + n_letters + 2
+
+    def _character_ids(self, word: str, lexicon: Mapping[str, int]) -> list[int]:
+        """Return the ids of the characters of a word and its two marks."""
+        letters = [lexicon.get(letter, lexicon[OOV]) for letter in self._letters(word)]
+        return [lexicon[EOW], *letters, lexicon[BOW]]  # this order is correct: see the class
+
+    def _letters(self, word: str) -> Sequence[str]:
+        """Return the characters of a word; the mark of a sentence is one character."""
+        word = word[: self.max_characters - 2]
+        return [word] if word in (self.begin, self.end) else word
+
+
+Alphabet = ByteAlphabet | LexiconAlphabet
+
+
+def alphabet_of(options: ModelOptions) -> Alphabet | None:
+    """Return a model's alphabet; None if the model reads words of a vocabulary file."""
+    if options.char_cnn is not None:
+        return ByteAlphabet(options.char_cnn.max_characters_per_token)
+    if options.lexicon_encoder is not None:
+        return LexiconAlphabet(options.lexicon_encoder)
+    return None

@@ -1,0 +1,84 @@
+"""The inputs of `Elmo`, strings or ids: their checks, their spelling and the mask of strings."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import keras
+from keras import ops
+
+from bilm.data.alphabets import alphabet_of
+from bilm.data.model_ids import check_ids, check_ids_shape
+from bilm.errors import DataError
+from bilm.options.model_options import ModelOptions
+
+LONG_INTEGERS = ("int64", "uint32", "uint64")  # dtypes whose values may exceed int32
+
+
+def check_inputs(inputs: Any) -> None:
+    """Raise DataError for lists of strings, and for symbolic tensors of another type than strings
+    or integers. The errors of Keras would not name the reason."""
+    first = keras.tree.flatten(inputs)[:1]
+    if first and isinstance(first[0], str):
+        raise DataError(
+            f"the inputs are a {type(inputs).__name__} of strings, expected a string tensor: "
+            "tf.constant(tokens) (B, T) with '' as padding, or tf.constant(sentences) (B,); "
+            "or, on any backend, ids: batcher().batch_sentences(tokens)"
+        )
+    if isinstance(inputs, keras.KerasTensor):
+        _check_type(inputs)
+
+
+def _check_type(inputs: Any) -> None:
+    """Raise DataError for a tensor of other values than strings or integers."""
+    dtype = keras.backend.standardize_dtype(inputs.dtype)
+    if dtype != "string" and "int" not in dtype:
+        raise DataError(
+            f"the inputs are {dtype}, expected strings or integer ids; set the type with "
+            "keras.Input(shape, dtype=...), also as the first layer of keras.Sequential, or "
+            "`input_dtype` of the class of your model"
+        )
+
+
+def ids_of(inputs: Any, options: ModelOptions, n_tokens: int | None) -> Any:
+    """Return the ids that a biLM reads, with the marks of sentences.
+
+    Args:
+        inputs: strings or ids, see `Elmo`. The values of ids are checked in eager TensorFlow only.
+        options, n_tokens: options of the biLM, and the number of its words if it reads words.
+    Returns: characters integer (B, T + 2, C) or words (B, T + 2).
+    Raises: DataError for inputs of another type or shape, or with an id out of range; ValueError
+        for strings if the biLM reads words.
+    """
+    dtype = keras.backend.standardize_dtype(inputs.dtype)
+    if dtype == "string":
+        alphabet = alphabet_of(options)
+        if alphabet is None:
+            raise ValueError("this biLM reads word ids from TokenBatcher; it cannot spell strings")
+        from bilm.layers.tensorflow.spelling import spelled, tokens_of
+
+        return spelled(tokens_of(inputs), alphabet)
+    _check_type(inputs)
+    check_ids_shape(inputs.shape, options)
+    if keras.backend.backend() == "tensorflow":
+        import tensorflow as tf
+
+        if isinstance(inputs, tf.__internal__.EagerTensor):
+            check_ids(inputs.numpy(), options, n_tokens)
+    return ops.cast(inputs, "int64" if dtype in LONG_INTEGERS else "int32")
+
+
+@keras.saving.register_keras_serializable(package="bilm")
+class WordMask(keras.Operation):
+    """The mask of strings that `Elmo` reads, tokens (B, T) or sentences (B,): boolean (B, T)."""
+
+    def call(self, strings: Any) -> Any:
+        """Return the positions of words."""
+        from bilm.layers.tensorflow.spelling import tokens_of
+
+        return ops.not_equal(tokens_of(strings), "")
+
+    def compute_output_spec(self, strings: Any) -> keras.KerasTensor:
+        """Return the shape and type of the mask."""
+        n_rows, n_steps = (*strings.shape, None)[:2]
+        return keras.KerasTensor((n_rows, n_steps), "bool")

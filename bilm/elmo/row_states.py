@@ -1,0 +1,55 @@
+"""The LSTM states of rows, carried from one call of a biLM to the next."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import keras
+from keras import ops
+
+from bilm.language_model import BiLM
+
+
+class RowStates:
+    """The final state of each row of the previous calls.
+
+    A call of n rows uses the states of the first n; those of the other rows are kept. Rows that no
+    call has had yet start from zero state. No gradient flows from one call to the previous one.
+    The states may be used inside of a compiled function on TensorFlow only.
+    """
+
+    def __init__(self, bilm: BiLM):
+        self._bilm = bilm
+        self._rows: list[Any] = bilm.flatten_state(bilm.zero_state(0))  # each float (n, width)
+        if keras.backend.backend() == "tensorflow":
+            import tensorflow as tf
+
+            self._rows = [
+                tf.Variable(rows, shape=(None, rows.shape[1]), trainable=False)
+                for rows in self._rows
+            ]
+
+    def start(self, n_rows: Any) -> Any:
+        """Return the state from which `n_rows` rows start, an integer or an integer tensor."""
+        starts = []
+        for rows in self._rows:
+            zeros = ops.zeros((n_rows, rows.shape[1]), "float32")
+            starts.append(ops.concatenate([rows, zeros])[:n_rows])  # n_rows, width
+        return self._bilm.pack_state(starts)
+
+    def finish(self, state: Any) -> None:
+        """Store the final state of the first rows, as `BiLM` returns it."""
+        for k, last in enumerate(self._bilm.flatten_state(state)):
+            others = self._rows[k][ops.shape(last)[0] :]
+            self._replace(k, ops.concatenate([ops.stop_gradient(last), others]))
+
+    def reset(self) -> None:
+        """Set all rows to zero state."""
+        for k, rows in enumerate(self._rows):
+            self._replace(k, rows[:0])
+
+    def _replace(self, k: int, rows: Any) -> None:
+        if keras.backend.backend() == "tensorflow":
+            self._rows[k].assign(rows)
+        else:
+            self._rows[k] = rows
