@@ -122,7 +122,7 @@ def _perplexity_with_memory(
     from bilm.scoring.scorer import Scorer, perplexity_of_scores
     from bilm.support.progress import progress
 
-    words = [vocabulary.id_to_word(i) for i in range(vocabulary.size)]
+    words = vocabulary.words
     recall = StoredMemory.load(memory, words).memory
     scores = Scorer(model, words).score(text.sentences())
     with progress("scoring with the memory", "sentences") as bar:

@@ -30,8 +30,9 @@ require_backend("torch", "PyTorch", "bilm.allennlp")
 
 import torch
 
-from bilm.data.alphabets import BOS, EOS, ByteAlphabet
+from bilm.data.alphabets import ByteAlphabet
 from bilm.data.grouping import needed_characters
+from bilm.data.marks import BOS, EOS
 from bilm.data.model_ids import shifted
 from bilm.data.tokenization import checked_sentences
 from bilm.embedding.embedder import ElmoEmbedder as Embedder

@@ -10,7 +10,7 @@ from typing import Any
 import numpy as np
 from keras import ops
 
-from bilm.data.alphabets import BOS, EOS
+from bilm.data.marks import BOS, EOS
 from bilm.data.model_ids import Batcher, TokenBatcher, batcher, check_ids, check_ids_shape
 from bilm.data.vocabulary import Vocabulary
 from bilm.elmo.row_states import RowStates

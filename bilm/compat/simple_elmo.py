@@ -8,8 +8,8 @@ from pathlib import Path
 import numpy as np
 from absl import logging
 
+from bilm.data.marks import BOS, EOS
 from bilm.data.tokenization import check_batch, checked_sentences
-from bilm.data.vocabulary import BOS, EOS
 from bilm.embedding.embedder import ElmoEmbedder
 from bilm.errors import OptionsError
 from bilm.scoring.scorer import Scorer, load_scorer

@@ -6,6 +6,7 @@ from collections.abc import Iterable, Mapping, Sequence
 
 import numpy as np
 
+from bilm.data.marks import BOS, EOS
 from bilm.errors import DataError
 from bilm.options import model_options
 from bilm.options.model_options import (
@@ -18,8 +19,6 @@ from bilm.options.model_options import (
     ModelOptions,
 )
 from bilm.options.schema import MIN_WORD_LENGTH
-
-BOS, EOS = "<S>", "</S>"  # the marks of a sentence
 
 # A character is one of 256 bytes or one of five marks.
 BOS_CHAR, EOS_CHAR, BOW_CHAR, EOW_CHAR, PAD_CHAR = range(256, 261)

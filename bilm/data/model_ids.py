@@ -12,7 +12,8 @@ from typing import Any
 
 import numpy as np
 
-from bilm.data.alphabets import BOS, EOS, Alphabet, ByteAlphabet, alphabet_of
+from bilm.data.alphabets import Alphabet, ByteAlphabet, alphabet_of
+from bilm.data.marks import BOS, EOS
 from bilm.data.tokenization import checked_sentences
 from bilm.data.vocabulary import Vocabulary
 from bilm.errors import DataError

@@ -10,7 +10,7 @@ from typing import NamedTuple, TypeVar
 
 from absl import logging
 
-from bilm.data import alphabets
+from bilm.data import marks
 from bilm.options import model_options
 
 Item = TypeVar("Item")
@@ -50,7 +50,7 @@ SIGNS = {
         "write the words of a sentence on one line or in one row of a table, separated by blanks"),
 }  # fmt: skip
 
-ENDS = (alphabets.BOS, alphabets.EOS, model_options.BOS, model_options.EOS)
+ENDS = (marks.BOS, marks.EOS, model_options.BOS, model_options.EOS)
 # Kinds of punctuation. A full stop counts only at the end of a sentence: abbreviations have one.
 KINDS = {"stop": ".", "mark": ",;:!?…،؛؟。、，；：！？।", "quote": '"„“”«»‹›「」()'}
 LAST = (".", "!", "?", "…")  # words at the end of a sentence

@@ -11,25 +11,13 @@ from functools import cache, cached_property
 import numpy as np
 from absl import logging
 
-from bilm.data.alphabets import (
-    BOS,
-    BOS_CHAR,
-    BOW_CHAR,
-    EOS,
-    EOS_CHAR,
-    EOW_CHAR,
-    PAD_CHAR,
-    ByteAlphabet,
-)
+from bilm.data.alphabets import BOS_CHAR, BOW_CHAR, EOS_CHAR, EOW_CHAR, PAD_CHAR, ByteAlphabet
+from bilm.data.marks import BOS, EOS, MARKS, NOT_A_WORD, UNK
 from bilm.data.text import read_lines
 from bilm.data.tokenization import checked_sentence
 from bilm.errors import DataError
 from bilm.options.model_options import ModelOptions
 from bilm.support.files import expanded
-
-UNK = "<UNK>"
-MARKS = (BOS, EOS, UNK)
-NOT_A_WORD = "!!!MAXTERMID"  # a line of some vocabulary files that has no id
 
 
 class Vocabulary:

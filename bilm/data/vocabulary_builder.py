@@ -6,8 +6,8 @@ import os
 from collections import Counter
 from typing import NamedTuple
 
+from bilm.data.marks import BOS, EOS, MARKS, NOT_A_WORD
 from bilm.data.shards import resolve_shards
-from bilm.data.vocabulary import BOS, EOS, MARKS, NOT_A_WORD
 from bilm.errors import DataError
 from bilm.support.files import expanded, protect, replacing
 from bilm.support.progress import progress

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterable
 from pathlib import Path
 
-from bilm.data.vocabulary import MARKS
+from bilm.data.marks import MARKS
 from bilm.errors import DataError
 from bilm.inference.backend import open_backend
 from bilm.inference.words import WordVectors

@@ -7,8 +7,9 @@ from pathlib import Path
 
 import numpy as np
 
-from bilm.data.alphabets import BOS, EOS, alphabet_of
+from bilm.data.alphabets import alphabet_of
 from bilm.data.grouping import needed_characters
+from bilm.data.marks import BOS, EOS
 from bilm.data.tokenization import MAX_PARTS
 from bilm.data.vocabulary import vocabulary_of
 from bilm.errors import DataError, OptionsError

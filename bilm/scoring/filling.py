@@ -7,8 +7,8 @@ from typing import NamedTuple
 
 import numpy as np
 
+from bilm.data.marks import UNK
 from bilm.data.tokenization import checked_sentence
-from bilm.data.vocabulary import UNK
 from bilm.scoring.exponents import fit_exponents
 from bilm.scoring.gaps import MASK, CandidateWords, pattern
 from bilm.scoring.memory.prediction import Memory

@@ -9,7 +9,7 @@ from unicodedata import normalize
 
 import numpy as np
 
-from bilm.data.vocabulary import UNK
+from bilm.data.marks import UNK
 
 MASK = "[MASK]"
 LOST = re.compile(r"\[(\.+|-+)\]")  # a dot for each lost letter, dashes for an unknown number

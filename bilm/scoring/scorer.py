@@ -13,9 +13,9 @@ import keras
 import numpy as np
 from keras import ops
 
-from bilm.data.alphabets import BOS, EOS, ByteAlphabet
+from bilm.data.alphabets import ByteAlphabet
+from bilm.data.marks import BOS, EOS, MARKS, UNK
 from bilm.data.tokenization import MAX_PARTS, check_batch, checked_sentence
-from bilm.data.vocabulary import MARKS, UNK
 from bilm.data.windows import KEY_SUFFIX, Row, distinct_shapes, empty_window, model_batch
 from bilm.errors import DataError, OptionsError
 from bilm.inference.grouping import batches

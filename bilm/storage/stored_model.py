@@ -9,7 +9,8 @@ from functools import cached_property, lru_cache
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-from bilm.data.vocabulary import BOS, EOS, MARKS, Vocabulary, vocabulary_of
+from bilm.data.marks import BOS, EOS, MARKS
+from bilm.data.vocabulary import Vocabulary, vocabulary_of
 from bilm.errors import DataError, OptionsError, WeightsError
 from bilm.options.model_options import ModelOptions
 from bilm.storage import names

@@ -8,8 +8,9 @@ from typing import NamedTuple
 import numpy as np
 from absl import logging
 
+from bilm.data.marks import MARKS
 from bilm.data.shards import Shards, TextCounts, count_tokens
-from bilm.data.vocabulary import MARKS, Vocabulary
+from bilm.data.vocabulary import Vocabulary
 
 SAMPLE_TOKENS = 1_000_000  # number of tokens read if `sample`
 # Disorder: words MIN_RATIO times as frequent as one before them, by MIN_DEVIATIONS standard

@@ -8,16 +8,15 @@ import numpy as np
 import tensorflow as tf
 
 from bilm.data.alphabets import (
-    BOS,
     BOS_CHAR,
     BOW_CHAR,
-    EOS,
     EOS_CHAR,
     EOW_CHAR,
     PAD_CHAR,
     Alphabet,
     ByteAlphabet,
 )
+from bilm.data.marks import BOS, EOS
 from bilm.data.model_ids import shifted
 from bilm.errors import BilmError, DataError
 

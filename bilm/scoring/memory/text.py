@@ -6,7 +6,7 @@ from collections.abc import Iterable, Sequence
 
 import numpy as np
 
-from bilm.data.vocabulary import BOS, EOS, UNK
+from bilm.data.marks import BOS, EOS, UNK
 
 REACH = 4  # largest distance at which words are compared one by one
 
