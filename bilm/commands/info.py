@@ -132,7 +132,7 @@ def _files_of(model: StoredModel, archive: Path | None) -> list[dict[str, Any]]:
 
 def _use(model: StoredModel) -> str:
     """Return a line of Python that loads the model."""
-    arguments = [repr(masked(argument)) for argument in model.given]
+    arguments = [repr(masked(argument)) for argument in model.arguments]
     if model.options.reads_words:
         stored = model.folder / VOCABULARY
         vocab_file = str(stored if stored.exists() else VOCABULARY)

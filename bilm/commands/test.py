@@ -105,13 +105,14 @@ def _checkpoint_state(stored: StoredModel, model: BiLM, batch_size: int) -> Any:
     """Return the state of each row in a run's checkpoint. Raises: BilmError for other rows."""
     from bilm.errors import BilmError
 
-    state, n_rows = stored.row_states(model)
+    state = stored.require_run("continue from the states of a checkpoint").state
+    n_rows = len(state[0])
     if n_rows != batch_size:
         raise BilmError(
             f"--batch_size={batch_size}: the checkpoint has {n_rows} rows; use "
             f"--batch_size={n_rows}"
         )
-    return state
+    return model.pack_state(state)
 
 
 def _perplexity_with_memory(

@@ -7,6 +7,7 @@ file or read values of other files, and reject declared sizes that exceed the fi
 from __future__ import annotations
 
 import io
+import math
 import os
 from collections.abc import Callable, Iterator, Mapping
 from contextlib import contextmanager
@@ -122,8 +123,9 @@ def dataset_names(group: h5py.Group) -> set[str]:
 
     Raises: WeightsError if there are too many groups and datasets for a model.
     """
-    found: set[str] = set()
-    n_items, waiting = 0, [(group, "")]
+    names: set[str] = set()
+    n_items = 0
+    waiting = [(group, "")]
     while waiting:
         parent, prefix = waiting.pop()
         n_items += len(parent)
@@ -137,8 +139,8 @@ def dataset_names(group: h5py.Group) -> set[str]:
             if isinstance(item, h5py.Group):
                 waiting.append((item, f"{prefix}{name}/"))
             elif isinstance(item, h5py.Dataset):
-                found.add(prefix + name)
-    return found
+                names.add(prefix + name)
+    return names
 
 
 def _is_hard_link(group: h5py.Group, name: str) -> bool:
@@ -151,12 +153,12 @@ def numbers(file: h5py.File, name: str) -> h5py.Dataset:
     Raises: WeightsError if it contains anything else, if its values are in another file, or if it
         declares a size that exceeds the file's.
     """
-    found = _dataset(file, name)
-    if found.shape is None or found.dtype.kind not in "fiu":
-        kind = "nothing" if found.shape is None else f"values of type {found.dtype}"
+    dataset = _dataset(file, name)
+    if dataset.shape is None or dataset.dtype.kind not in "fiu":
+        kind = "nothing" if dataset.shape is None else f"values of type {dataset.dtype}"
         raise WeightsError(f"{file.filename}: {name} contains {kind}, expected numbers")
-    _check_stored(found, name)
-    return found
+    _check_stored(dataset, name)
+    return dataset
 
 
 def strings(file: h5py.File, name: str) -> list[str]:
@@ -164,12 +166,13 @@ def strings(file: h5py.File, name: str) -> list[str]:
 
     Raises: WeightsError as `numbers` does, or if they are not UTF-8.
     """
-    found = _dataset(file, name)
-    if found.shape is None or found.ndim != 1 or h5py.check_string_dtype(found.dtype) is None:
+    dataset = _dataset(file, name)
+    is_list = dataset.shape is not None and dataset.ndim == 1
+    if not is_list or h5py.check_string_dtype(dataset.dtype) is None:
         raise WeightsError(f"{file.filename}: `{name}` is not a dataset of strings with one axis")
-    _check_stored(found, name)
+    _check_stored(dataset, name)
     try:
-        return [value.decode() for value in found[...].tolist()]
+        return [value.decode() for value in dataset[...].tolist()]
     except (UnicodeDecodeError, AttributeError) as error:
         raise WeightsError(f"{file.filename}: `{name}` is not UTF-8") from error
 
@@ -193,19 +196,26 @@ def _dataset(file: h5py.File, name: str) -> h5py.Dataset:
     return item
 
 
-def _check_stored(found: h5py.Dataset, name: str) -> None:
-    """Check that the file contains the values that a dataset declares."""
-    where = f"{found.file.filename}: {name}"
-    if found.is_virtual or found.external:
+def _check_stored(dataset: h5py.Dataset, name: str) -> None:
+    """Check that the file contains the values that a dataset declares. Raises: WeightsError."""
+    where = f"{dataset.file.filename}: {name}"
+    if dataset.is_virtual or dataset.external:
         raise WeightsError(f"{where} stores its values in another file")
-    is_filtered = found.id.get_create_plist().get_nfilters() > 0  # compressed or converted
-    stored = min(found.id.get_storage_size(), Path(found.file.filename).stat().st_size)
-    chunk = int(np.prod(found.chunks, dtype=object)) * found.dtype.itemsize if found.chunks else 0
-    declared = max(found.nbytes, chunk)  # a chunk is decompressed as a whole
-    if declared > stored * (MAX_RATIO if is_filtered else 1) + UNSTORED_BYTES:
-        raise WeightsError(f"{where} declares {declared:,} bytes, more than the file can contain")
-    if found.size and (stored == 0 if is_filtered else stored < found.nbytes):
-        raise WeightsError(f"{where} contains {found.nbytes:,} bytes that were never written")
+
+    # What reading allocates: all values, or a chunk, which is decompressed as a whole.
+    n_declared = dataset.nbytes
+    if dataset.chunks:
+        n_declared = max(n_declared, math.prod(dataset.chunks) * dataset.dtype.itemsize)
+
+    # What the file contains, and what may become of it.
+    n_stored = min(dataset.id.get_storage_size(), Path(dataset.file.filename).stat().st_size)
+    is_filtered = dataset.id.get_create_plist().get_nfilters() > 0  # compressed or converted
+    n_readable = n_stored * MAX_RATIO if is_filtered else n_stored
+    if n_declared > n_readable + UNSTORED_BYTES:
+        raise WeightsError(f"{where} declares {n_declared:,} bytes, more than the file can contain")
+    n_required = 1 if is_filtered else dataset.nbytes
+    if dataset.size and n_stored < n_required:
+        raise WeightsError(f"{where} contains {dataset.nbytes:,} bytes that were never written")
 
 
 class HDF5Tensors:

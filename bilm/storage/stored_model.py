@@ -2,10 +2,9 @@
 
 from __future__ import annotations
 
-import hashlib
 import os
 from collections.abc import Sequence
-from functools import cached_property, lru_cache
+from functools import cached_property
 from pathlib import Path
 from typing import TYPE_CHECKING
 
@@ -15,10 +14,11 @@ from bilm.errors import DataError, OptionsError, WeightsError
 from bilm.options.model_options import ModelOptions
 from bilm.storage import names
 from bilm.storage.finding.locate import locate
+from bilm.storage.fingerprint import changed, fingerprint
 from bilm.storage.formats.base import Checkpoint, Format, Mix, Softmax, Tensors
 from bilm.storage.hdf5 import HDF5Tensors
 from bilm.storage.stored_weights import StoredWeights, start_softmax
-from bilm.support.files import expanded, sha256_of, version_of
+from bilm.support.files import expanded
 from bilm.support.model_files import VOCABULARY
 from bilm.support.urls import masked
 
@@ -52,12 +52,11 @@ def open_model(
                 f"that opens it"
             )
         return source
-    found = locate(source, weights)
+    files = locate(source, weights)
     if softmax is not None:
-        found.use_softmax(Path(softmax).expanduser())
-    return StoredModel(
-        found, [os.fspath(given) for given in (source, weights) if given is not None]
-    )
+        files.use_softmax(Path(softmax).expanduser())
+    arguments = [os.fspath(path) for path in (source, weights) if path is not None]
+    return StoredModel(files, arguments)
 
 
 class StoredModel:
@@ -65,20 +64,20 @@ class StoredModel:
 
     Args:
         format: the model's files.
-        given: the user's arguments: the name of a model, or options and weights.
+        arguments: what the user named: a model, or options and weights.
     """
 
-    def __init__(self, format: Format, given: list[str]):
-        self.format, self.given = format, given
+    def __init__(self, format: Format, arguments: list[str]):
+        self.format, self.arguments = format, arguments
 
     def __str__(self) -> str:
-        return " ".join(map(masked, self.given))
+        return " ".join(map(masked, self.arguments))
 
     def __repr__(self) -> str:
         return f"StoredModel({str(self)!r})"
 
     def __reduce__(self) -> tuple:
-        return StoredModel, (self.format, self.given)
+        return StoredModel, (self.format, self.arguments)
 
     @property
     def folder(self) -> Path:
@@ -139,18 +138,13 @@ class StoredModel:
 
     def digest_with(self, *others: Path) -> str:
         """Return a SHA-256 of the content of the model's files and of other files."""
-        files = [*self.format.fingerprint_files(), *others]
-        try:
-            digests = map(_digest_of, files)
-            return hashlib.sha256("".join(digests).encode()).hexdigest()
-        except FileNotFoundError as error:
-            raise _changed(error.filename) from error
+        return fingerprint([*self.format.fingerprint_files(), *others])
 
     def check_unchanged(self) -> None:
         """Raise WeightsError if the files have changed since `digest` was computed, so that results
         in between do not belong to the digest."""
         if self.digest_with() != self.digest:
-            raise _changed(self)
+            raise changed(self)
 
     def require_softmax(self, purpose: str = SCORING) -> Softmax:
         """Return the softmax.
@@ -159,7 +153,8 @@ class StoredModel:
             purpose: verb phrase that follows "cannot" in the error message.
         Raises: OptionsError for a format without a softmax; WeightsError if it is missing.
         """
-        self._require(self.format.has_softmax, purpose)
+        if not self.format.has_softmax:
+            raise self._without_softmax(purpose)
         if self.softmax is None:
             raise WeightsError(
                 f"{self}: the model has no softmax and cannot {purpose}; expected "
@@ -169,14 +164,14 @@ class StoredModel:
 
     def require_trainable(self, purpose: str) -> None:
         """Raise OptionsError if models of this format cannot be trained further."""
-        self._require(self.format.trainable, purpose)
+        if not self.format.trainable:
+            raise self._without_softmax(purpose)
 
-    def _require(self, is_possible: bool, purpose: str) -> None:
-        if not is_possible:
-            raise OptionsError(
-                f"{self}: files of {self.format.name} models do not contain a softmax; this model "
-                f"computes vectors, but cannot {purpose}"
-            )
+    def _without_softmax(self, purpose: str) -> OptionsError:
+        return OptionsError(
+            f"{self}: files of {self.format.name} models do not contain a softmax; this model "
+            f"computes vectors, but cannot {purpose}"
+        )
 
     def require_run(self, purpose: str) -> Checkpoint:
         """Return the checkpoint of a run. Raises: OptionsError, WeightsError for other models."""
@@ -202,19 +197,16 @@ class StoredModel:
         options, tensors = self.options, self.tensors
         if not options.reads_words and not token_ids:
             return StoredWeights(options, None, tensors)
-        if token_table is None and options.lexicon_encoder is not None:
+        table: Tensors = tensors
+        if token_table is not None:
+            table = HDF5Tensors(os.path.expanduser(token_table))
+        elif options.lexicon_encoder is not None:
             raise OptionsError(
                 f"{self}: the model reads characters and words of lexicons; to read token ids, "
                 "give the embedding_weight_file that dump_token_embeddings writes"
             )
-        table: Tensors = tensors
-        if token_table is not None:
-            table = HDF5Tensors(os.path.expanduser(token_table))
-        options, n_words = (
-            options.replace(char_cnn=None, lexicon_encoder=None),
-            names.n_words(table),
-        )
-        return StoredWeights(options, n_words, tensors, table)
+        of_words = options.replace(char_cnn=None, lexicon_encoder=None)
+        return StoredWeights(of_words, names.n_words(table), tensors, table)
 
     def build(self, token_ids: bool = False, token_table: str | Path | None = None) -> BiLM:
         """Build a biLM with padding, which reads the ids of `Batcher` or `TokenBatcher`.
@@ -273,23 +265,17 @@ class StoredModel:
         if softmax and self.softmax is not None:
             names.assign_tensors(model, self.softmax.tensors, only=names.is_softmax)
 
-    def row_states(self, model: BiLM) -> tuple[dict, int]:
-        """Return the LSTM states in a run's checkpoint, and their number of rows.
-
-        Raises: OptionsError, WeightsError if the model is not a run of bilm.
-        """
-        arrays = self.require_run("continue from the states of a checkpoint").state
-        return model.pack_state(arrays), len(arrays[0])
-
-    def vocabulary_file(self, given: str | Path | None = None) -> Path | None:
+    def vocabulary_file(self, vocab_file: str | Path | None = None) -> Path | None:
         """Return the vocabulary file of a model that reads words: the given file, or `vocab.txt`
         beside the options. Its words are not compared with the model's: see `check_words`.
 
         Returns: the absolute path; None if the model does not read words or has no vocabulary file.
         """
-        beside = self.folder / VOCABULARY
-        found = given or (beside if beside.is_file() else None)
-        return Path(expanded(found)).absolute() if found and self.options.reads_words else None
+        if not self.options.reads_words:
+            return None
+        if vocab_file:
+            return Path(expanded(vocab_file)).absolute()
+        return self._own_words if self._own_words.is_file() else None
 
     def check_words(self, vocab_file: str | Path | None) -> None:
         """Compare the vocabulary file of a model that reads words with the model's own words.
@@ -300,10 +286,10 @@ class StoredModel:
         """
         if vocab_file is None or not self.options.reads_words:
             return
-        own = self.folder / VOCABULARY
-        is_own = Path(expanded(vocab_file)).absolute() == own and self.checkpoint is None
-        if not is_own or self.softmax is not None:
-            self._words_in(vocab_file, names.n_words(self.tensors), (BOS, EOS))
+        is_own = Path(expanded(vocab_file)).absolute() == self._own_words
+        if is_own and self.checkpoint is None and self.softmax is None:
+            return  # no other file contains the words
+        self._read_words(vocab_file, names.n_words(self.tensors), (BOS, EOS))
 
     def vocabulary(self, vocab_file: str | Path | None = None) -> Vocabulary:
         """Return the words of the softmax or word table.
@@ -317,7 +303,12 @@ class StoredModel:
         stored = self._words_of_softmax
         if vocab_file is None and stored is not None:
             return stored
-        return self._words_in(vocab_file or self.folder / VOCABULARY, self.n_words)
+        return self._read_words(vocab_file or self._own_words, self.n_words)
+
+    @property
+    def _own_words(self) -> Path:
+        """The vocabulary file beside the options, whether it exists or not."""
+        return self.folder / VOCABULARY
 
     @cached_property
     def _words_of_softmax(self) -> Vocabulary | None:
@@ -326,12 +317,11 @@ class StoredModel:
         words, source = self.softmax.words, self.softmax.tensors.paths[0]
         return vocabulary_of(source, self.options, len(words), (), words)
 
-    def _words_in(
+    def _read_words(
         self, file: str | Path, n_words: int | None, marks: Sequence[str] = MARKS
     ) -> Vocabulary:
         """Read a vocabulary file and compare it with the words that are stored with the softmax, in
         the checkpoint, or else in `vocab.txt` beside the options. Raises: DataError."""
-        own = self.folder / VOCABULARY
         vocabulary = vocabulary_of(expanded(file), self.options, n_words, marks)
         checkpoint = self.checkpoint
         if (
@@ -344,22 +334,9 @@ class StoredModel:
                 "was trained with; use that vocabulary"
             )
         stored = self._words_of_softmax
-        if stored is None and own.is_file() and Path(vocabulary.filename).absolute() != own:
-            stored = Vocabulary(own)
+        is_own = Path(vocabulary.filename).absolute() == self._own_words
+        if stored is None and self._own_words.is_file() and not is_own:
+            stored = Vocabulary(self._own_words)
         if stored is not None:
             vocabulary.require_words_of(stored)
         return vocabulary
-
-
-def _changed(what: object) -> WeightsError:
-    return WeightsError(f"{what}: replaced or removed while the model was read; repeat the command")
-
-
-def _digest_of(path: Path) -> str:
-    return _digest_of_version(path, *version_of(path))
-
-
-@lru_cache(maxsize=64)
-def _digest_of_version(path: Path, *version: int) -> str:
-    """Return the digest of a file's content, computed once for each version of the file."""
-    return sha256_of(path)

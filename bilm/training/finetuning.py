@@ -221,7 +221,7 @@ class Source:
         if self.softmax is not None and self.softmax.words is not None:
             self.model.vocabulary()  # raises DataError if its words cannot be used
         self.n_tokens, self.folder = self.model.n_words, self.model.folder
-        paths = ((name, Path(expanded(name))) for name in self.model.given)
+        paths = ((name, Path(expanded(name))) for name in self.model.arguments)
         self.id = [str(p.resolve()) if p.exists() else masked(name) for name, p in paths]
 
     def run_options(self, changes: dict[str, Any]) -> RunOptions:

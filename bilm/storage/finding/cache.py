@@ -32,14 +32,19 @@ class Entry(NamedTuple):
 
 def cache_folder() -> Path:
     """Return the folder of the cache: `BILM_CACHE`, or else `bilm` in the user's cache folder."""
-    home = os.environ.get("XDG_CACHE_HOME", "")
-    home = home if os.path.isabs(home) else "~/.cache"  # XDG ignores relative paths
-    return Path(os.path.expanduser(os.environ.get("BILM_CACHE") or os.path.join(home, "bilm")))
+    folder = os.environ.get("BILM_CACHE")
+    if not folder:
+        home = os.environ.get("XDG_CACHE_HOME", "")
+        if not os.path.isabs(home):  # XDG ignores relative paths
+            home = "~/.cache"
+        folder = os.path.join(home, "bilm")
+    return Path(os.path.expanduser(folder))
 
 
 def cached(key: str) -> Path:
     """Return the cache folder of a key, whether it exists or not."""
-    return cache_folder() / hashlib.sha256(key.encode(errors="surrogatepass")).hexdigest()[:16]
+    digest = hashlib.sha256(key.encode(errors="surrogatepass")).hexdigest()
+    return cache_folder() / digest[:16]
 
 
 @contextmanager
@@ -81,10 +86,10 @@ def write_record(folder: Path, source: str, **what: str | None) -> None:
 
 def entries(pattern: str = "*") -> list[Entry]:
     """Return the entries whose source matches a pattern (`*` and `?`), sorted by source."""
-    found = []
+    matching = []
     for folder in cache_folder().glob(ENTRY):
         source = read_record(folder).get("source")
         if source is not None and fnmatchcase(source, pattern):
-            sizes = (path.lstat().st_size for path in folder.rglob("*") if path.is_file())
-            found.append(Entry(folder, source, sum(sizes)))
-    return sorted(found, key=lambda entry: entry.source)
+            n_bytes = sum(path.lstat().st_size for path in folder.rglob("*") if path.is_file())
+            matching.append(Entry(folder, source, n_bytes))
+    return sorted(matching, key=lambda entry: entry.source)

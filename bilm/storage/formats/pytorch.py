@@ -30,7 +30,7 @@ ZIP_MAGIC = b"PK\x03\x04"
 ZIP_DAMAGE = (zipfile.BadZipFile, EOFError, NotImplementedError, RuntimeError, UnicodeDecodeError)
 MAX_PICKLE_BYTES = 1 << 20  # a state dict needs about 150 bytes per tensor
 MAX_AXES, MAX_COUNT = 8, 1 << 62  # limits on axes, and on sizes, strides and offset, of a tensor
-MAX_SHOWN = 60  # maximum number of characters of a foreign name in a message
+MAX_PRINTED = 60  # maximum number of characters of a foreign name in a message
 INSTRUCTIONS = re.compile(
     "PROTO|GLOBAL|MARK|EMPTY_(DICT|LIST|TUPLE)|TUPLE[123]?|BINUNICODE|BININT[12]?|LONG1|NONE|"
     "NEWTRUE|NEWFALSE|(LONG_)?BIN(PUT|GET)|BINPERSID|REDUCE|BUILD|SETITEMS?|APPENDS?|STOP"
@@ -102,7 +102,9 @@ class StateDict:
         except ZIP_DAMAGE as error:
             raise WeightsError(f"{path}: truncated or damaged: {error}") from error
         self.shapes = {name: tensor.shape for name, tensor in self._tensors.items()}
-        self.dtypes = {k: np.dtype(tensor.storage.dtype) for k, tensor in self._tensors.items()}
+        self.dtypes = {
+            name: np.dtype(tensor.storage.dtype) for name, tensor in self._tensors.items()
+        }
 
     def read(self, name: str) -> np.ndarray:
         """Return the values of a tensor in their stored type. Raises: WeightsError."""
@@ -118,51 +120,63 @@ class StateDict:
         return np.lib.stride_tricks.as_strided(values, tensor.shape, strides, writeable=False)
 
     def _open_legacy(self, file: BinaryIO) -> None:
-        version, machine, found, keys = (self._unpickled_next(file) for _ in range(4))
+        """Read the four pickles of a file of PyTorch before 1.6, and find the storages after them.
+
+        The pickles contain a version, facts about the machine, the tensors, and the keys of the
+        storages in the order of their numbers.
+        """
+        version = self._next_pickle(file)
         if version != LEGACY_VERSION:
             raise WeightsError(f"{self.path}: an unknown version of PyTorch's format")
+        machine = self._next_pickle(file)
         if not isinstance(machine, dict) or machine.get("little_endian") is not True:
             raise WeightsError(f"{self.path}: not from a little-endian machine")
-        self._set(found)
-        is_list = isinstance(keys, list) and all(map(_is_string, keys))
+        self._set_tensors(self._next_pickle(file))
+        keys = self._next_pickle(file)
+        is_list = isinstance(keys, list) and all(isinstance(key, str) for key in keys)
         if not is_list or sorted(keys) != sorted(self._storages):
             raise WeightsError(f"{self.path}: the list of storages does not match the tensors")
-        places = self._places
+
+        # Each storage is preceded by the number of its values.
         n_bytes = os.fstat(file.fileno()).st_size
         for key in keys:
-            storage, count = self._storages[key], int.from_bytes(file.read(8), "little")
-            places[key] = file.tell()
-            end = places[key] + storage.n_bytes
-            if count != storage.size or end > n_bytes:
+            storage = self._storages[key]
+            n_values = int.from_bytes(file.read(8), "little")
+            start = file.tell()
+            end = start + storage.n_bytes
+            if n_values != storage.size or end > n_bytes:
                 raise WeightsError(
                     f"{self.path}: truncated or damaged: {storage.size:,} numbers of a storage are "
-                    f"expected at byte {places[key]:,} of {n_bytes:,}, found {count:,}"
+                    f"expected at byte {start:,} of {n_bytes:,}, found {n_values:,}"
                 )
+            self._places[key] = start
             file.seek(end)
 
-    def _unpickled_next(self, file: BinaryIO) -> Any:
+    def _next_pickle(self, file: BinaryIO) -> Any:
         start = file.tell()
         value, n_bytes = unpickled(file.read(MAX_PICKLE_BYTES), self.path)
         file.seek(start + n_bytes)
         return value
 
     def _open_zip(self, file: BinaryIO) -> None:
+        """Read the pickle of a file of PyTorch 1.6 or later, and check the members of storages."""
         with zipfile.ZipFile(file) as archive:
             members = {member.filename: member for member in archive.infolist()}
-            found = [n for n in members if n.endswith("/data.pkl") and n.count("/") == 1]
-            if len(found) != 1:
+            pickles = [n for n in members if n.endswith("/data.pkl") and n.count("/") == 1]
+            if len(pickles) != 1:
                 raise WeightsError(f"{self.path}: a ZIP archive, but not a state dict of PyTorch")
-            self._root = root = found[0].removesuffix("data.pkl")
+            self._root = root = pickles[0].removesuffix("data.pkl")
             order = members.get(f"{root}byteorder")
             if order is not None and archive.open(order).read(16) != b"little":
                 raise WeightsError(f"{self.path}: not from a little-endian machine")
-            pickled = archive.open(found[0]).read(MAX_PICKLE_BYTES)
-        self._set(unpickled(pickled, self.path)[0])
+            content = archive.open(pickles[0]).read(MAX_PICKLE_BYTES)
+        tensors, _ = unpickled(content, self.path)
+        self._set_tensors(tensors)
+
+        # Members are stored as they are, so that their sizes cannot exceed the file's.
         for key, storage in self._storages.items():
             member = members.get(f"{root}data/{key}")
-            is_stored = member is not None and member.compress_type == zipfile.ZIP_STORED
-            sizes = {member.file_size, member.compress_size} if member else set()
-            if not is_stored or sizes != {storage.n_bytes}:
+            if member is None or not _is_stored(member, storage.n_bytes):
                 raise WeightsError(
                     f"{self.path}: {root}data/{key!a} is missing, compressed or not of "
                     f"{storage.n_bytes:,} bytes"
@@ -174,30 +188,39 @@ class StateDict:
         """Read a storage; the CRC of a member of a ZIP archive is checked."""
         if self._root is None:
             place = self._places[storage.key]
-            found = np.fromfile(self.path, storage.dtype, storage.size, offset=place)
+            numbers = np.fromfile(self.path, storage.dtype, storage.size, offset=place)
         else:
             with zipfile.ZipFile(self.path) as archive:
                 content = archive.read(f"{self._root}data/{storage.key}")
-            found = np.frombuffer(content, storage.dtype)
-        if len(found) != storage.size:
+            numbers = np.frombuffer(content, storage.dtype)
+        if len(numbers) != storage.size:
             raise ValueError("truncated")
-        return found
+        return numbers
 
-    def _set(self, found: Any) -> None:
-        """Set the tensors and their storages. Raises: WeightsError for anything else."""
-        if not isinstance(found, dict) or not found:
+    def _set_tensors(self, content: Any) -> None:
+        """Set the tensors and their storages from the content of a pickle.
+
+        Raises: WeightsError if it is anything except a dict of tensors.
+        """
+        if not isinstance(content, dict) or not content:
             raise WeightsError(f"{self.path}: contains no tensors by name; expected a state dict")
-        self._tensors: dict[str, Tensor] = found
+        self._tensors: dict[str, Tensor] = content
         self._storages: dict[str, Storage] = {}
-        for name, value in found.items():
+        for name, value in content.items():
             if not isinstance(value, Tensor):
                 kind = type(value).__name__
                 raise WeightsError(
-                    f"{self.path}: {ascii(name)[:60]} is of type {kind}, expected a tensor"
+                    f"{self.path}: {ascii(name)[:MAX_PRINTED]} is of type {kind}, expected a tensor"
                 )
             storage = value.storage
             if self._storages.setdefault(storage.key, storage) != storage:
                 raise WeightsError(f"{self.path}: two storages have the key {storage.key[:60]!a}")
+
+
+def _is_stored(member: zipfile.ZipInfo, n_bytes: int) -> bool:
+    """Return whether a member of a ZIP archive is uncompressed and of a given size."""
+    is_plain = member.compress_type == zipfile.ZIP_STORED
+    return is_plain and member.file_size == member.compress_size == n_bytes
 
 
 # --- pickles ---
@@ -214,7 +237,7 @@ def unpickled(data: bytes, where: Path) -> tuple[Any, int]:
         tensors; the message describes what was found.
     """
     try:
-        content, n_bytes = _checked(data)
+        content, n_bytes = _checked_pickle(data)
         return _Unpickler(io.BytesIO(content)).load(), n_bytes
     except WeightsError as error:
         raise WeightsError(f"{where}: {error}; no code in the file was executed") from None
@@ -222,24 +245,27 @@ def unpickled(data: bytes, where: Path) -> tuple[Any, int]:
         raise WeightsError(f"{where}: contains a truncated or damaged pickle") from error
 
 
-def _checked(data: bytes) -> tuple[bytes, int]:
+def _checked_pickle(data: bytes) -> tuple[bytes, int]:
     """Check the instructions of a pickle; return it and its size.
 
     Each dict is replaced by the stand-in `_Names`: other keys than strings may take any time to
     hash. An index of the memo is smaller than the number of instructions before, so that the memo
     is not larger than the pickle.
     """
-    parts, start, place = [], 0, 0
-    for n, (instruction, argument, at) in enumerate(pickletools.genops(data)):
-        name, place = instruction.name, at or 0
+    content = bytearray()
+    n_copied = n_bytes = 0  # bytes of `data` that were copied to `content`, that were checked
+    for n_before, (instruction, argument, place) in enumerate(pickletools.genops(data)):
+        name = instruction.name
         if not INSTRUCTIONS.fullmatch(name):
             raise WeightsError(f"contains the instruction {name}, which state dicts do not use")
-        if name.endswith("BINPUT") and int(argument or 0) > n:
+        if name.endswith("BINPUT") and int(argument or 0) > n_before:
             raise ValueError("memo index")
+        n_bytes = (place or 0) + 1  # of the last instruction, which has one byte
         if name == "EMPTY_DICT":
-            parts += [data[start:place], NEW_NAMES]
-            start = place + 1
-    return b"".join([*parts, data[start : place + 1]]), place + 1
+            content += data[n_copied : n_bytes - 1] + NEW_NAMES
+            n_copied = n_bytes
+    content += data[n_copied:n_bytes]
+    return bytes(content), n_bytes
 
 
 class _Unpickler(pickle.Unpickler):
@@ -247,24 +273,22 @@ class _Unpickler(pickle.Unpickler):
 
     def find_class(self, module: str, name: str) -> Any:
         """Return the stand-in for a class or function: a `_Call`, or the dtype of a storage."""
-        found = f"{module}.{name}"
-        if found == "collections.OrderedDict":
+        dotted = f"{module}.{name}"
+        if dotted == "collections.OrderedDict":
             return _Call(_Names)
-        if found in REBUILDERS:
+        if dotted in REBUILDERS:
             return _Call(_rebuilt)
-        if found in STORAGES:
-            return STORAGES[found]
-        raise WeightsError(f"refers to {_shown(found)}, which state dicts do not use")
+        if dotted in STORAGES:
+            return STORAGES[dotted]
+        raise WeightsError(f"refers to {_printable(dotted)}, which state dicts do not use")
 
-    def persistent_load(self, found: Any) -> Storage:
-        """Return the storage that a tuple describes."""
-        match found:
-            case ("storage", str(dtype), str(key), str(), int(count), *view) if view in (
-                [],
-                [None],
-            ):
-                if dtype in STORAGES.values() and 0 <= count <= MAX_COUNT:
-                    return Storage(dtype, key, int(count))
+    def persistent_load(self, description: Any) -> Storage:
+        """Return the storage that a tuple describes: dtype, key, device, number of values, view."""
+        match description:
+            case ("storage", str(dtype), str(key), str(), int(size), *view):
+                is_whole = view in ([], [None])
+                if is_whole and dtype in STORAGES.values() and 0 <= size <= MAX_COUNT:
+                    return Storage(dtype, key, int(size))
         raise WeightsError("found a storage that is a view, or not one of numbers")
 
 
@@ -286,7 +310,7 @@ class _Names(dict):
         super().__init__()
 
     def __setitem__(self, key: Any, value: Any) -> None:
-        if not _is_string(key):
+        if not isinstance(key, str):
             raise WeightsError(f"found a key of type {type(key).__name__}, expected a string")
         super().__setitem__(key, value)
 
@@ -305,7 +329,7 @@ def _rebuilt(storage: Any, offset: Any, shape: Any, strides: Any, *others: Any) 
     # A stride of 0 would make a large tensor from a few numbers.
     if size > storage.size or (size and last >= storage.size):
         raise WeightsError(
-            f"a tensor of shape {_shown(str(shape))} extends beyond its storage of "
+            f"a tensor of shape {_printable(str(shape))} extends beyond its storage of "
             f"{storage.size:,} numbers"
         )
     return Tensor(storage, offset, shape, strides)
@@ -319,9 +343,6 @@ def _are_counts(values: Any) -> bool:
     )
 
 
-def _is_string(value: Any) -> bool:
-    return isinstance(value, str)
-
-
-def _shown(text: str) -> str:
-    return ascii(text)[1:-1][:MAX_SHOWN]
+def _printable(text: str) -> str:
+    """Return the start of a foreign name in ASCII."""
+    return ascii(text)[1:-1][:MAX_PRINTED]
