@@ -240,11 +240,6 @@ def checkpoint_paths(folder: str | Path) -> list[str]:
     return [f"{Path(folder)}/{CHECKPOINT}-{step}" for step in sorted(steps, reverse=True)]
 
 
-def holds_checkpoint(folder: str | Path) -> bool:
-    """Return whether a folder contains any checkpoint, whole or not."""
-    return bool(checkpoint_paths(folder))
-
-
 def remove_unfinished(folder: str | Path) -> None:
     """Remove what interrupted saves have left; no other process may be writing."""
     for path in _entries(folder):

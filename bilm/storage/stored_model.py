@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import hashlib
 import os
 from collections.abc import Sequence
 from functools import cached_property
@@ -14,11 +15,10 @@ from bilm.errors import DataError, OptionsError, WeightsError
 from bilm.options.model_options import ModelOptions
 from bilm.storage import names
 from bilm.storage.finding.locate import locate
-from bilm.storage.fingerprint import changed, fingerprint
 from bilm.storage.formats.base import Checkpoint, Format, Mix, Softmax, Tensors
 from bilm.storage.hdf5 import HDF5Tensors
 from bilm.storage.stored_weights import StoredWeights, start_softmax
-from bilm.support.files import expanded
+from bilm.support.files import expanded, sha256_of
 from bilm.support.model_files import VOCABULARY
 from bilm.support.urls import masked
 
@@ -138,13 +138,18 @@ class StoredModel:
 
     def digest_with(self, *others: Path) -> str:
         """Return a SHA-256 of the content of the model's files and of other files."""
-        return fingerprint([*self.format.fingerprint_files(), *others])
+        files = [*self.format.fingerprint_files(), *others]
+        try:
+            digests = "".join(map(sha256_of, files))
+        except FileNotFoundError as error:
+            raise _changed(error.filename) from error
+        return hashlib.sha256(digests.encode()).hexdigest()
 
     def check_unchanged(self) -> None:
         """Raise WeightsError if the files have changed since `digest` was computed, so that results
         in between do not belong to the digest."""
         if self.digest_with() != self.digest:
-            raise changed(self)
+            raise _changed(self)
 
     def require_softmax(self, purpose: str = SCORING) -> Softmax:
         """Return the softmax.
@@ -340,3 +345,7 @@ class StoredModel:
         if stored is not None:
             vocabulary.require_words_of(stored)
         return vocabulary
+
+
+def _changed(what: object) -> WeightsError:
+    return WeightsError(f"{what}: replaced or removed while the model was read; repeat the command")

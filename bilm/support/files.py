@@ -7,6 +7,7 @@ uploaded. Locks tell the temporary folders of running writers from those of kill
 from __future__ import annotations
 
 import errno
+import functools
 import hashlib
 import os
 import shutil
@@ -171,7 +172,13 @@ def beside(path: Path, ending: str) -> Path:
 
 
 def sha256_of(path: str | os.PathLike) -> str:
-    """Return the SHA-256 of a file's content, 64 hexadecimal digits. Raises: OSError."""
+    """Return the SHA-256 of a file's content, 64 hexadecimal digits, computed once for each version
+    of the file. Raises: OSError."""
+    return _sha256_of_version(os.fspath(path), version_of(path))
+
+
+@functools.lru_cache(maxsize=64)
+def _sha256_of_version(path: str, version: tuple[int, ...]) -> str:
     digest = hashlib.sha256()
     with open(path, "rb") as file:
         while piece := file.read(READ_BYTES):

@@ -13,4 +13,3 @@ HDF5_SUFFIXES = (".hdf5", ".h5")
 SOFTMAX_ENDING = "_softmax.hdf5"
 # Other files of a run.
 MEASURED, HISTORY, LOCK = "heldout.json", "history.csv", ".lock"
-MAX_JSON_DEPTH = 4  # parts of the path from an ELMoForManyLangs model to its configuration

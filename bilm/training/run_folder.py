@@ -19,7 +19,6 @@ from bilm.scoring.perplexity import Perplexity
 from bilm.storage.checkpoint import (
     Checkpoint,
     checkpoint_paths,
-    holds_checkpoint,
     latest_checkpoint,
     none,
     remove_unfinished,
@@ -133,7 +132,7 @@ class RunFolder:
     @property
     def holds_run(self) -> bool:
         """Whether it contains any checkpoint, whole or not."""
-        return holds_checkpoint(self.path)
+        return bool(checkpoint_paths(self.path))
 
     def check_resume(self, resume: str) -> None:
         """Compare the content of the folder with the setting `resume` of a run.

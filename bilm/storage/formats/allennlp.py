@@ -21,7 +21,7 @@ from absl import logging
 from bilm.errors import OptionsError, WeightsError
 from bilm.options import schema
 from bilm.options.model_options import ModelOptions
-from bilm.storage.formats.base import Format, Mix, one_folder, paths_inside
+from bilm.storage.formats.base import Format, Mix, json_files, one_folder, paths_inside
 from bilm.storage.formats.derived import StoredShapes, derived_options
 from bilm.storage.formats.pytorch import StateDict
 from bilm.storage.formats.pytorch_rows import (
@@ -41,7 +41,7 @@ from bilm.support.model_files import (
 )
 from bilm.tensors import n_filters
 
-MAX_JSON_FILES, MAX_JSON_DEPTH = 50, 4
+MAX_ARCHIVED = 50  # maximum number of options files in an archive
 TOKENS = "_token_embedder."  # module of the biLM, which also contains the LSTMs
 CHARACTERS = f"{TOKENS}_char_embedding_weights"
 OUTER = "_elmo_lstm."  # the biLM in AllenNLP's module `Elmo`, and the LSTMs in the biLM
@@ -79,6 +79,7 @@ class AllenNlp(Format):
 
     name = "AllenNLP"
     has_softmax = False
+    identified_by = (ALLENNLP_WEIGHTS, ALLENNLP_WEIGHTS)
 
     def __init__(self, options_file: Path, weight_file: Path):
         home = weight_file.absolute().parent
@@ -110,21 +111,16 @@ class AllenNlp(Format):
         if CONFIG not in beside and has_options and has_hdf5:
             return None
 
-        below = [p.relative_to(home) for p in paths if p.is_relative_to(home)]
-        files = {ALLENNLP_WEIGHTS: weights[home]}
-        for path in [*_configurations(below), *_archived_options(below)]:
-            files[path.as_posix()] = home / path
+        files = {ALLENNLP_WEIGHTS: weights[home]} | json_files(paths, home)
+        archived = [p for p in paths if p.parent == home / ALLENNLP_FILES]
+        for path in [p for p in archived if p.name.endswith(".options_file")][:MAX_ARCHIVED]:
+            files[f"{ALLENNLP_FILES}/{path.name}"] = path
         return files
 
     @classmethod
     def owns(cls, weight_file: Path) -> bool:
         """Return whether the name ends as those of AllenNLP's state dicts do."""
         return weight_file.suffix == Path(ALLENNLP_WEIGHTS).suffix
-
-    @classmethod
-    def of_files(cls, files: Mapping[str, Path]) -> AllenNlp:
-        """Return the model of a weight file."""
-        return cls(files[ALLENNLP_WEIGHTS], files[ALLENNLP_WEIGHTS])
 
     def files(self) -> list[Path]:
         """Return the weights, the configuration and the options, as far as they exist."""
@@ -228,19 +224,6 @@ class AllenNlp(Format):
                 candidates += [p for p in paths_inside(home, named) if p.name != CONFIG]
         candidates += [home / f"{self.weight_file.stem}_{OPTIONS}", home / OPTIONS]
         return next((path for path in candidates if os.path.isfile(path)), None)
-
-
-def _configurations(paths: list[PurePath]) -> list[PurePath]:
-    """Return the JSON files among those of a model, `config.json` first and others by depth."""
-    configurations = [p for p in paths if p.suffix == ".json" and len(p.parts) <= MAX_JSON_DEPTH]
-    configurations.sort(key=lambda p: (p.as_posix() != CONFIG, len(p.parts)))
-    return configurations[:MAX_JSON_FILES]
-
-
-def _archived_options(paths: list[PurePath]) -> list[PurePath]:
-    """Return the options in the folder `fta/` among the files of a model."""
-    archived = [p for p in paths if p.parent.name == ALLENNLP_FILES]
-    return [p for p in archived if p.name.endswith(".options_file")][:MAX_JSON_FILES]
 
 
 def _read_options(source: Path) -> ModelOptions:

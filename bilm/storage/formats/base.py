@@ -13,8 +13,9 @@ import numpy as np
 from bilm.errors import OptionsError, WeightsError
 from bilm.options.model_options import ModelOptions
 from bilm.storage.run_record import RunRecord
-from bilm.support.model_files import SOFTMAX_ENDING, VOCABULARY
+from bilm.support.model_files import CONFIG, SOFTMAX_ENDING, VOCABULARY
 
+MAX_JSON_FILES, MAX_JSON_DEPTH = 50, 4
 WORDS_AS_TRAINED = "words tokenized like the training text, in their original case"
 
 
@@ -140,6 +141,7 @@ class Format(ABC):
         has_softmax: whether models of this format may have a softmax.
         expects: the kind of tokens that its models were trained on.
         needs_tensorflow: whether TensorFlow reads its files.
+        identified_by: names of the two paths in the result of `find`.
     Attributes:
         softmax_path: path of the softmax of an export, whether it exists or not.
     """
@@ -149,6 +151,7 @@ class Format(ABC):
     has_softmax: ClassVar[bool] = True
     expects: ClassVar[str] = WORDS_AS_TRAINED
     needs_tensorflow: ClassVar[bool] = False
+    identified_by: ClassVar[tuple[str, str]]
 
     def __init__(self, options_file: Path, weight_file: Path):
         self.options_file, self.weight_file = options_file.absolute(), weight_file.absolute()
@@ -179,9 +182,10 @@ class Format(ABC):
         """Return whether a weights path belongs to this format."""
 
     @classmethod
-    @abstractmethod
     def of_files(cls, files: Mapping[str, Path]) -> Format:
         """Return the model whose files `find` has chosen; their names are those in the cache."""
+        options_file, weight_file = (files[name] for name in cls.identified_by)
+        return cls(options_file, weight_file)
 
     @property
     def description(self) -> str:
@@ -253,6 +257,15 @@ def one_folder(folders: Iterable[PurePath], where: str | Path, kind: str) -> Pur
             f"{where}: found {kind} in {listed}; expected one: name the folder of one of them"
         )
     return candidates[0]
+
+
+def json_files(paths: Iterable[PurePath], home: PurePath) -> dict[str, PurePath]:
+    """Return the JSON files of a model among the paths of a folder or archive, by their names in
+    the cache: `config.json` first, then those at few levels below `home`."""
+    below = [p.relative_to(home) for p in paths if p.is_relative_to(home)]
+    inside = [p for p in below if p.suffix == ".json" and len(p.parts) <= MAX_JSON_DEPTH]
+    inside.sort(key=lambda p: (p.as_posix() != CONFIG, len(p.parts)))
+    return {p.as_posix(): home / p for p in inside[:MAX_JSON_FILES]}
 
 
 def paths_inside(folder: Path, path: str) -> list[Path]:

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
 from pathlib import Path, PurePath
 
 from bilm.errors import OptionsError, WeightsError
@@ -39,6 +38,7 @@ class BilmTf(Format):
     """
 
     name = "bilm-tf"
+    identified_by = (OPTIONS, WEIGHTS)
 
     @classmethod
     def find(cls, paths: list[PurePath], where: str | Path) -> dict[str, PurePath]:
@@ -71,11 +71,6 @@ class BilmTf(Format):
             if home / name in paths:
                 files[name] = home / name
         return files
-
-    @classmethod
-    def of_files(cls, files: Mapping[str, Path]) -> BilmTf:
-        """Return the model of options and weights."""
-        return cls(files[OPTIONS], files[WEIGHTS])
 
     @classmethod
     def owns(cls, weight_file: Path) -> bool:

@@ -25,7 +25,7 @@ from bilm.options.model_options import (
     TableOptions,
 )
 from bilm.options.schema import Checked, unexpected
-from bilm.storage.formats.base import Format, one_folder, paths_inside
+from bilm.storage.formats.base import Format, json_files, one_folder, paths_inside
 from bilm.storage.formats.pytorch import StateDict
 from bilm.storage.formats.pytorch_rows import (
     PLAIN,
@@ -34,10 +34,9 @@ from bilm.storage.formats.pytorch_rows import (
     encoder_rows,
     lstm_rows,
 )
-from bilm.support.model_files import CONFIG, EMBEDDER, ENCODER, LEXICONS, MAX_JSON_DEPTH
+from bilm.support.model_files import CONFIG, EMBEDDER, ENCODER, LEXICONS
 
 T = TypeVar("T", bound=Checked)
-MAX_JSON_FILES = 50
 IDEOGRAPHIC_SPACE = "\u3000"  # represented by an empty key, since keys are stripped
 LEXICON_ID = re.compile(r"[0-9]{1,10}")
 WORDS, CHARACTERS = "word_emb_layer.embedding.weight", "char_emb_layer.embedding.weight"
@@ -56,6 +55,7 @@ class ManyLangs(Format):
 
     name = "ELMoForManyLangs"
     trainable = has_softmax = False
+    identified_by = (CONFIG, ENCODER)
     expects = "words tokenized like the treebanks of Universal Dependencies, in their original case"
 
     @classmethod
@@ -72,23 +72,13 @@ class ManyLangs(Format):
             return None
         names = [CONFIG, ENCODER, EMBEDDER, *LEXICONS.values()]
         files = {name: home / name for name in names if home / name in available}
-
         # The configuration that `config.json` names is one of the other JSON files.
-        below = [p.relative_to(home) for p in paths if p.is_relative_to(home)]
-        json_files = [p for p in below if p.suffix == ".json" and len(p.parts) <= MAX_JSON_DEPTH]
-        for path in json_files[:MAX_JSON_FILES]:
-            files[path.as_posix()] = home / path
-        return files
+        return files | json_files(paths, home)
 
     @classmethod
     def owns(cls, weight_file: Path) -> bool:
         """Return whether the name is that of one of the two state dicts."""
         return weight_file.name in (ENCODER, EMBEDDER)
-
-    @classmethod
-    def of_files(cls, files: Mapping[str, Path]) -> ManyLangs:
-        """Return the model of `config.json` and the encoder."""
-        return cls(files[CONFIG], files[ENCODER])
 
     def files(self) -> list[Path]:
         """Return the options, the state dicts, the lexicons and the configuration."""

@@ -10,10 +10,10 @@ from __future__ import annotations
 import functools
 import math
 import re
-from collections.abc import Iterable, Mapping
+from collections.abc import Iterable
 from functools import partial
 from pathlib import Path, PurePath
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import numpy as np
 from absl import logging
@@ -24,6 +24,9 @@ from bilm.options.run_options import load_model_options
 from bilm.storage.formats.base import Format, LazyTensor, LazyTensors, Mix, one_folder
 from bilm.storage.formats.derived import StoredShapes, derived_options
 from bilm.support.model_files import HUB_GRAPH, HUB_INDEX, HUB_MARK
+
+if TYPE_CHECKING:
+    from bilm.storage.tensor_reader import TensorReader
 
 MAX_GRAPH_BYTES = 256 << 20  # the graphs of known modules have less than 1 MB
 SCOPE = "bilm/"
@@ -46,6 +49,7 @@ class TfHub(Format):
     name = "TensorFlow Hub module"
     has_softmax = False
     needs_tensorflow = True
+    identified_by = (HUB_GRAPH, HUB_INDEX)
 
     @classmethod
     def find(cls, paths: list[PurePath], where: str | Path) -> dict[str, PurePath] | None:
@@ -70,11 +74,6 @@ class TfHub(Format):
         """Return whether this is the index of a module's variables."""
         return weight_file.name == Path(HUB_INDEX).name and weight_file.parent.name == "variables"
 
-    @classmethod
-    def of_files(cls, files: Mapping[str, Path]) -> TfHub:
-        """Return the model of the graph and the index of the variables."""
-        return cls(files[HUB_GRAPH], files[HUB_INDEX])
-
     @property
     def graph_file(self) -> Path:
         """The file of the graph."""
@@ -90,21 +89,21 @@ class TfHub(Format):
         if self.options_file != self.graph_file:
             options = load_model_options(self.options_file)
             return options.replace(bidirectional=options.bidirectional is not False)
-        shapes = StoredShapes(self.weight_file, self._variables.tensors.shapes)
+        shapes = StoredShapes(self.weight_file, self._tensors.shapes)
         graph = _Graph(self.graph_file)
         logging.info("%s: sizes are derived from the shapes; the rest is in the graph", graph.path)
         return _derived_options(shapes, graph)
 
     def tensors(self, options: ModelOptions) -> LazyTensors:
         """Open the variables. Raises: WeightsError."""
-        return self._variables.tensors
+        return self._tensors
 
     def mixes(self) -> list[Mix]:
         """Read the learned mix. Raises: WeightsError."""
-        variables, mixes = self._variables, []
+        mixes = []
         for names in MIXES:
-            if variables.shapes.keys() >= set(names):
-                weights, gamma = (np.asarray(variables.read(n), np.float32) for n in names)
+            if self._variables.shapes.keys() >= set(names):
+                weights, gamma = (np.asarray(self._variables.read(n), np.float32) for n in names)
                 is_finite = np.isfinite(weights).all() and np.isfinite(gamma).all()
                 if weights.ndim != 1 or gamma.size != 1 or not is_finite:
                     raise WeightsError(f"{self.weight_file}: {names[0]} is not a learned mix")
@@ -112,8 +111,23 @@ class TfHub(Format):
         return mixes
 
     @functools.cached_property
-    def _variables(self) -> _Variables:
-        return _Variables(self.weight_file)
+    def _variables(self) -> TensorReader:
+        """All variables of the module, by their names in it."""
+        from bilm.storage.tensor_reader import TensorReader
+
+        return TensorReader(str(self.weight_file.with_suffix("")))
+
+    @functools.cached_property
+    def _tensors(self) -> LazyTensors:
+        """The tensors of the biLM by bilm's names, without the padding row."""
+        variables, by_name = self._variables, {}
+        for name, stored in _names_of_bilm(variables.shapes).items():
+            shape, dtype = variables.shapes[stored], variables.dtypes[stored]
+            by_name[name] = LazyTensor(shape, dtype, partial(variables.read, stored))
+        if "char_embed" in by_name:
+            by_name["char_embed"] = _without_padding(by_name["char_embed"], self.weight_file)
+        paths = sorted(self.weight_file.parent.glob("variables.*"))
+        return LazyTensors(str(self.weight_file.parent.parent), paths, by_name)
 
 
 def _derived_options(shapes: StoredShapes, graph: _Graph) -> ModelOptions:
@@ -203,33 +217,6 @@ class _Graph:
             return float(f"{value:.7g}")  # 0.3, not 0.300000012
         except (TypeError, ValueError) as error:
             raise WeightsError(f"{self.path}: {node.name} is not a number ({error})") from error
-
-
-class _Variables:
-    """The variables of a module.
-
-    Args:
-        index: the index of the variables.
-    Attributes:
-        shapes: shapes of all variables, by their names in the module.
-        tensors: tensors of the biLM by bilm's names, without the padding row.
-        read: returns a variable by its name in the module.
-    Raises: WeightsError if it cannot be read.
-    """
-
-    def __init__(self, index: Path):
-        from bilm.storage.tensor_reader import TensorReader
-
-        reader = TensorReader(str(index.with_suffix("")))
-        self.shapes, self.read = reader.shapes, reader.read
-        by_name = {
-            name: LazyTensor(self.shapes[stored], reader.dtypes[stored], partial(self.read, stored))
-            for name, stored in _names_of_bilm(self.shapes).items()
-        }
-        if "char_embed" in by_name:
-            by_name["char_embed"] = _without_padding(by_name["char_embed"], index)
-        paths = sorted(index.parent.glob("variables.*"))
-        self.tensors = LazyTensors(str(index.parent.parent), paths, by_name)
 
 
 def _without_padding(table: LazyTensor, index: Path) -> LazyTensor:
