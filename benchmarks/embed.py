@@ -21,7 +21,7 @@ import h5py
 from absl import app, flags, logging
 
 from bilm.embedding.embedder import ElmoEmbedder
-from bilm.layers.functional import INFERENCE_PRECISIONS
+from bilm.precisions import INFERENCE_PRECISIONS
 
 FLAGS = flags.FLAGS
 flags.DEFINE_enum("model", "small", ["small", "original"], "Size of the model.")

@@ -23,7 +23,7 @@ from absl import app, flags, logging
 
 from bilm.embedding.embedder import ElmoEmbedder
 from bilm.inference.backend import open_backend
-from bilm.layers.functional import INFERENCE_PRECISIONS
+from bilm.precisions import INFERENCE_PRECISIONS
 from bilm.storage.stored_model import open_model
 
 FLAGS = flags.FLAGS

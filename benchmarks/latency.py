@@ -45,8 +45,8 @@ import numpy as np  # noqa: E402
 from absl import app, flags  # noqa: E402
 
 from bilm.data.vocabulary import MARKS  # noqa: E402
-from bilm.layers.functional import INFERENCE_PRECISIONS  # noqa: E402
 from bilm.options.run_options import packaged_options  # noqa: E402
+from bilm.precisions import INFERENCE_PRECISIONS  # noqa: E402
 from bilm.storage.stored_model import open_model  # noqa: E402
 
 FLAGS = flags.FLAGS

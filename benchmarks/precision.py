@@ -22,8 +22,8 @@ import numpy as np
 from absl import app, flags, logging
 
 from bilm.embedding.embedder import ElmoEmbedder
-from bilm.layers.functional import INFERENCE_PRECISIONS
 from bilm.options.run_options import load_run_options
+from bilm.precisions import INFERENCE_PRECISIONS
 
 LAST = 50  # number of averaged losses
 SENTENCES = 100

@@ -19,8 +19,8 @@ import common
 import numpy as np
 from absl import app, flags, logging
 
-from bilm.layers.functional import PRECISIONS
 from bilm.options.run_options import load_run_options
+from bilm.precisions import PRECISIONS
 
 SAMPLE = 50  # batches whose distinct tokens are counted
 
