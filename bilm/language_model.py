@@ -2,25 +2,29 @@
 
 from __future__ import annotations
 
-from typing import Any
+from collections.abc import Iterable, Mapping, Sequence
+from typing import Any, TypeAlias
 
 import keras
 from keras import ops
 
 from bilm.errors import BilmError
-from bilm.layers.functional import dropout as apply_dropout
 from bilm.layers.functional import (
+    dropout,
     dropout_mask,
     gather_rows,
     token_mask,
 )
 from bilm.layers.regularization import DropoutSeeds, Regularization
-from bilm.layers.sampled_softmax import SampledSoftmax
+from bilm.layers.sampled_softmax import Negatives, SampledSoftmax
 from bilm.layers.stack import LSTMStack
 from bilm.layers.state import LSTMState
 from bilm.layers.token_encoder import TokenEncoder, WordEncoder
+from bilm.layers.types import Tensor
 from bilm.options.model_options import N_CHARACTERS, N_CHARACTERS_WITH_PADDING, ModelOptions
 from bilm.precisions import INFERENCE_PRECISIONS
+
+State: TypeAlias = dict[str, list[LSTMState]]  # by direction, and by layer
 
 
 class BiLM(keras.layers.Layer):
@@ -61,21 +65,82 @@ class BiLM(keras.layers.Layer):
             raise ValueError("n_tokens, the vocabulary size, is required for words or a softmax")
         if options.bidirectional is None:
             raise ValueError("options.bidirectional is None; expected True or False")
-        self.options, self.n_tokens, self.padding = options, n_tokens, padding
-        self.directions = options.directions
-        self.regularization = regularization
         if precision not in INFERENCE_PRECISIONS:
             raise ValueError(f"precision is {precision!r}, expected one of {INFERENCE_PRECISIONS}")
+        self.options = options
+        self.n_tokens = n_tokens
+        self.padding = padding
+        self.directions = options.directions
+        self.regularization = regularization
         self.precision = precision
-        self.encoder = _encoder(options, n_tokens, padding, precision, self.dtype_policy)
-        self.stacks = {d: self._make_stack(d, precision) for d in self.directions}
-        self.softmax: Any = None
-        if softmax and n_tokens is not None:
-            width, how = options.lstm.projection_dim, {"dtype": self.dtype_policy}
-            products = "float32" if precision == "int8" else precision
-            self.softmax = SampledSoftmax(n_tokens, width, products, name="softmax", **how)
 
-    def _make_stack(self, direction: str, precision: str) -> LSTMStack:
+        self.encoder = self._make_encoder()
+        self.stacks = {direction: self._make_stack(direction) for direction in self.directions}
+        self.softmax: SampledSoftmax | None = None
+        if softmax and n_tokens is not None:
+            self.softmax = SampledSoftmax(
+                n_tokens,
+                options.lstm.projection_dim,
+                "float32" if precision == "int8" else precision,
+                dtype=self.dtype_policy,
+                name="softmax",
+            )
+
+    def _make_encoder(self) -> TokenEncoder | WordEncoder:
+        """Return the token encoder; with padding each of its tables has one more row."""
+        options = self.options
+        if options.char_cnn is None and options.lexicon_encoder is None:
+            return WordEncoder(
+                options.lstm.projection_dim,
+                (self.n_tokens or 0) + self.padding,
+                dtype=self.dtype_policy,
+                name="encoder",
+            )
+        sizes = self._lexicon_sizes() if options.char_cnn is None else self._character_sizes()
+        return TokenEncoder(
+            options.lstm.projection_dim,
+            precision=self.precision,
+            dtype=self.dtype_policy,
+            name="encoder",
+            **sizes,
+        )
+
+    def _character_sizes(self) -> dict[str, Any]:
+        """Return the arguments of a `TokenEncoder` of characters."""
+        cnn = self.options.char_cnn
+        assert cnn is not None
+        return {
+            "n_characters": N_CHARACTERS_WITH_PADDING if self.padding else N_CHARACTERS,
+            "embedding_dim": cnn.embedding.dim,
+            "filters": cnn.filters,
+            "activation": cnn.activation,
+            "n_highway": cnn.n_highway,
+        }
+
+    def _lexicon_sizes(self) -> dict[str, Any]:
+        """Return the arguments of a `TokenEncoder` of lexicons of words, characters or both."""
+        lexicons = self.options.lexicon_encoder
+        assert lexicons is not None
+        words, characters = lexicons.words, lexicons.characters
+        sizes: dict[str, Any] = {
+            "n_characters": 0,
+            "embedding_dim": 0,
+            "filters": (),
+            "activation": lexicons.activation,
+            "always_projects": True,
+        }
+        if words is not None:
+            sizes["words"] = words.n_rows + self.padding, words.dim
+        if characters is not None:
+            sizes |= {
+                "n_characters": characters.n_rows + self.padding,
+                "embedding_dim": characters.dim,
+                "filters": lexicons.filters or (),
+                "n_highway": lexicons.n_highway,
+            }
+        return sizes
+
+    def _make_stack(self, direction: str) -> LSTMStack:
         lstm = self.options.lstm
         return LSTMStack(
             lstm.n_layers,
@@ -83,10 +148,10 @@ class BiLM(keras.layers.Layer):
             lstm.projection_dim,
             lstm.cell_clip,
             lstm.proj_clip,
-            lstm.use_skip_connections,
-            self.regularization.dropout,
-            precision,
-            self.regularization.variational_dropout,
+            use_skip_connections=lstm.use_skip_connections,
+            dropout=self.regularization.dropout,
+            precision=self.precision,
+            variational_dropout=self.regularization.variational_dropout,
             dtype=self.dtype_policy,
             name=f"{direction}_stack",
         )
@@ -110,8 +175,10 @@ class BiLM(keras.layers.Layer):
         Raises: ValueError if the model is built.
         """
         cells = [layer.cell for stack in self.stacks.values() for layer in stack.layers]
-        for layer in [self.encoder, *cells, *filter(None, [self.softmax])]:
+        for layer in [self.encoder, *cells]:
             layer.freeze()
+        if self.softmax is not None:
+            self.softmax.freeze()
 
     def __reduce__(self):
         raise BilmError(
@@ -119,25 +186,32 @@ class BiLM(keras.layers.Layer):
             "needed, or use bilm.ElmoEmbedder or bilm.Elmo, which support both"
         )
 
-    def zero_state(self, batch_size: int) -> dict[str, list[LSTMState]]:
+    def zero_state(self, batch_size: int | Tensor) -> State:
         """Return the zero state: for each direction, one `LSTMState` per layer."""
         return {name: stack.zero_state(batch_size) for name, stack in self.stacks.items()}
 
-    def flatten_state(self, state: Any) -> list:
+    def flatten_state(self, state: State) -> list[Tensor]:
         """Return a state's tensors as a list: by direction, layer, cell before hidden."""
-        return [part for name in self.directions for layer in state[name] for part in layer]
+        tensors: list[Tensor] = []
+        for direction in self.directions:
+            for layer in state[direction]:
+                tensors += layer
+        return tensors
 
-    def pack_state(self, tensors: Any) -> dict[str, list[LSTMState]]:
+    def pack_state(self, tensors: Iterable[Tensor]) -> State:
         """Return the state from the result of `flatten_state`."""
-        parts = iter(tensors)
-        n_layers = range(self.options.lstm.n_layers)
-        return {d: [LSTMState(next(parts), next(parts)) for _ in n_layers] for d in self.directions}
+        pairs = iter(tensors)
+        state: State = {}
+        for direction in self.directions:
+            layers = range(self.options.lstm.n_layers)
+            state[direction] = [LSTMState(next(pairs), next(pairs)) for _ in layers]
+        return state
 
     def encode(
         self,
-        batch: dict[str, Any],
+        batch: Mapping[str, Any],
         seeds: DropoutSeeds = DropoutSeeds(),  # noqa: B008 (it cannot be changed)
-    ) -> dict[str, Any]:
+    ) -> dict[str, Tensor]:
         """Encode each distinct token of a window once, and copy its vector to its positions.
 
         Args:
@@ -147,22 +221,27 @@ class BiLM(keras.layers.Layer):
                 vectors are divided by 1 - rate (Merity et al. 2018, arXiv:1708.02182).
         Returns: for each direction token vectors float (B, T, P).
         """
-        distinct, words = batch["distinct"], self.options.reads_words
-        table = self.encoder(distinct) if words else self.encoder.encode_groups(distinct)
+        distinct = batch["distinct"]
+        if isinstance(self.encoder, WordEncoder):
+            table = self.encoder(distinct)  # U, P
+        else:
+            table = self.encoder.encode_groups(distinct)
+
         if seeds.tokens is not None:
-            rate, shape = self.regularization.embedding_dropout, (ops.shape(table)[0], 1)
-            table = apply_dropout(table, rate, dropout_mask(shape, rate, seeds.tokens))
+            rate = self.regularization.embedding_dropout
+            mask = dropout_mask((ops.shape(table)[0], 1), rate, seeds.tokens)
+            table = dropout(table, rate, mask)
         return {d: gather_rows(table, places) for d, places in batch["places"].items()}
 
     def windows(
         self,
-        vectors: Any,
-        state: Any,
-        mask: Any = None,
-        dropout_seeds: Any = None,
+        vectors: Mapping[str, Tensor],
+        state: State,
+        mask: Tensor | None = None,
+        dropout_seeds: Mapping[str, Tensor] | None = None,
         training: bool | None = None,
-        fresh: Any = None,
-    ) -> Any:
+        fresh: Tensor | None = None,
+    ) -> tuple[dict[str, list[Tensor]], State]:
         """Run the directions of `vectors` over a window of text from a state.
 
         Args:
@@ -179,7 +258,12 @@ class BiLM(keras.layers.Layer):
         """
         return self._run(vectors, state, mask, dropout_seeds, training, reverse=(), fresh=fresh)
 
-    def losses(self, outputs: Any, targets: Any, negatives: Any = None) -> dict[str, Any]:
+    def losses(
+        self,
+        outputs: Mapping[str, Sequence[Tensor]],
+        targets: Mapping[str, Tensor],
+        negatives: Mapping[str, Negatives] | None = None,
+    ) -> dict[str, Tensor]:
         """Return the negative log-probability of each target, in nats.
 
         Args:
@@ -188,19 +272,24 @@ class BiLM(keras.layers.Layer):
             negatives: for each direction `Negatives` for the sampled loss; None for the full loss.
         Returns: for each direction float (B, T).
         """
+        assert self.softmax is not None
         losses = {}
-        for name in outputs:
+        for direction, layers in outputs.items():
             loss = self.softmax(
-                ops.reshape(outputs[name][-1], (-1, self.options.lstm.projection_dim)),
-                ops.reshape(targets[name], (-1,)),
-                None if negatives is None else negatives[name],
+                ops.reshape(layers[-1], (-1, self.options.lstm.projection_dim)),  # B T, P
+                ops.reshape(targets[direction], (-1,)),  # B T
+                None if negatives is None else negatives[direction],
             )
-            losses[name] = ops.reshape(loss, ops.shape(targets[name]))
+            losses[direction] = ops.reshape(loss, ops.shape(targets[direction]))  # B, T
         return losses
 
     def call(
-        self, ids: Any, state: Any = None, training: bool | None = None, vectors: Any = None
-    ) -> Any:
+        self,
+        ids: Tensor,
+        state: State | None = None,
+        training: bool | None = None,
+        vectors: Tensor | None = None,
+    ) -> dict[str, Any]:
         """Run over whole sentences with their marks: see `Batcher`.
 
         Args:
@@ -213,14 +302,15 @@ class BiLM(keras.layers.Layer):
             forward-only model has P instead of 2 P. Values at padding are undefined.
         """
         mask = token_mask(ids)
-        vectors = self.encoder(ids) if vectors is None else vectors
+        vectors = self.encoder(ids) if vectors is None else vectors  # B, T, P
         if state is None:
             state = self.zero_state(ops.shape(ids)[0])
         both = dict.fromkeys(self.directions, vectors)
         outputs, state = self._run(both, state, mask, None, training, reverse=("backward",))
-        layers = [ops.concatenate([vectors] * len(self.directions), axis=-1)]
+
+        layers = [ops.concatenate([vectors] * len(self.directions), axis=-1)]  # B, T, 2 P
         for i in range(self.options.lstm.n_layers):
-            layers.append(ops.concatenate([outputs[name][i] for name in self.directions], axis=-1))
+            layers.append(ops.concatenate([outputs[d][i] for d in self.directions], axis=-1))
         return {
             "layers": ops.stack(layers, axis=1),
             "token_embeddings": vectors,
@@ -229,52 +319,25 @@ class BiLM(keras.layers.Layer):
         }
 
     def _run(self, vectors, state, mask, dropout_seeds, training, reverse, fresh=None):
+        """Run the stacks: see `windows`; `reverse` names the directions that read from the end."""
         outputs, last = {}, {}
-        for name in vectors:
-            layers, last[name] = self.stacks[name](
-                ops.transpose(vectors[name], (1, 0, 2)),
-                state[name],
+        for direction in vectors:
+            layers, last[direction] = self.stacks[direction](
+                ops.transpose(vectors[direction], (1, 0, 2)),  # T, B, P
+                state[direction],
                 steps_mask=_time_first(mask),
                 fresh=_time_first(fresh),
-                reverse=name in reverse,
-                dropout_seed=None if dropout_seeds is None else dropout_seeds[name],
+                reverse=direction in reverse,
+                dropout_seed=None if dropout_seeds is None else dropout_seeds[direction],
                 training=training,
             )
-            outputs[name] = [ops.transpose(layer, (1, 0, 2)) for layer in layers]
+            outputs[direction] = [ops.transpose(layer, (1, 0, 2)) for layer in layers]
         return outputs, last
 
 
 def _time_first(mask):
     """Swap the axes of a boolean (B, T), as float: oneDNN logs that it cannot do booleans."""
     return None if mask is None else ops.transpose(ops.where(mask, 1.0, 0.0)) > 0
-
-
-def _encoder(
-    options: ModelOptions, n_tokens: int | None, padding: bool, precision: str, dtype: Any
-) -> TokenEncoder | WordEncoder:
-    """Return the token encoder; with padding each of its tables has one more row."""
-    width, how = options.lstm.projection_dim, {"dtype": dtype, "name": "encoder"}
-    cnn, lexicons = options.char_cnn, options.lexicon_encoder
-    if cnn is not None:
-        n_characters = N_CHARACTERS_WITH_PADDING if padding else N_CHARACTERS
-        shape = n_characters, cnn.embedding.dim, cnn.filters, cnn.activation, cnn.n_highway
-        return TokenEncoder(width, *shape, precision, **how)
-    if lexicons is None:
-        return WordEncoder(width, (n_tokens or 0) + padding, **how)
-    words, characters = lexicons.words, lexicons.characters
-    has_cnn = characters is not None
-    return TokenEncoder(
-        width,
-        characters.n_rows + padding if characters is not None else 0,
-        characters.dim if characters is not None else 0,
-        (lexicons.filters or ()) if has_cnn else (),
-        lexicons.activation,
-        lexicons.n_highway if has_cnn else 0,
-        precision,
-        words=None if words is None else (words.n_rows + padding, words.dim),
-        always_projects=True,
-        **how,
-    )
 
 
 def _check_eager() -> None:

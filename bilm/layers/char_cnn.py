@@ -9,6 +9,7 @@ import keras
 from keras import initializers, ops
 
 from bilm.activations import ACTIVATIONS
+from bilm.layers.types import Tensor
 from bilm.layers.weighted import WeightedLayer
 from bilm.tensors import Kind, TensorSpec, character_cnn
 
@@ -67,39 +68,44 @@ class CharacterCNN(WeightedLayer):
         _, width, dim, _ = spec.shape
         return initializers.RandomNormal(0.0, (width * dim) ** -0.5)
 
-    def call(self, char_ids: Any, padded: bool = False) -> Any:
+    def call(self, char_ids: Tensor, padded: bool = False) -> Tensor:
         """Return one feature vector per token: integer (..., C) -> float (..., F)."""
-        lead, n_chars = ops.shape(char_ids)[:-1], char_ids.shape[-1]
-        flat = ops.reshape(char_ids, (-1, ops.shape(char_ids)[-1] if n_chars is None else n_chars))
+        axes = ops.shape(char_ids)
+        n_chars = char_ids.shape[-1]  # None if it is not static
+        flat = ops.reshape(char_ids, (-1, axes[-1] if n_chars is None else n_chars))  # U, C
         characters = ops.take(self.embedding, flat, axis=0)  # U, C, E
         kernels = [ops.squeeze(kernel, 0) for kernel in self.kernels]
+
         if padded and n_chars is not None and keras.backend.backend() == "tensorflow":
             from bilm.layers.tensorflow.char_cnn import maximum_over_places
 
             # Where the widest filter does not fit, narrower filters read only padding.
-            maxima = maximum_over_places(characters, kernels, self.precision)
+            maxima = maximum_over_places(characters, kernels, self.precision)  # U, F
         else:
             maxima = self._maxima(characters, kernels)
+
         # After the maximum, as in bilm-tf: an increasing function keeps the order of the windows.
         activate = getattr(ops, ACTIVATIONS[self.activation].keras)
         features = activate(maxima + ops.concatenate(self.biases))
-        return ops.reshape(features, (*lead, features.shape[-1]))
+        return ops.reshape(features, (*axes[:-1], features.shape[-1]))
 
-    def _maxima(self, characters, kernels):
+    def _maxima(self, characters: Tensor, kernels: Sequence[Tensor]) -> Tensor:
         """Return the maximum of every filter: float (U, C, E) -> (U, F)."""
         n_tokens = ops.shape(characters)[0]
         may_be_none = keras.backend.backend() == "tensorflow" and characters.shape[0] in (None, 0)
         if may_be_none:
             # TensorFlow infers wrong shapes for a convolution of no tokens, so add one token.
             characters = ops.pad(characters, [[0, ops.maximum(1 - n_tokens, 0)], [0, 0], [0, 0]])
-        maxima = ops.concatenate([self._maximum(characters, k) for k in kernels], axis=-1)
+        by_width = [self._maximum(characters, kernel) for kernel in kernels]
+        maxima = ops.concatenate(by_width, axis=-1)
         return maxima[:n_tokens] if may_be_none else maxima
 
-    def _maximum(self, characters, kernel):
+    def _maximum(self, characters: Tensor, kernel: Tensor) -> Tensor:
         """Return the maximum of each filter: float (U, C, E), (width, E, F) -> (U, F)."""
         if self.precision != "float32":
-            characters, kernel = (ops.cast(x, self.precision) for x in (characters, kernel))
-        windows = ops.conv(characters, kernel)  # U, C - width + 1, F
+            characters = ops.cast(characters, self.precision)
+            kernel = ops.cast(kernel, self.precision)
+        scores = ops.conv(characters, kernel)  # U, C - width + 1, F
         # With keepdims, because TensorFlow otherwise computes a shape for the gradient on the GPU.
-        maximum = ops.squeeze(ops.max(windows, axis=1, keepdims=True), axis=1)
+        maximum = ops.squeeze(ops.max(scores, axis=1, keepdims=True), axis=1)
         return ops.cast(maximum, self.embedding.dtype)

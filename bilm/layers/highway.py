@@ -8,6 +8,7 @@ from keras import initializers, ops
 
 from bilm.layers.functional import product
 from bilm.layers.int8_weights import quantized
+from bilm.layers.types import Tensor
 from bilm.layers.weighted import WeightedLayer
 from bilm.tensors import TensorSpec, highway
 
@@ -49,7 +50,7 @@ class Highway(WeightedLayer):
         weight = self.add_tensor(spec, normal, is_operand=True)
         return quantized(weight) if self.precision == "int8" else weight
 
-    def call(self, x: Any) -> Any:
+    def call(self, x: Tensor) -> Tensor:
         """Apply the layers in order: float (..., D) -> (..., D)."""
         layers = zip(self.gates, self.gate_biases, self.transforms, self.biases, strict=True)
         for gate, gate_bias, transform, bias in layers:

@@ -8,6 +8,7 @@ import keras
 from keras import initializers, ops
 
 from bilm.layers.functional import gather_rows, product
+from bilm.layers.types import Tensor
 from bilm.layers.weighted import WeightedLayer
 from bilm.tensors import softmax
 
@@ -23,9 +24,9 @@ class Negatives(NamedTuple):
         true_expected_count: float (N,), expected number of draws of each target.
     """
 
-    ids: Any
-    sampled_expected_count: Any
-    true_expected_count: Any
+    ids: Tensor
+    sampled_expected_count: Tensor
+    true_expected_count: Tensor
 
 
 class SampledSoftmax(WeightedLayer):
@@ -56,7 +57,7 @@ class SampledSoftmax(WeightedLayer):
         self.dim = dim
         self.precision = precision
 
-    def build(self, kernel: Any = None) -> None:
+    def build(self, kernel: Tensor | None = None) -> None:
         """Create the variables; if `kernel` (V, P), a word table, is given, share it."""
         *own_kernel, bias = softmax(self.n_tokens, self.dim, shares_table=kernel is not None)
         normal = initializers.RandomNormal(0.0, self.dim**-0.5)
@@ -64,33 +65,36 @@ class SampledSoftmax(WeightedLayer):
         self.bias = self.add_tensor(bias, "zeros")
         self.built = True
 
-    def call(self, hidden: Any, targets: Any, negatives: Negatives | None = None) -> Any:
+    def call(self, hidden: Tensor, targets: Tensor, negatives: Negatives | None = None) -> Tensor:
         """Return the loss of each target: the sampled loss if `negatives` are given."""
         if negatives is None:
             return self.full_loss(hidden, targets)
         return self.sampled_loss(hidden, targets, negatives)
 
-    def sampled_loss(self, hidden: Any, targets: Any, negatives: Negatives) -> Any:
+    def sampled_loss(self, hidden: Tensor, targets: Tensor, negatives: Negatives) -> Tensor:
         """Return the loss over target and negatives, with scores s_v - log E(v): float (N,)."""
-        true = self._scores(hidden, targets) - ops.log(negatives.true_expected_count)
-        kernel, bias = (gather_rows(table, negatives.ids) for table in (self.kernel, self.bias))
-        sampled = product(hidden, ops.transpose(kernel), self.precision) + bias
-        sampled = sampled - ops.log(negatives.sampled_expected_count)  # N, S
+        target = self._scores(hidden, targets) - ops.log(negatives.true_expected_count)  # N
+        kernel = gather_rows(self.kernel, negatives.ids)  # S, P
+        bias = gather_rows(self.bias, negatives.ids)
+        sampled = product(hidden, ops.transpose(kernel), self.precision) + bias  # N, S
+        sampled = sampled - ops.log(negatives.sampled_expected_count)
+
         # A negative that equals the target is ignored.
         is_target = ops.equal(targets[:, None], negatives.ids[None, :])
         sampled = ops.where(is_target, -1e30, sampled)
-        return ops.logsumexp(ops.concatenate([true[:, None], sampled], axis=1), axis=1) - true
+        scores = ops.concatenate([target[:, None], sampled], axis=1)  # N, 1 + S
+        return ops.logsumexp(scores, axis=1) - target
 
-    def full_loss(self, hidden: Any, targets: Any) -> Any:
+    def full_loss(self, hidden: Tensor, targets: Tensor) -> Tensor:
         """Return the loss over the whole vocabulary, one slice of it at a time: float (N,)."""
         return self.log_normalizer(hidden) - self._scores(hidden, targets)
 
-    def _scores(self, hidden: Any, words: Any) -> Any:
+    def _scores(self, hidden: Tensor, words: Tensor) -> Tensor:
         """Return the score of a word for each hidden vector: float (N,)."""
         scores = ops.sum(hidden * gather_rows(self.kernel, words), axis=-1)
         return scores + gather_rows(self.bias, words)
 
-    def log_normalizer(self, hidden: Any) -> Any:
+    def log_normalizer(self, hidden: Tensor) -> Tensor:
         """Return log sum_v exp(score_v): float (N, P) -> (N,), in memory N x VOCABULARY_CHUNK."""
         # Read once: TensorFlow copies a variable with updated rows each time it is read.
         kernel, bias = ops.convert_to_tensor(self.kernel), ops.convert_to_tensor(self.bias)
@@ -100,8 +104,9 @@ class SampledSoftmax(WeightedLayer):
             from bilm.layers.tensorflow.full_softmax import log_normalizer
 
             return log_normalizer(hidden, kernel, bias, chunks)
-        parts = []
+
+        by_chunk = []  # N each
         for chunk in chunks:
-            logits = ops.matmul(hidden, ops.transpose(kernel[chunk])) + bias[chunk]
-            parts.append(ops.logsumexp(logits, axis=1))
-        return parts[0] if len(parts) == 1 else ops.logsumexp(ops.stack(parts), axis=0)
+            scores = ops.matmul(hidden, ops.transpose(kernel[chunk])) + bias[chunk]
+            by_chunk.append(ops.logsumexp(scores, axis=1))
+        return ops.logsumexp(ops.stack(by_chunk), axis=0) if len(chunks) > 1 else by_chunk[0]

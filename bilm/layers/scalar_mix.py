@@ -8,6 +8,8 @@ from typing import Any
 import keras
 from keras import ops
 
+from bilm.layers.types import Tensor
+
 EPSILON = 1e-12
 
 
@@ -38,7 +40,8 @@ class ScalarMix(keras.layers.Layer):
         super().__init__(**kwargs)
         self.supports_masking = True
         self.do_layer_norm = do_layer_norm
-        self.l2_coef, self.start = l2_coef, start
+        self.l2_coef = l2_coef
+        self.start = start
 
     def build(self, input_shape: Any) -> None:
         """Create one weight per layer, and gamma.
@@ -61,7 +64,7 @@ class ScalarMix(keras.layers.Layer):
         self.gamma = self.add_weight((), start_gamma, name="gamma")
         self.built = True
 
-    def call(self, layers: Any, mask: Any = None) -> Any:
+    def call(self, layers: Tensor, mask: Tensor | None = None) -> Tensor:
         """Mix: float (B, layers, T, D), boolean (B, T) -> float (B, T, D)."""
         if self.do_layer_norm:
             layers = normalized(layers, mask)
@@ -74,33 +77,34 @@ class ScalarMix(keras.layers.Layer):
 
     def get_config(self) -> dict[str, Any]:
         """Return the constructor's arguments."""
-        return {
-            **super().get_config(),
-            "do_layer_norm": self.do_layer_norm,
-            "l2_coef": self.l2_coef,
-            **({} if self.start is None else {"start": self.start}),
-        }
+        config: dict[str, Any] = {"do_layer_norm": self.do_layer_norm, "l2_coef": self.l2_coef}
+        if self.start is not None:
+            config["start"] = self.start
+        return super().get_config() | config
 
 
 class Penalty(keras.regularizers.L2):
     """l2_coef * sum w^2 cast to `floatx`, the dtype of the losses to which Keras adds it."""
 
-    def __call__(self, x: Any) -> Any:
+    def __call__(self, x: Tensor) -> Tensor:
         """Return the penalty of weights of any type, float ()."""
         return ops.cast(super().__call__(x), keras.config.floatx())
 
 
-def normalized(layers: Any, mask: Any) -> Any:
-    """Scale each layer to mean 0 and variance 1 over the unmasked entries of the batch."""
-    given = keras.backend.standardize_dtype(layers.dtype)
+def normalized(layers: Tensor, mask: Tensor | None) -> Tensor:
+    """Scale each layer to mean 0 and variance 1 over the unmasked entries of the batch: float
+    (B, layers, T, D), boolean (B, T) or None -> float (B, layers, T, D)."""
+    of_input = keras.backend.standardize_dtype(layers.dtype)
     # float16 is not precise enough to sum over a whole batch.
-    dtype = "float32" if given in ("float16", "bfloat16") else given
+    dtype = "float32" if of_input in ("float16", "bfloat16") else of_input
     layers = ops.cast(layers, dtype)
     if mask is None:
         mask = ops.ones_like(layers[:, 0, :, 0])
     mask = ops.cast(mask, dtype)[:, None, :, None]  # B, 1, T, 1
+
     # At least one position, to avoid dividing by 0 if there is only padding.
     count = ops.maximum(ops.sum(mask), 1) * layers.shape[-1]
-    mean = ops.sum(layers * mask, axis=(0, 2, 3), keepdims=True) / count
-    variance = ops.sum(ops.square((layers - mean) * mask), axis=(0, 2, 3), keepdims=True) / count
-    return ops.cast((layers - mean) * ops.rsqrt(variance + EPSILON), given)
+    mean = ops.sum(layers * mask, axis=(0, 2, 3), keepdims=True) / count  # 1, layers, 1, 1
+    squares = ops.square((layers - mean) * mask)
+    variance = ops.sum(squares, axis=(0, 2, 3), keepdims=True) / count
+    return ops.cast((layers - mean) * ops.rsqrt(variance + EPSILON), of_input)

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from typing import Any
 
 import keras
@@ -10,6 +11,7 @@ from keras import ops
 from bilm.layers.functional import dropout, dropout_mask, fold_seed
 from bilm.layers.lstm import LSTM, LSTMCell
 from bilm.layers.state import LSTMState
+from bilm.layers.types import Tensor
 
 
 class LSTMStack(keras.layers.Layer):
@@ -48,9 +50,18 @@ class LSTMStack(keras.layers.Layer):
         self.dropout = dropout
         self.variational_dropout = variational_dropout
         self.dim, self.projection_dim = dim, projection_dim
-        sizes, dtype = (dim, projection_dim, cell_clip, proj_clip), self.dtype_policy
-        cells = [LSTMCell(*sizes, precision, name="cell", dtype=dtype) for _ in range(n_layers)]
-        self.layers = [LSTM(cell, name=f"layer_{i}") for i, cell in enumerate(cells)]
+        self.layers = []
+        for i in range(n_layers):
+            cell = LSTMCell(
+                dim,
+                projection_dim,
+                cell_clip,
+                proj_clip,
+                precision,
+                dtype=self.dtype_policy,
+                name="cell",
+            )
+            self.layers.append(LSTM(cell, name=f"layer_{i}"))
 
     def build(self, input_shape: Any) -> None:
         """Create the variables of the layers; only the last axis of the input shape is needed."""
@@ -61,32 +72,33 @@ class LSTMStack(keras.layers.Layer):
 
     def call(
         self,
-        x: Any,
-        states: Any,
-        steps_mask: Any = None,
+        x: Tensor,
+        states: Sequence[LSTMState],
+        steps_mask: Tensor | None = None,
         reverse: bool = False,
-        dropout_seed: Any = None,
+        dropout_seed: Tensor | None = None,
         training: bool | None = None,
-        fresh: Any = None,
-    ) -> Any:
+        fresh: Tensor | None = None,
+    ) -> tuple[list[Tensor], list[LSTMState]]:
         """Run every layer over time: float (T, B, P) -> [float (T, B, P)], [state]."""
-        outputs, last_states = [], []
         *masks, last_mask = self.dropout_masks(dropout_seed, *ops.shape(x)[:2])
+        how = {"steps_mask": steps_mask, "reverse": reverse, "training": training, "fresh": fresh}
+        outputs, last_states = [], []
         for i, (layer, state) in enumerate(zip(self.layers, states, strict=True)):
             x = dropout(x, self.dropout, masks[i])
-            y, state = layer(
-                x, state, steps_mask=steps_mask, reverse=reverse, training=training, fresh=fresh
-            )
+            y, last_state = layer(x, state, **how)
             if self.use_skip_connections and i > 0:
                 y = y + x  # x after its dropout, as in the reference
             outputs.append(y)
-            last_states.append(state)
+            last_states.append(last_state)
             x = y
         if last_mask is not None:
             outputs.append(dropout(x, self.dropout, last_mask))
         return outputs, last_states
 
-    def dropout_masks(self, seed: Any, n_steps: Any, n_rows: Any) -> Any:
+    def dropout_masks(
+        self, seed: Tensor | None, n_steps: int | Tensor, n_rows: int | Tensor
+    ) -> list[Tensor | None]:
         """Draw the masks of a window, boolean `(n_steps, n_rows, P)`: one for the input of each
         layer and one for the last output; each is None without dropout. With `variational_dropout`,
         a mask is `(1, n_rows, P)`, for all steps.
@@ -95,14 +107,17 @@ class LSTMStack(keras.layers.Layer):
             seed: integer `(2,)`; None for no dropout.
             n_steps, n_rows: T and B.
         """
-        if seed is None:
-            return [None] * (len(self.layers) + 1)
-        shape = 1 if self.variational_dropout else n_steps, n_rows, self.projection_dim
         numbers = range(len(self.layers) + 1)
+        if seed is None:
+            return [None for _ in numbers]
+        shape = 1 if self.variational_dropout else n_steps, n_rows, self.projection_dim
         return [dropout_mask(shape, self.dropout, fold_seed(seed, i)) for i in numbers]
 
-    def zero_state(self, batch_size: int) -> list[LSTMState]:
+    def zero_state(self, batch_size: int | Tensor) -> list[LSTMState]:
         """Return the zero state of `batch_size` rows."""
-        shapes = [(batch_size, width) for width in (self.dim, self.projection_dim)]
-        dtype = self.compute_dtype
-        return [LSTMState(*(ops.zeros(shape, dtype) for shape in shapes)) for _ in self.layers]
+        states = []
+        for _ in self.layers:
+            cell = ops.zeros((batch_size, self.dim), self.compute_dtype)
+            hidden = ops.zeros((batch_size, self.projection_dim), self.compute_dtype)
+            states.append(LSTMState(cell, hidden))
+        return states

@@ -12,6 +12,7 @@ from bilm.layers.char_cnn import CharacterCNN
 from bilm.layers.functional import gather_rows, product
 from bilm.layers.highway import Highway
 from bilm.layers.int8_weights import quantized
+from bilm.layers.types import Tensor
 from bilm.layers.weighted import WeightedLayer
 from bilm.tensors import has_projection, lexicon_table, n_filters, projection, word_table
 
@@ -82,8 +83,9 @@ class TokenEncoder(WeightedLayer):
     def freeze(self) -> None:
         """Make weights constants: see `WeightedLayer.freeze`."""
         super().freeze()
-        for layer in filter(None, (self.cnn, self.highway)):
-            layer.freeze()
+        if self.filters:
+            self.cnn.freeze()
+            self.highway.freeze()
 
     def build(self, input_shape: Any = None) -> None:
         """Create the variables; the input shape is not needed."""
@@ -105,7 +107,7 @@ class TokenEncoder(WeightedLayer):
             self.bias = self.add_tensor(bias, "zeros")
         self.built = True
 
-    def call(self, char_ids: Any) -> Any:
+    def call(self, char_ids: Tensor) -> Tensor:
         """Encode tokens: integer (..., C) or (..., 1 + C) -> float (..., P)."""
         if self.words is None:
             return self._project(self.highway(self.cnn(char_ids)))
@@ -114,7 +116,7 @@ class TokenEncoder(WeightedLayer):
             features.append(self.highway(self.cnn(char_ids[..., 1:])))
         return self._project(ops.concatenate(features, axis=-1))
 
-    def encode_groups(self, groups: Any) -> Any:
+    def encode_groups(self, groups: Sequence[Tensor]) -> Tensor:
         """Encode groups of tokens of similar length: integers (U_i, C_i) -> float (sum of U_i, P).
 
         In every group except the last, each token is followed by at least as much padding as the
@@ -151,6 +153,6 @@ class WordEncoder(WeightedLayer):
         self.embedding = self.add_tensor(table, "glorot_uniform")
         self.built = True
 
-    def call(self, token_ids: Any) -> Any:
+    def call(self, token_ids: Tensor) -> Tensor:
         """Look up words: integer (...) -> float (..., P)."""
         return gather_rows(self.embedding, token_ids)

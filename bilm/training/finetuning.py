@@ -187,6 +187,7 @@ def _set_weights(model: BiLM, start: Source, own: Vocabulary | None, vocab: Voca
         logging.info("%s: weights and the softmax of %d words loaded", path, vocab.size)
         return
     start.model.assign(model, softmax=False)
+    assert model.softmax is not None
     shared = rows >= 0
     for name, variable in (("W", model.softmax.kernel), ("b", model.softmax.bias)):
         stored, value = stored_softmax.value(weights.SOFTMAX + name), variable.numpy()

@@ -8,35 +8,39 @@ filters to memory and read them again for the maximum and for the gradient.
 
 from __future__ import annotations
 
-from typing import Any
+from collections.abc import Sequence
 
 import tensorflow as tf
 
 from bilm.layers.tensorflow.lstm_loop import transposed_copy
 
 
-def maximum_over_places(characters: Any, kernels: Any, precision: str) -> Any:
+def maximum_over_places(
+    characters: tf.Tensor, kernels: Sequence[tf.Tensor], precision: str
+) -> tf.Tensor:
     """Return the maximum of each filter over the places of the widest filter.
 
     Args:
         characters: float32 (U, C, E), C static.
         kernels: float32 (width, E, n) for each width.
         precision: dtype of the matrix-multiplication inputs.
-    Returns: float32 (U, sum of n), before bias and activation.
+    Returns: float32 (U, F), F the sum of n, before bias and activation.
     """
     n_chars, dim = characters.shape[1], characters.shape[2]
     widest = max(kernel.shape[0] for kernel in kernels)
-    columns = [tf.pad(k, [[0, widest - k.shape[0]], [0, 0], [0, 0]]) for k in kernels]
-    kernel = tf.reshape(tf.concat(columns, axis=2), (widest * dim, -1))
-    flat = tf.reshape(characters, (-1, n_chars * dim))
-    starts = range(0, (n_chars - widest + 1) * dim, dim)
     operands = tf.as_dtype(precision)
+
+    # One matrix of all filters; narrow filters have zeros below their rows.
+    same_width = [tf.pad(k, [[0, widest - k.shape[0]], [0, 0], [0, 0]]) for k in kernels]
+    kernel = tf.reshape(tf.concat(same_width, axis=2), (widest * dim, -1))  # widest E, F
+    flat = tf.reshape(characters, (-1, n_chars * dim))  # U, C E
+    starts = range(0, (n_chars - widest + 1) * dim, dim)  # of the places
 
     @tf.custom_gradient
     def run(flat, kernel):
-        cast_flat, cast_kernel = tf.cast(flat, operands), tf.cast(kernel, operands)
-        windows = [cast_flat[:, start : start + widest * dim] for start in starts]
-        scores = [tf.matmul(window, cast_kernel) for window in windows]
+        rounded, weight = tf.cast(flat, operands), tf.cast(kernel, operands)
+        windows = [rounded[:, start : start + widest * dim] for start in starts]  # U, widest E
+        scores = [tf.matmul(window, weight) for window in windows]  # U, F
         best = scores[0]
         for score in scores[1:]:
             best = tf.maximum(best, score)
@@ -52,14 +56,18 @@ def maximum_over_places(characters: Any, kernels: Any, precision: str) -> Any:
 def _gradient(d_best, windows, scores, best, kernel, flat, dim):
     """Return the gradients of characters (U, C E) and kernel; among equal maxima, the first one
     receives the gradient."""
-    transposed = transposed_copy(tf.cast(kernel, d_best.dtype))
-    zeros, d_windows, d_kernel = tf.zeros_like(d_best), [], []
+    transposed = transposed_copy(tf.cast(kernel, d_best.dtype))  # F, widest E
+    zeros = tf.zeros_like(d_best)
+    d_windows = []
+    d_kernel = []
     for place, (window, score) in enumerate(zip(windows, scores, strict=True)):
-        d_score = tf.where(tf.equal(score, best), d_best, zeros)
+        # Where the maximum is at this place, and was not at an earlier one.
+        d_score = tf.where(tf.equal(score, best), d_best, zeros)  # U, F
         d_best -= d_score
+
         d_kernel.append(tf.cast(tf.matmul(window, d_score, transpose_a=True), kernel.dtype))
-        d_window = tf.cast(tf.matmul(d_score, transposed), flat.dtype)
+        d_window = tf.cast(tf.matmul(d_score, transposed), flat.dtype)  # U, widest E
         before = place * dim
         after = flat.shape[1] - before - window.shape[1]
-        d_windows.append(tf.pad(d_window, [[0, 0], [before, after]]))
+        d_windows.append(tf.pad(d_window, [[0, 0], [before, after]]))  # U, C E
     return tf.add_n(d_windows), tf.add_n(d_kernel)

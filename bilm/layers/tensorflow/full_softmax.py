@@ -9,12 +9,15 @@ gradient recomputes the scores.
 from __future__ import annotations
 
 from collections.abc import Sequence
-from typing import Any
 
 import tensorflow as tf
 
+from bilm.layers.types import Tensor
 
-def log_normalizer(hidden: Any, kernel: Any, bias: Any, chunks: Sequence[slice]) -> Any:
+
+def log_normalizer(
+    hidden: Tensor, kernel: Tensor, bias: Tensor, chunks: Sequence[slice]
+) -> tf.Tensor:
     """Return log sum_v exp(score_v).
 
     Args:
@@ -26,18 +29,19 @@ def log_normalizer(hidden: Any, kernel: Any, bias: Any, chunks: Sequence[slice])
 
     @tf.custom_gradient
     def run(hidden, kernel, bias):
-        parts = []
+        by_chunk = []  # log sum exp of the scores of each slice: N
         for chunk in chunks:
-            rows = _after(hidden, parts)
-            parts.append(tf.reduce_logsumexp(_scores(rows, kernel, bias, chunk), axis=1))
-        total = tf.reduce_logsumexp(tf.stack(parts), axis=0)
+            rows = _after(hidden, by_chunk)
+            by_chunk.append(tf.reduce_logsumexp(_scores(rows, kernel, bias, chunk), axis=1))
+        total = tf.reduce_logsumexp(tf.stack(by_chunk), axis=0)  # N
 
         def gradient(upstream):
-            d_hidden, d_kernel, d_bias = tf.zeros_like(hidden), [], []
+            d_hidden = tf.zeros_like(hidden)
+            d_kernel, d_bias = [], []
             for chunk in chunks:
                 rows = _after(hidden, [d_hidden, *d_kernel[-1:], *d_bias[-1:]])
-                shares = tf.exp(_scores(rows, kernel, bias, chunk) - total[:, None])
-                d_scores = shares * upstream[:, None]
+                probabilities = tf.exp(_scores(rows, kernel, bias, chunk) - total[:, None])
+                d_scores = probabilities * upstream[:, None]  # N, slice
                 d_hidden += tf.matmul(d_scores, kernel[chunk])
                 d_kernel.append(tf.matmul(d_scores, hidden, transpose_a=True))
                 d_bias.append(tf.reduce_sum(d_scores, axis=0))
@@ -48,11 +52,12 @@ def log_normalizer(hidden: Any, kernel: Any, bias: Any, chunks: Sequence[slice])
     return run(*map(tf.convert_to_tensor, (hidden, kernel, bias)))  # `run` requires tensors
 
 
-def _scores(hidden: Any, kernel: Any, bias: Any, chunk: slice) -> Any:
+def _scores(hidden, kernel, bias, chunk):
+    """Return the scores of the words of a slice: (N, P), (V, P), (V,) -> (N, slice)."""
     return tf.matmul(hidden, kernel[chunk], transpose_b=True) + bias[chunk]
 
 
-def _after(tensor: Any, done: Sequence[tf.Tensor]) -> Any:
+def _after(tensor, done):
     """Return the tensor, computed after other tensors."""
     with tf.control_dependencies(done):
         return tf.identity(tensor)

@@ -186,6 +186,7 @@ def _backward(x, start, weights, spec, saved, d_outputs, d_last):
     input_dim, n_steps = x.shape[2], size_of(x, 0)
     start_cell, start_hidden = (tf.transpose(part) for part in start)
     d_outputs = by_step(tf.transpose(d_outputs, (0, 2, 1)), n_steps)  # T, P, B
+    old_cells = _shift(saved.cell, start_cell, spec.reverse)
 
     # Backwards through time: the gradients of the gates and of the projected output at each step.
     step = _step_gradient(kernel[input_dim:], projection[0] if projection else None, spec)
@@ -193,10 +194,9 @@ def _backward(x, start, weights, spec, saved, d_outputs, d_last):
 
     def body(t, carry):
         d_cell, d_hidden = carry
-        old_cell = _before(saved.cell, start_cell, t, spec.reverse, n_steps)
-        gates = [series[t] for series in (saved.i, saved.j, saved.f, saved.o)]
-        values = saved.hidden[t], saved.cell[t], old_cell, *gates, saved.tanh_cell[t]
         d_hidden = d_outputs[t] + d_hidden
+        gates = [series[t] for series in (saved.i, saved.j, saved.f, saved.o)]
+        values = saved.hidden[t], saved.cell[t], old_cells[t], *gates, saved.tanh_cell[t]
         d_old_cell, d_old_hidden, *of_step = step(d_hidden, d_cell, *values, *_kept(spec, t))
         return (d_old_cell, d_old_hidden), of_step[: len(shapes)]
 
@@ -325,14 +325,6 @@ def _columns(series):
     if isinstance(series, list):
         return tf.concat(series, axis=1)
     return tf.reshape(tf.transpose(series, (1, 0, 2)), (series.shape[1], -1))
-
-
-def _before(series, first, t, reverse, n_steps):
-    """Return the value of the step before t in reading order."""
-    previous, at_first = (t + 1, t == n_steps - 1) if reverse else (t - 1, t == 0)
-    if isinstance(series, list):
-        return first if at_first else series[previous]
-    return tf.where(at_first, first, series[tf.clip_by_value(previous, 0, n_steps - 1)])
 
 
 def _shift(series, first, reverse):
