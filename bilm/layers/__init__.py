@@ -1,7 +1,11 @@
 """The Keras layers of a biLM, for any Keras backend.
 
-`token_encoder` (with `char_cnn` and `highway`) turns characters into vectors, `stack` (with `lstm`
-and `state`) reads them in one direction, `sampled_softmax` predicts words, and `scalar_mix` weights
-layers. `regularization` contains the settings of training. `tensorflow/` contains faster
-implementations. Imports `errors` only, never `options`.
+`token_encoder` computes the vectors of words, from characters with `char_cnn` and `highway`, or
+from a table. `stack` reads them in one direction with layers of `lstm`; `lstm_equation` is one step
+of a cell, `state` its state. `sampled_softmax` predicts words, and `scalar_mix` weights layers.
+`weighted` is the base class of layers with weights of the biLM; `functional` and `types` are shared
+by all. `regularization` contains settings of training. `tensorflow/` and `torch/` contain faster
+implementations; `int8_weights` and `int8_graphs` those in eight bits, for ONNX Runtime.
+
+Layers take plain arguments: they may import `data` and the packages below it, except `options`.
 """

@@ -1,13 +1,15 @@
-"""Training. `run` describes a training run from top to bottom.
+"""Training of a biLM. `run` describes a training run from top to bottom.
 
-`plan` checks what a run reads and computes its steps, `survey` counts and checks the text,
-`training_text` makes batches of the text, `step` and `optimizer` update the weights with the rate
-of `schedule`, `checkpoints` saves and restores them, `run_folder` names the files of a run,
-`report` and `history` record its progress, `devices` selects GPUs or the CPU, `hosts` connects
-several processes, `auto` chooses options by the times of `timing`, and `finetuning` starts from
-stored weights. The names below are bilm-tf's, with its signatures.
+Before the first step: `settings` and `plan` determine what a run reads and how many steps it takes,
+`survey` counts and checks the text, `memory` estimates what the run needs, `auto` chooses options
+by the times of `timing`, `finetuning` starts from stored weights, `devices` selects GPUs or the
+CPU, and `hosts` connects several processes. Each step: `training_text` makes batches, `sampling`
+draws negatives, `step` and `optimizer` update the weights with the rate of `schedule`. Between
+steps: `callbacks` saves with `checkpoints` and evaluates, `report` and `history` record progress,
+`signals` stops the run. All files of a run are in its `run_folder`.
 
-May import every package except `embedding` and `commands`.
+May import `scoring`, `storage` and the packages below them. The names of this package are
+bilm-tf's, with its signatures; they are imported from `compat` and `export` when they are used.
 """
 
 from bilm.support.imports import lazily
