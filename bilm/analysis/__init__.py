@@ -1,21 +1,29 @@
-"""What linguists measure with a biLM: usages of words, surprisal, accuracy on minimal pairs.
+"""What linguists measure with a biLM: usages of words, change, surprisal, minimal pairs.
 
-`collecting` finds usages and computes vectors, `usages` defines their table, `dwug` reads data sets
-in DWUG's layout. `change` measures differences. `maps` and `pictures` draw usages and change.
+Usages: `finding` finds words in texts, `dwug` reads data sets in DWUG's layout, and `collecting`
+computes vectors. `usages` contains usages in memory, `usages_file` on the disk. `change` compares
+two groupings of them by `measures`. `maps` computes clusters and coordinates, which `pictures` and
+`page` draw. These modules require the extra analysis.
+
+Probabilities: `surprisal` of words and regions, accuracy on `minimal_pairs`.
+
+May import `embedding`, `scoring` and what they may import.
 """
 
 from bilm.support.imports import lazily
 
 NAMES = {  # by module
     "change": "Measured Settings measure measure_change",
-    "collecting": "Found Query collect_usages find_usages open_texts parse_query read_queries "
-    "write_usages",
+    "collecting": "collect_usages write_usages",
     "dwug": "read_dwug",
-    "maps": "cluster draw_map usage_map write_page",
+    "finding": "FoundUsages Query find_usages open_texts parse_query read_queries",
+    "maps": "cluster usage_map",
     "minimal_pairs": "Accuracy MinimalPair PairResults PairScore read_pairs score_pairs",
-    "pictures": "draw_change",
+    "page": "write_page",
+    "pictures": "draw_change draw_map",
     "surprisal": "Surprisal surprisal_table word_surprisals",
-    "usages": "Usage Usages UsagesFile read_usages",
+    "usages": "Usage Usages",
+    "usages_file": "UsagesFile read_usages",
 }
-HOMES = {name: f"analysis.{module}" for module, own in NAMES.items() for name in own.split()}
+HOMES = {name: f"analysis.{module}" for module, names in NAMES.items() for name in names.split()}
 __getattr__, __dir__, __all__ = lazily(__name__, HOMES)

@@ -10,17 +10,18 @@ from __future__ import annotations
 
 import csv
 import re
+from collections import Counter
 from collections.abc import Callable, Iterator, Sequence
-from functools import partial
 from pathlib import Path
 
-from bilm.analysis.collecting import SAMPLE, Found, Samples
+from bilm.analysis.finding import SAMPLE, FoundUsages, Samples
 from bilm.analysis.usages import Grouping, Usage, as_sentence
 from bilm.data.text import read_lines
 from bilm.data.tokenization import tokenizer
 from bilm.errors import DataError
 
-OPTIONAL = ("pos", "date", "description")  # a blank or nothing if there is no value
+OPTIONAL = ("pos", "date", "description")  # blank if there is no value
+RANGE = re.compile(r"\s*(?P<begin>\d*):(?P<end>\d*)\s*")
 REQUIRED = ("lemma", "grouping", "identifier", "context", "indexes_target_token")
 
 
@@ -30,7 +31,7 @@ def read_dwug(
     tokenize: str | None = None,
     sample: int | None = SAMPLE,
     seed: int = 0,
-) -> Found:
+) -> FoundUsages:
     """Read the usages of a data set in DWUG's layout.
 
     The sentence of a usage is its target sentence; the rest of the context is not used. The text
@@ -49,24 +50,29 @@ def read_dwug(
     if not files:
         raise DataError(f"{top}: contains no data/<lemma>/uses.csv; expected a data set like DWUG")
     split, samples = tokenizer(tokenize), Samples(sample, seed)
-    groupings: dict[str, Grouping] = {}
-    found: dict[str, None] = {}
+    present: dict[str, None] = {}  # words, in the order of the files
+    texts: dict[str, dict[str, None]] = {}  # files of each grouping, in their order
+    n_sentences, n_tokens = Counter[str](), Counter[str]()  # of each grouping
     for path in files:
         for usage in _read_uses(path, split):
-            if words is not None and usage.word not in words:
-                continue
-            found[usage.word] = None
-            samples.add(usage.word, usage.grouping, partial(Usage, *usage))
-            name, texts, n, n_tokens = groupings.get(usage.grouping, (usage.grouping, (), 0, 0))
-            texts = texts if str(path) in texts else (*texts, str(path))
-            groupings[name] = Grouping(name, texts, n + 1, n_tokens + len(usage.words))
-    missing = [word for word in words or () if word not in found]
-    if missing:
-        raise DataError(f"{top}: contains no usages of {missing[0]!r}")
-    return samples.found(found, [groupings[name] for name in sorted(groupings)])
+            if words is None or usage.word in words:
+                samples.of(usage.word, usage.grouping).add(usage)
+                present[usage.word] = None
+                texts.setdefault(usage.grouping, {})[usage.text] = None
+                n_sentences[usage.grouping] += 1
+                n_tokens[usage.grouping] += len(usage.words)
+    for word in words or ():
+        if word not in present:
+            raise DataError(f"{top}: contains no usages of {word!r}")
+    groupings = [
+        Grouping(name, tuple(texts[name]), n_sentences[name], n_tokens[name])
+        for name in sorted(texts)
+    ]
+    return samples.result(present, groupings)
 
 
 def _read_uses(path: Path, split: Callable[[str], list[str]]) -> Iterator[Usage]:
+    """Yield the usages of a file."""
     lines = (line for _, line in read_lines(str(path)))
     rows = csv.DictReader(lines, delimiter="\t", quoting=csv.QUOTE_NONE, restval="")
     names = rows.fieldnames or []
@@ -84,11 +90,10 @@ def _read_uses(path: Path, split: Callable[[str], list[str]]) -> Iterator[Usage]
                 "contain tabs or line ends"
             )
         words, position = _words(row, split, where)
-        yield Usage(
-            row["lemma"], row["grouping"], row["identifier"], str(path), rows.line_num, position,
-            as_sentence(words), row["lemma"],
-            *(row.get(name, "").strip() or None for name in OPTIONAL),
-        )  # fmt: skip
+        lemma, grouping, identifier = row["lemma"], row["grouping"], row["identifier"]
+        place = str(path), rows.line_num, position, as_sentence(words)
+        tag, date, description = (row.get(name, "").strip() or None for name in OPTIONAL)
+        yield Usage(lemma, grouping, identifier, *place, lemma, tag, date, description)
 
 
 def _words(
@@ -104,8 +109,9 @@ def _words(
         raise DataError(
             f"{where}: the target {begin}:{end} is not inside the sentence {first}:{last}"
         )
-    before, after = split(context[first:begin]), split(context[end:last])
+    before = split(context[first:begin])
     target = split(context[begin:end])
+    after = split(context[end:last])
     if not target:
         raise DataError(f"{where}: the target {begin}:{end} contains no word")
     return [*before, *target, *after], len(before)
@@ -114,8 +120,9 @@ def _words(
 def _range(row: dict[str, str], name: str, where: str) -> tuple[int, int]:
     """Return a range of characters; as in Python, its start and its end may be left out."""
     text, length = row[name], len(row["context"])
-    match = re.fullmatch(r"\s*(\d*):(\d*)\s*", text)
-    begin, end = (int(match[1] or 0), int(match[2] or length)) if match else (0, -1)
+    begin, end = 0, -1
+    if match := RANGE.fullmatch(text):
+        begin, end = int(match["begin"] or 0), int(match["end"] or length)
     if not begin <= end <= length:
         raise DataError(
             f"{where}: {name} is {text!r}; expected a range such as 10:14 within the {length} "

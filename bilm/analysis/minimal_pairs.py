@@ -11,7 +11,7 @@ from collections import Counter
 from collections.abc import Iterable, Iterator
 from dataclasses import dataclass, field
 from functools import partial
-from itertools import tee
+from itertools import chain, tee
 from typing import NamedTuple
 
 from bilm.analysis.surprisal import NATS_PER_BIT
@@ -24,65 +24,47 @@ from bilm.errors import DataError
 from bilm.scoring.scorer import Score, Scorer
 
 TIE = 1e-4  # bits, more than what log-probabilities change by in another batch
-SENTENCES = ("sentence_good", "sentence_bad")  # columns
+GOOD, BAD, PHENOMENON, UID = "sentence_good", "sentence_bad", "linguistics_term", "UID"  # columns
 
 
 class MinimalPair(NamedTuple):
-    """Two sentences that differ minimally.
+    """Two sentences that differ minimally, as words."""
 
-    Fields:
-        good: words of the acceptable sentence (`sentence_good`).
-        bad: words of the unacceptable sentence (`sentence_bad`).
-        phenomenon: the linguistic phenomenon (`linguistics_term`), such as "island_effects".
-        uid: the kind of pair within the phenomenon (`UID`), such as "wh_island".
-    """
-
-    good: list[str]
-    bad: list[str]
-    phenomenon: str
-    uid: str
+    good: list[str]  # acceptable
+    bad: list[str]  # unacceptable
+    phenomenon: str  # such as "island_effects"
+    uid: str  # kind of pair within the phenomenon, such as "wh_island"
 
 
 class PairScore(NamedTuple):
     """How strongly a language model prefers the acceptable sentence of a pair.
 
-    Fields:
-        pair: the pair.
-        preference: log2 p(good) - log2 p(bad) in bits, by direction: "forward", "backward" and
-            "both", their sum. A forward-only model has "forward" only. The probability of a
-            sentence includes its end: `</S>`, or `<S>` for the backward direction.
-        unknown: words of both sentences that the vocabulary lacks, without duplicates. They are
-            scored as `<UNK>`.
+    The preference is log2 p(good) - log2 p(bad) in bits, by direction: "forward", "backward" and
+    "both", their sum. A forward-only model has "forward" only. The probability of a sentence
+    includes its end: `</S>`, or `<S>` for the backward direction.
     """
 
     pair: MinimalPair
     preference: dict[str, float]
-    unknown: list[str]
+    unknown: list[str]  # distinct words that the vocabulary lacks; they are scored as `<UNK>`
 
 
 @dataclass
 class Accuracy:
-    """Counts of a group of pairs.
-
-    Attributes:
-        n_pairs: number of pairs.
-        n_unknown: number of pairs that contain a word outside the vocabulary.
-        n_correct: number of pairs whose acceptable sentence is more probable, by direction.
-        n_ties: number of pairs whose sentences differ by at most `TIE` bits, by direction. They are
-            not correct.
-    """
+    """Numbers of pairs in a group. Ties, which differ by at most `TIE` bits, are not correct."""
 
     n_pairs: int = 0
-    n_unknown: int = 0
-    n_correct: Counter[str] = field(default_factory=Counter)
-    n_ties: Counter[str] = field(default_factory=Counter)
+    n_unknown: int = 0  # with a word outside the vocabulary
+    n_correct: Counter[str] = field(default_factory=Counter)  # by direction
+    n_ties: Counter[str] = field(default_factory=Counter)  # by direction
 
     def add(self, score: PairScore) -> None:
         """Count a pair."""
         self.n_pairs += 1
         self.n_unknown += bool(score.unknown)
-        self.n_correct.update({d: bits > TIE for d, bits in score.preference.items()})
-        self.n_ties.update({d: abs(bits) <= TIE for d, bits in score.preference.items()})
+        for direction, bits in score.preference.items():
+            self.n_correct[direction] += bits > TIE
+            self.n_ties[direction] += abs(bits) <= TIE
 
     @property
     def percent(self) -> dict[str, float]:
@@ -92,19 +74,12 @@ class Accuracy:
 
 @dataclass
 class PairResults:
-    """Accuracy of a language model on all pairs and on groups of them.
-
-    Attributes:
-        overall: all pairs.
-        known: the pairs without unknown words.
-        phenomena: by phenomenon.
-        uids: by phenomenon and UID.
-    """
+    """Accuracy of a language model on all pairs and on groups of them."""
 
     overall: Accuracy = field(default_factory=Accuracy)
-    known: Accuracy = field(default_factory=Accuracy)
+    known: Accuracy = field(default_factory=Accuracy)  # pairs without unknown words
     phenomena: dict[str, Accuracy] = field(default_factory=dict)
-    uids: dict[tuple[str, str], Accuracy] = field(default_factory=dict)
+    uids: dict[tuple[str, str], Accuracy] = field(default_factory=dict)  # by phenomenon and UID
 
     @classmethod
     def of(cls, scores: Iterable[PairScore]) -> PairResults:
@@ -138,12 +113,16 @@ def read_pairs(
             f"{', '.join(TABLES.endings)}"
         )
     split = partial(map, tokenizer(tokenize))
-    columns = [*SENTENCES, "linguistics_term", "UID"]
+    columns = [GOOD, BAD, PHENOMENON, UID]
     for where, row in table_rows(os.fspath(path), columns, ON_BAD_UTF8[on_bad_utf8]):
-        ((good,), (bad,)) = (words_of(row, name, split, where) for name in SENTENCES)
-        if not good or not bad:
-            raise DataError(f"{where}: {SENTENCES[bool(good)]} contains no words")
-        yield MinimalPair(good, bad, *(text_of(row, name, where) for name in columns[2:]))
+        sentences = {}
+        for name in (GOOD, BAD):
+            (words,) = words_of(row, name, split, where)
+            if not words:
+                raise DataError(f"{where}: {name} contains no words")
+            sentences[name] = words
+        phenomenon, uid = text_of(row, PHENOMENON, where), text_of(row, UID, where)
+        yield MinimalPair(sentences[GOOD], sentences[BAD], phenomenon, uid)
 
 
 def score_pairs(scorer: Scorer, pairs: Iterable[MinimalPair]) -> Iterator[PairScore]:
@@ -153,17 +132,20 @@ def score_pairs(scorer: Scorer, pairs: Iterable[MinimalPair]) -> Iterator[PairSc
         scorer: the language model, for example `bilm.load_scorer("novels-en")`.
         pairs: see `read_pairs`.
     """
-    pairs, waiting = tee(pairs)
-    scores = scorer.score(sentence for pair in pairs for sentence in (pair.good, pair.bad))
-    for good, bad in zip(scores, scores, strict=True):  # the iterator yields both of each pair
-        yield _compare(next(waiting), good, bad)
+    to_score, to_yield = tee(pairs)
+    scores = scorer.score(chain.from_iterable((pair.good, pair.bad) for pair in to_score))
+    for pair in to_yield:
+        good, bad = next(scores), next(scores)
+        yield _compare(pair, good, bad)
 
 
 def _compare(pair: MinimalPair, good: Score, bad: Score) -> PairScore:
-    others = bad.total
-    preference = {d: (value - others[d]) / NATS_PER_BIT for d, value in good.total.items()}
+    """Return the difference of the scores of both sentences, in bits."""
+    nats_good, nats_bad = good.total, bad.total
+    preference = {name: (nats_good[name] - nats_bad[name]) / NATS_PER_BIT for name in nats_good}
     if "backward" in preference:
         preference["both"] = preference["forward"] + preference["backward"]
-    both = (zip(score.tokens, score.is_known, strict=False) for score in (good, bad))
-    unknown = dict.fromkeys(word for words in both for word, known in words if not known)
+    words = [*zip(good.tokens, good.is_known, strict=False)]  # without the mark at the end
+    words += zip(bad.tokens, bad.is_known, strict=False)
+    unknown = dict.fromkeys(word for word, is_known in words if not is_known)
     return PairScore(pair, preference, list(unknown))

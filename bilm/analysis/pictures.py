@@ -1,4 +1,4 @@
-"""Pictures by matplotlib: ranked words with intervals."""
+"""Pictures by matplotlib: maps of usages, and ranked words with intervals."""
 
 from __future__ import annotations
 
@@ -10,6 +10,8 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
+from bilm.analysis.maps import N_CLUSTERS, colored, usage_map
+from bilm.analysis.usages import Usages
 from bilm.errors import OptionsError
 from bilm.support.files import protect, replacing
 from bilm.support.imports import optional
@@ -27,8 +29,14 @@ FALLBACK = (
     "Noto Sans Arabic", "Noto Sans Devanagari", "Noto Sans Symbols2", "Unifont",
 )  # fmt: skip
 DPI = 150
-MAX_WORDS = 60  # in one picture
+# Of maps: size in inches, style of points, and their areas together and alone, in square points.
+WIDTH, HEIGHT = 7.4, 5.4
+POINT = {"alpha": 0.6, "linewidths": 0.3, "edgecolors": "white"}
+ALL_POINTS, SMALLEST, LARGEST = 9000, 6, 60
+# Of pictures of change:
+MAX_WORDS = 60
 LEVEL = 0.05  # of adjusted p-values
+INTERVAL = {"fmt": "o", "markersize": 5, "elinewidth": 1.4}
 # Descriptions of the measures, with places for the names of both texts.
 IN_WORDS = {
     "apd": "mean cosine distance between a usage in {} and a usage in {}",
@@ -62,14 +70,50 @@ def drawing(output: str | Path, width: float, height: float) -> Iterator[Any]:
     installed = {font.name for font in fonts.ttflist}
     others = [name for name in FALLBACK if name in installed]
     settings = {
-        "svg.fonttype": "none", "pdf.fonttype": 42, "font.size": 10,
-        "font.family": ["DejaVu Sans", *others], "font.monospace": ["DejaVu Sans Mono", *others],
-    }  # fmt: skip
+        "svg.fonttype": "none",  # text stays text
+        "pdf.fonttype": 42,
+        "font.size": 10,
+        "font.family": ["DejaVu Sans", *others],
+        "font.monospace": ["DejaVu Sans Mono", *others],
+    }
     with matplotlib.rc_context(settings):
         figure = figures.Figure(figsize=(width, height), layout="constrained")
         yield figure
         with replacing(output) as temporary:
             figure.savefig(temporary, dpi=DPI, format=ending[1:])
+
+
+def draw_map(
+    usages: Usages,
+    output: str | Path,
+    layer: int | None = None,
+    color: str = "grouping",
+    n_clusters: int = N_CLUSTERS,
+    seed: int = 0,
+) -> None:
+    """Draw a map of the usages of a word.
+
+    Args:
+        usages: the usages.
+        output: picture; the ending .png, .svg or .pdf selects its form.
+        color: "grouping" or "cluster".
+        layer, n_clusters, seed: see `usage_map`.
+    Raises: OptionsError for another ending, and as `usage_map` and `colored` do.
+    """
+    frame = usage_map(usages, layer, n_clusters, seed)
+    number = max(usages.layers) if layer is None else layer
+    words = ", ".join(dict.fromkeys(frame["word"]))
+    size = float(np.clip(ALL_POINTS / len(frame), SMALLEST, LARGEST))
+    with drawing(output, WIDTH, HEIGHT) as figure:
+        axes = figure.subplots()
+        for k, (name, rows) in enumerate(colored(frame, color).items()):
+            style = {"color": PALETTE[k % len(PALETTE)], "marker": MARKS[k % len(MARKS)]}
+            label = f"{plain(name)} ({len(rows):,})"
+            axes.scatter(rows["x"], rows["y"], s=size, label=label, **style, **POINT)
+        axes.set(xticks=[], yticks=[])
+        axes.margins(0.08)
+        axes.set_title(plain(f"{words}, layer {number}"), loc="left")
+        axes.legend(loc="upper left", bbox_to_anchor=(1.01, 1.0), frameon=False, borderaxespad=0)
 
 
 def draw_change(frame: pandas.DataFrame, output: str | Path, measure: str = "apd") -> None:
@@ -84,39 +128,48 @@ def draw_change(frame: pandas.DataFrame, output: str | Path, measure: str = "apd
         measure: measure that ranks the words.
     Raises: OptionsError for another ending.
     """
-    number = frame["layer"].iloc[-1]
-    ranked = frame[frame["layer"] == number].dropna(subset=measure)
+    layer = frame["layer"].iloc[-1]
+    ranked = frame[frame["layer"] == layer].dropna(subset=measure)
     ranked = ranked.sort_values(measure, ascending=False)
-    own = ranked.head(MAX_WORDS).iloc[::-1]  # the first word is at the top
-    values, q = own[measure], own[f"{measure}_q"]
-    low, high = (own[f"{measure}_{end}"].fillna(values) for end in ("low", "high"))
-    errors = np.maximum([values - low, high - values], 0)
-    with drawing(output, 6.5, 1.3 + 0.24 * len(own)) as figure:
+    rows = ranked.head(MAX_WORDS).iloc[::-1]  # the first word is at the top
+    with drawing(output, 6.5, 1.3 + 0.24 * len(rows)) as figure:
         axes = figure.subplots()
-        for chosen, color, fill, label in (
-            (q <= LEVEL, CHANGED, CHANGED, f"adjusted p at most {LEVEL:g}"),
-            (~(q <= LEVEL), SAME, "white", f"adjusted p above {LEVEL:g}"),
-        ):
-            if chosen.any():
-                axes.errorbar(
-                    values[chosen], np.flatnonzero(chosen), xerr=errors[:, chosen], fmt="o",
-                    color=color, markerfacecolor=fill, markersize=5, elinewidth=1.4, label=label,
-                )  # fmt: skip
+        _draw_intervals(axes, rows, measure)
+        if f"{measure}_same" in rows:
+            same = rows[f"{measure}_same"]
+            axes.plot(same, range(len(rows)), "|", color=SAME, label="mean over random splits")
+
+        # Each word with the numbers of its usages.
         columns = [name for name in frame if name.startswith("usages_")]
-        counts = own[columns].astype(str).agg(" + ".join, axis=1)
-        few = own["cite"].str.startswith("fewer").map({True: ", few", False: ""})
-        words = own["word"] + " (" + counts + few + ")"
-        if f"{measure}_same" in own:
-            label = "mean over random splits"
-            axes.plot(own[f"{measure}_same"], range(len(own)), "|", color=SAME, label=label)
-        axes.set_yticks(range(len(own)), list(map(plain, words)))
-        axes.set_ylim(-0.8, len(own) - 0.2)
+        first, second = (plain(name.removeprefix("usages_")) for name in columns)
+        counts = rows[columns].astype(str).agg(" + ".join, axis=1)
+        few = rows["cite"].str.startswith("fewer").map({True: ", few", False: ""})
+        words = rows["word"] + " (" + counts + few + ")"
+        axes.set_yticks(range(len(rows)), list(map(plain, words)))
+        axes.set_title(f"word (usages in {first} + {second})", loc="left", fontsize=10)
+
+        vectors = "mean of the LSTM layers" if layer == "mean" else f"layer {layer}"
+        label = f"{measure}, {vectors}: {IN_WORDS[measure].format(first, second)}"
+        axes.set_xlabel(textwrap.fill(label, 60), fontsize=9)
+        axes.set_ylim(-0.8, len(rows) - 0.2)
         axes.grid(axis="y", color="#e6e6e6", linewidth=0.6)
         axes.spines[["top", "right"]].set_visible(False)
-        a, b = (plain(name.removeprefix("usages_")) for name in columns)
-        vectors = "mean of the LSTM layers" if number == "mean" else f"layer {number}"
-        label = f"{measure}, {vectors}: {IN_WORDS[measure].format(a, b)}"
-        axes.set_title(f"word (usages in {a} + {b})", loc="left", fontsize=10)
-        axes.set_xlabel(textwrap.fill(label, 60), fontsize=9)
-        if q.notna().any():
+        if rows[f"{measure}_q"].notna().any():
             figure.legend(loc="outside lower right", frameon=False, ncols=2, fontsize=9)
+
+
+def _draw_intervals(axes: Any, rows: pandas.DataFrame, measure: str) -> None:
+    """Draw the value and the interval of each word, filled if the adjusted p-value is small."""
+    values = rows[measure]
+    low = rows[f"{measure}_low"].fillna(values)
+    high = rows[f"{measure}_high"].fillna(values)
+    errors = np.maximum([values - low, high - values], 0)  # 2, words
+    is_small = rows[f"{measure}_q"] <= LEVEL  # False if it is nan
+    for chosen, color, fill, label in (
+        (is_small, CHANGED, CHANGED, f"adjusted p at most {LEVEL:g}"),
+        (~is_small, SAME, "white", f"adjusted p above {LEVEL:g}"),
+    ):
+        if chosen.any():
+            style = {"color": color, "markerfacecolor": fill, "label": label, **INTERVAL}
+            places = np.flatnonzero(chosen)
+            axes.errorbar(values[chosen], places, xerr=errors[:, chosen], **style)

@@ -14,6 +14,8 @@ from bilm.scoring.memory.prediction import Memory
 from bilm.scoring.scorer import Predicted, Score, Scorer, Substitute
 
 NATS_PER_BIT = math.log(2)
+WORDS = {"forward": slice(-1), "backward": slice(1, None)}  # places of words in `Score`'s arrays
+Table = dict[str, np.ndarray | list[str]]  # columns
 
 
 class Surprisal(NamedTuple):
@@ -21,67 +23,57 @@ class Surprisal(NamedTuple):
 
     The context of `forward` is the words to the left, w_1 ... w_i-1, and that of `backward` is the
     words to the right, w_i+1 ... w_T. Each field has T entries: the marks `<S>` and `</S>`, which
-    `Score` contains, are left out. Numbers that a model does not predict are nan.
+    `Score` contains, are left out. Numbers are float64, or nan if a model does not predict them.
 
-    Fields:
-        word: the words.
-        characters: int64: number of Unicode code points.
-        known: boolean: whether the vocabulary contains the word. The surprisal of a word that it
-            lacks is that of `<UNK>`, which all such words share; do not compare it with others.
-        forward, backward: float64.
-        forward_cumulative, backward_cumulative: float64: sum of `forward` from the first word to
-            this one, and of `backward` from the last word back to this one.
-        forward_entropy, backward_entropy: float64: entropy in bits of the distribution over the
-            vocabulary with its marks: the expected surprisal (Levy 2008).
-        forward_rank, backward_rank: float64: 1 plus the number of likelier words.
-        forward_top, backward_top: the likeliest words with their surprisal: `chair:1.9 bed:2.25`.
-        region: int64: number of marks before the word, see `word_surprisals`.
+    The surprisal of a word that the vocabulary lacks is that of `<UNK>`, which all such words
+    share; do not compare it with others.
     """
 
     word: list[str]
-    characters: np.ndarray
-    known: np.ndarray
+    characters: np.ndarray  # int64: number of Unicode code points
+    known: np.ndarray  # boolean: whether the vocabulary contains the word
     forward: np.ndarray
     backward: np.ndarray
-    forward_cumulative: np.ndarray
-    backward_cumulative: np.ndarray
-    forward_entropy: np.ndarray
-    backward_entropy: np.ndarray
-    forward_rank: np.ndarray
+    forward_cumulative: np.ndarray  # sum from the first word to this one
+    backward_cumulative: np.ndarray  # sum from the last word back to this one
+    forward_entropy: np.ndarray  # of the distribution over the vocabulary with its marks: the
+    backward_entropy: np.ndarray  # expected surprisal in bits (Levy 2008)
+    forward_rank: np.ndarray  # 1 plus the number of likelier words
     backward_rank: np.ndarray
-    forward_top: list[str]
+    forward_top: list[str]  # the likeliest words with their surprisal: `chair:1.9 bed:2.25`
     backward_top: list[str]
-    region: np.ndarray
+    region: np.ndarray  # int64: number of marks before the word, see `word_surprisals`
 
     @classmethod
     def of(cls, score: Score) -> Surprisal:
         """Convert log-probabilities in nats to bits."""
-
-        def listed(likeliest: Iterable[Substitute]) -> str:
-            return " ".join(f"{word}:{log / -NATS_PER_BIT:.4g}" for word, log in likeliest)
-
-        words, n_words, predicted = score.tokens, len(score.tokens), score.predicted or {}
-        right = np.full(n_words + 1, np.nan) if score.backward is None else score.backward
-        logs = score.forward[:-1], right[1:]
-        forward, backward = (log.astype(np.float64) / -NATS_PER_BIT for log in logs)
-        nothing = [Predicted(math.nan, math.nan, [])] * (n_words + 1)
-        both = predicted.get("forward", nothing)[:-1], predicted.get("backward", nothing)[1:]
-        columns: list[Any] = [
-            *(np.array([each.entropy for each in own]) / NATS_PER_BIT for own in both),
-            *(np.array([each.rank for each in own], np.float64) for own in both),
-            *([listed(each.likeliest) for each in own] for own in both),
-            np.zeros(n_words, np.int64),
-        ]
+        words = score.tokens
+        unknown = np.full(len(words) + 1, np.nan)
+        undescribed = [Predicted(math.nan, math.nan, [])] * (len(words) + 1)
+        columns: dict[str, Any] = {}
+        for direction, places in WORDS.items():
+            logs = score.logs.get(direction, unknown)[places]  # T
+            predicted = (score.predicted or {}).get(direction, undescribed)[places]
+            entropies = np.array([place.entropy for place in predicted])
+            ranks = np.array([place.rank for place in predicted], np.float64)
+            columns[direction] = logs.astype(np.float64) / -NATS_PER_BIT
+            columns[f"{direction}_entropy"] = entropies / NATS_PER_BIT
+            columns[f"{direction}_rank"] = ranks
+            columns[f"{direction}_top"] = [_listed(place.likeliest) for place in predicted]
         return cls(
-            words,
-            np.array([len(word) for word in words], np.int64),
-            score.is_known[:-1],
-            forward,
-            backward,
-            np.cumsum(forward),
-            np.cumsum(backward[::-1])[::-1],
-            *columns,
+            word=words,
+            characters=np.array([len(word) for word in words], np.int64),
+            known=score.is_known[:-1],
+            forward_cumulative=np.cumsum(columns["forward"]),
+            backward_cumulative=np.cumsum(columns["backward"][::-1])[::-1],
+            region=np.zeros(len(words), np.int64),
+            **columns,
         )
+
+
+def _listed(words: Iterable[Substitute]) -> str:
+    """Return words with their surprisal in bits, as in `chair:1.9 bed:2.25`."""
+    return " ".join(f"{word}:{log / -NATS_PER_BIT:.4g}" for word, log in words)
 
 
 def word_surprisals(
@@ -108,53 +100,66 @@ def word_surprisals(
 
     def unmarked() -> Iterator[list[str]]:
         for number, sentence in enumerate(sentences):
-            words = sentence.split() if isinstance(sentence, str) else sentence
-            words = checked_sentence(words, f"sentence {number}")
+            tokens = sentence.split() if isinstance(sentence, str) else sentence
+            words = checked_sentence(tokens, f"sentence {number}")
             is_mark = np.array([word == mark for word in words], bool)
             regions.append(np.cumsum(is_mark)[~is_mark])
             yield [word for word in words if word != mark]
 
     for score in scorer.score(unmarked(), context, top):
-        found = Surprisal.of(score.mixed(memory) if memory else score)
-        yield found._replace(region=regions.popleft())
+        surprisal = Surprisal.of(score.mixed(memory) if memory else score)
+        yield surprisal._replace(region=regions.popleft())
 
 
-def by_region(found: Surprisal) -> dict[str, Any]:
+def by_region(surprisal: Surprisal) -> Table:
     """Return a row for each region that contains words; `known` states whether all words are, and
     the sum of surprisal is -log2 of the probability of the region given its context."""
-    counts = np.bincount(found.region)
-    numbers = np.flatnonzero(counts)
-    table: dict[str, Any] = {
-        "region": numbers,
-        "words": [" ".join(np.array(found.word)[found.region == k]) for k in numbers],
-        "n_words": counts[numbers],
-        "known": np.bincount(found.region, ~found.known)[numbers] == 0,
+    n_words = np.bincount(surprisal.region)
+    n_unknown = np.bincount(surprisal.region, ~surprisal.known)
+    regions = np.flatnonzero(n_words)
+    words = np.array(surprisal.word)
+    table: Table = {
+        "region": regions,
+        "words": [" ".join(words[surprisal.region == region]) for region in regions],
+        "n_words": n_words[regions],
+        "known": n_unknown[regions] == 0,
     }
     for direction in ("forward", "backward"):
-        sums = np.bincount(found.region, getattr(found, direction))[numbers]
-        table |= {f"{direction}_sum": sums, f"{direction}_mean": sums / counts[numbers]}
+        bits = np.bincount(surprisal.region, getattr(surprisal, direction))
+        table[f"{direction}_sum"] = bits[regions]
+        table[f"{direction}_mean"] = bits[regions] / n_words[regions]
     return table
 
 
-def surprisal_columns(
-    scorer: Scorer, sentences: Iterable[Sequence[str]], **how: Any
-) -> Iterator[dict[str, list]]:
-    """Yield the columns of `bilm surprisal` for each sentence, without its place; `how` contains
-    `context`, `top`, `mark` and `memory` of `word_surprisals`."""
-    for found in word_surprisals(scorer, sentences, **how):
-        columns: dict[str, Any] = {"position": range(len(found.word)), **found._asdict()}
-        if how.get("mark") is not None:
-            columns = by_region(found)
-        yield {name: np.asarray(values).tolist() for name, values in columns.items()}
+def columns_of(surprisal: Surprisal, regions: bool = False) -> dict[str, list]:
+    """Return the columns of `bilm surprisal` for a sentence, without its place: a row per word, or
+    per region."""
+    columns = {"position": np.arange(len(surprisal.word)), **surprisal._asdict()}
+    if regions:
+        columns = by_region(surprisal)
+    return {name: np.asarray(values).tolist() for name, values in columns.items()}
 
 
 def surprisal_table(
-    scorer: Scorer, sentences: Iterable[Sequence[str]], **how: Any
+    scorer: Scorer,
+    sentences: Iterable[Sequence[str]],
+    context: int = 0,
+    top: int = 0,
+    mark: str | None = None,
+    memory: Memory | None = None,
 ) -> dict[str, list]:
-    """Return the columns of `bilm surprisal` for all sentences, see `surprisal_columns`, as in
-    `pandas.DataFrame(surprisal_table(scorer, ["She rose .", "He sat ."], context=1, top=3))`."""
+    """Return the columns of `bilm surprisal` for all sentences: a row per word, or per region with
+    `mark`. The arguments are those of `word_surprisals`.
+
+    Example:
+        table = surprisal_table(scorer, ["She rose .", "He sat ."], context=1, top=3)
+        frame = pandas.DataFrame(table)
+    """
     table: dict[str, list] = {}
-    for number, columns in enumerate(surprisal_columns(scorer, sentences, **how)):
-        for name, values in {"sentence": [number] * len(columns["known"]), **columns}.items():
+    surprisals = word_surprisals(scorer, sentences, context, top, mark, memory)
+    for number, surprisal in enumerate(surprisals):
+        columns = columns_of(surprisal, regions=mark is not None)
+        columns = {"sentence": [number] * len(columns["known"]), **columns}
+        for name, values in columns.items():
             table.setdefault(name, []).extend(values)
     return table

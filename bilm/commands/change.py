@@ -69,7 +69,7 @@ def change(
     """
     from bilm.analysis.change import Settings, measure_change
     from bilm.analysis.pictures import draw_change
-    from bilm.analysis.usages import UsagesFile
+    from bilm.analysis.usages_file import UsagesFile
     from bilm.errors import OptionsError
 
     rank = rank or measures[0]

@@ -53,8 +53,9 @@ def explore(
       bilm explore --usages usages.parquet --output usages.html
       bilm explore --usages usages.parquet --word cell --color cluster --output cell.png
     """
-    from bilm.analysis.maps import draw_map, write_page
-    from bilm.analysis.usages import UsagesFile
+    from bilm.analysis.page import write_page
+    from bilm.analysis.pictures import draw_map
+    from bilm.analysis.usages_file import UsagesFile
     from bilm.errors import OptionsError
 
     file = UsagesFile(usages)

@@ -72,15 +72,15 @@ def surprisal(
     """
     from absl import logging
 
-    from bilm.analysis.surprisal import surprisal_columns
+    from bilm.analysis.surprisal import columns_of, word_surprisals
     from bilm.errors import DataError
     from bilm.scoring.memory.file import StoredMemory
     from bilm.support.progress import progress
 
     scorer = files.open()
     recall = StoredMemory.load(memory, scorer.words).memory if memory else None
-    columns_of = partial(
-        surprisal_columns, scorer, context=context or 0, top=top or 0, mark=regions, memory=recall
+    surprisals_of = partial(
+        word_surprisals, scorer, context=context or 0, top=top or 0, mark=regions, memory=recall
     )
     columns: tuple[Column, ...] = REGION_COLUMNS if regions else WORD_COLUMNS
     if top:
@@ -91,7 +91,8 @@ def surprisal(
         table(output, [*text.columns, *columns], [*text.files, *files]) as write,
         progress("scoring", "sentences") as bar,
     ):
-        for place, values in text.scored(scorer, columns_of, apart=bool(context)):
+        for place, surprisal in text.scored(scorer, surprisals_of, apart=bool(context)):
+            values = columns_of(surprisal, regions=regions is not None)
             for row in zip(*(values[column.name] for column in columns), strict=True):
                 write((*place, *row))
             is_known.update(values["known"])

@@ -89,9 +89,10 @@ def usages(
           --input 2000=ccoha2.txt.gz --sample 500 --output usages.parquet
       bilm usages --model novels-en --dwug dwug_en --output dwug_en.parquet --layers 0,2
     """
-    from bilm.analysis.collecting import find_usages, parse_query, read_queries, write_usages
+    from bilm.analysis.collecting import write_usages
     from bilm.analysis.dwug import read_dwug
-    from bilm.analysis.usages import arrow
+    from bilm.analysis.finding import find_usages, parse_query, read_queries
+    from bilm.analysis.usages_file import arrow
     from bilm.embedding.embedder import ElmoEmbedder
     from bilm.support.files import protect
 
@@ -127,7 +128,7 @@ def texts_of(
     inputs: Sequence[str], column: str | None, on_bad_utf8: str, tokenize: str | None
 ) -> dict[str, list[Corpus]]:
     """Return the files of each grouping from values of --input."""
-    from bilm.analysis.collecting import open_texts
+    from bilm.analysis.finding import open_texts
 
     texts: dict[str, list[str]] = {}
     for text in inputs:

@@ -5,7 +5,7 @@ from a table. `stack` reads them in one direction with layers of `lstm`; `lstm_e
 of a cell, `state` its state. `sampled_softmax` predicts words, and `scalar_mix` weights layers.
 `weighted` is the base class of layers with weights of the biLM; `functional` and `types` are shared
 by all. `regularization` contains settings of training. `tensorflow/` and `torch/` contain faster
-implementations; `int8_weights` and `int8_graphs` those in eight bits, for ONNX Runtime.
+implementations; `int8_weights` and `int8_graphs`, on `onnx_graph`, those in eight bits.
 
 Layers take plain arguments: they may import `data` and the packages below it, except `options`.
 """

@@ -13,12 +13,8 @@ jensenshannon = pytest.importorskip("scipy.spatial.distance").jensenshannon
 pytest.importorskip("sklearn")
 pytestmark = pytest.mark.clients
 
-from bilm.analysis.change import (
-    LARGEST,
-    Settings,
-    measure,
-    measure_change,
-)
+from bilm.analysis.change import Settings, measure, measure_change
+from bilm.analysis.measures import LARGEST
 from bilm.analysis.usages import Description, Grouping, Usage, Usages, frame_of
 from bilm.errors import DataError
 

@@ -12,14 +12,9 @@ pytest.importorskip("sklearn")
 pytestmark = pytest.mark.clients
 
 from bilm.analysis.change import Settings, measure_change
-from bilm.analysis.maps import (
-    cluster,
-    cluster_names,
-    draw_map,
-    usage_map,
-    write_page,
-)
-from bilm.analysis.pictures import draw_change
+from bilm.analysis.maps import cluster, cluster_names, usage_map
+from bilm.analysis.page import write_page
+from bilm.analysis.pictures import draw_change, draw_map
 from bilm.analysis.usages import Description, Grouping, Usage, Usages, frame_of
 
 PNG = b"\x89PNG\r\n\x1a\n"
@@ -79,6 +74,11 @@ def test_clusters_are_named_by_words_that_are_typical_of_them():
     sentences = ["the drink of a cold spring"] * 4 + ["the return in a late spring"] * 3
     frame = pandas.DataFrame({"sentence": sentences, "position": 5, "cluster": [0] * 4 + [1] * 3})
     assert cluster_names(frame) == ["cluster 1: cold, drink, of", "cluster 2: in, late, return"]
+
+
+def test_clusters_without_words_near_them_have_numbers_only():
+    frame = pandas.DataFrame({"sentence": ["1 2 cell 3"] * 2, "position": 2, "cluster": [0, 1]})
+    assert cluster_names(frame) == ["cluster 1", "cluster 2"]
 
 
 def test_sample_keeps_the_order():

@@ -1,0 +1,285 @@
+"""Finding the usages of words in texts, without their vectors: the words, samples, and texts."""
+
+from __future__ import annotations
+
+import os
+import random
+import re
+from collections import Counter
+from collections.abc import Callable, Collection, Container, Mapping, Sequence
+from functools import cached_property, lru_cache
+from itertools import chain
+from pathlib import Path
+from typing import NamedTuple
+
+from bilm.analysis.usages import Description, Grouping, Usage, as_sentence
+from bilm.data.readers import Corpus, Record
+from bilm.data.signs import TextSigns
+from bilm.data.text import matching_files, read_lines
+from bilm.errors import DataError
+from bilm.support.progress import progress
+
+SAMPLE = 1_000  # usages per word and grouping
+MAX_FORMS = 1_000_000  # of a text, whose queries are kept in memory
+NAMED = re.compile(r"(?P<name>\S+):\s+(?P<forms>\S.*)")
+EXPRESSION = re.compile("/(?P<pattern>.+)/")
+
+
+# --- the words to find ---
+
+
+class Query(NamedTuple):
+    """A word to look for."""
+
+    name: str  # in the table of usages
+    forms: frozenset[str]  # or lemmas
+    patterns: tuple[re.Pattern[str], ...] = ()  # which a whole form may match instead
+
+
+def parse_query(line: str, where: str) -> Query:
+    """Read an entry of a list of words.
+
+    `cell` is one form, `cell: cell cells` gives several forms a name, and a part between slashes
+    such as `/cells?/` is a regular expression that must match a whole form.
+
+    Args:
+        line: the entry.
+        where: its place, for messages.
+    Raises: DataError for an entry without forms, or an invalid expression.
+    """
+    text = line.strip()
+    named = NAMED.fullmatch(text)
+    name = named["name"] if named else text
+    entries = named["forms"].split() if named else text.split()
+    if not entries or (len(entries) > 1 and not named):
+        raise DataError(
+            f"{where}: {line!r}; expected one form, an expression such as /cells?/, or a name with "
+            "several of them, such as cell: cell cells"
+        )
+    forms, patterns = set(), []
+    for entry in entries:
+        expression = EXPRESSION.fullmatch(entry)
+        if expression is None:
+            forms.add(entry)
+            continue
+        try:
+            patterns.append(re.compile(expression["pattern"]))
+        except re.error as error:
+            raise DataError(f"{where}: {line}: {error}; expected a regular expression") from None
+    return Query(name, frozenset(forms), tuple(patterns))
+
+
+def read_queries(path: str) -> list[Query]:
+    """Read a list of words, one entry per line: see `parse_query`. Blank lines are skipped."""
+    lines = ((number, line) for number, line in read_lines(path) if line)
+    return [parse_query(line, f"{path}, line {number}") for number, line in lines]
+
+
+def matcher(
+    queries: Sequence[Query], ignore_case: bool = False
+) -> Callable[[str], tuple[int, ...]]:
+    """Return a function from a form to the numbers of the queries that it matches.
+
+    Raises: DataError if there are no queries, or two of the same name.
+    """
+    counts = Counter(query.name for query in queries)
+    if not counts:
+        raise DataError("the list of words is empty; expected at least one")
+    name, times = counts.most_common(1)[0]
+    if times > 1:
+        raise DataError(f"{name!r} is in the list of words twice")
+    fold, flags = (str.casefold, re.IGNORECASE) if ignore_case else (str, 0)
+    by_form: dict[str, set[int]] = {}
+    patterns: list[tuple[int, re.Pattern[str]]] = []
+    for number, query in enumerate(queries):
+        for form in query.forms:
+            by_form.setdefault(fold(form), set()).add(number)
+        for pattern in query.patterns:
+            patterns.append((number, re.compile(pattern.pattern, pattern.flags | flags)))
+
+    @lru_cache(MAX_FORMS)
+    def matches(form: str) -> tuple[int, ...]:
+        numbers = {number for number, pattern in patterns if pattern.fullmatch(form)}
+        numbers |= by_form.get(fold(form), set())
+        return tuple(sorted(numbers))
+
+    return matches
+
+
+# --- their usages ---
+
+
+class FoundUsages(NamedTuple):
+    """The usages of words in texts, before vectors are computed."""
+
+    usages: list[Usage]  # ordered by word, grouping and place
+    description: Description  # counts and groupings, without a model
+
+
+class Reservoir:
+    """A uniform sample of a stream of usages: algorithm R of Vitter 1985, Random Sampling with a
+    Reservoir. Its size is at most `size`; None for all usages."""
+
+    def __init__(self, size: int | None, seed: str):
+        self.size, self.seed = size, seed
+        self.n_seen = 0  # length of the stream so far
+        self._slots: dict[int, tuple[int, Usage]] = {}  # slot -> number in the stream, usage
+
+    def add(self, usage: Usage) -> None:
+        """Count a usage, and put it in the sample if it is drawn, perhaps instead of another."""
+        slot = self.n_seen
+        self.n_seen += 1
+        if self.size is not None and slot >= self.size:
+            slot = self._random.randrange(self.n_seen)
+            if slot >= self.size:
+                return
+        self._slots[slot] = self.n_seen, usage
+
+    def usages(self) -> list[Usage]:
+        """Return the sample in the order of the stream."""
+        in_order = sorted(self._slots.values(), key=lambda entry: entry[0])
+        return [usage for _, usage in in_order]
+
+    @cached_property
+    def _random(self) -> random.Random:
+        return random.Random(self.seed)
+
+
+class Samples:
+    """Samples of the usages of each word in each grouping, of at most `size` usages each.
+
+    A sample depends only on the seed, the word, the grouping and its stream of usages.
+    """
+
+    def __init__(self, size: int | None, seed: int):
+        self.size, self.seed = size, seed
+        self._reservoirs: dict[tuple[str, str], Reservoir] = {}
+
+    def of(self, word: str, grouping: str) -> Reservoir:
+        """Return the sample of a word in a grouping."""
+        key = word, grouping
+        if key not in self._reservoirs:
+            self._reservoirs[key] = Reservoir(self.size, f"{self.seed}\0{word}\0{grouping}")
+        return self._reservoirs[key]
+
+    def result(self, words: Collection[str], groupings: Sequence[Grouping]) -> FoundUsages:
+        """Return the samples of some words in the order of words, groupings and streams."""
+        usages: list[Usage] = []
+        counts: dict[str, dict[str, int]] = {}
+        for word in words:
+            samples = {grouping.name: self.of(word, grouping.name) for grouping in groupings}
+            counts[word] = {name: sample.n_seen for name, sample in samples.items()}
+            usages += chain.from_iterable(sample.usages() for sample in samples.values())
+        description = Description(tuple(groupings), counts, sample=self.size, seed=self.seed)
+        return FoundUsages(usages, description)
+
+
+def find_usages(
+    texts: Mapping[str, Sequence[Corpus]],
+    queries: Sequence[Query],
+    *,
+    ignore_case: bool = False,
+    lemma: bool = False,
+    tags: Container[str] | None = None,
+    sample: int | None = SAMPLE,
+    seed: int = 0,
+) -> FoundUsages:
+    """Find the usages of words in one pass over texts.
+
+    Memory is proportional to the number of kept usages, about 400 bytes plus the length of the
+    sentence each.
+
+    Args:
+        texts: the files of each grouping.
+        queries: the words to find.
+        ignore_case: whether case is ignored.
+        lemma: whether lemmas of the text are compared with the words instead of forms.
+        tags: parts of speech to keep; None for all.
+        sample: maximum number of usages per word and grouping, drawn at random; None for all.
+        seed: seed of the samples: see `Samples`.
+    Raises: DataError for a text that cannot be read, without annotation if `lemma` or `tags` is
+        given, or without any usage.
+    """
+    match, samples = matcher(queries, ignore_case), Samples(sample, seed)
+    names = [query.name for query in queries]
+    groupings = []
+    with progress("finding", "sentences") as bar:
+        for grouping, corpora in texts.items():
+            n_sentences = n_tokens = 0
+            for corpus in corpora:
+                for line, record in enumerate(bar.over(corpus), 1):
+                    n_sentences += bool(record.words)
+                    n_tokens += len(record.words)
+                    _check_annotation(record, lemma or tags is not None, corpus.path)
+                    for number, position in _matches(record, match, lemma, tags):
+                        word, place = names[number], (corpus.path, line, position)
+                        samples.of(word, grouping).add(_usage(word, grouping, *place, record))
+            paths = tuple(corpus.path for corpus in corpora)
+            groupings.append(Grouping(grouping, paths, n_sentences, n_tokens))
+    found_usages = samples.result(names, groupings)
+    if not found_usages.usages:
+        raise DataError(
+            f"none of the {len(names):,} words occurs in {', '.join(texts)}; compare their case "
+            "and spelling with the text"
+        )
+    return found_usages
+
+
+def _check_annotation(record: Record, is_required: bool, path: str) -> None:
+    if is_required and record.words and record.lemmas is None:
+        raise DataError(
+            f"{path}: contains no lemmas and parts of speech; --lemma and --tags require CoNLL-U "
+            "(.conllu)"
+        )
+
+
+def _matches(
+    record: Record,
+    match: Callable[[str], tuple[int, ...]],
+    lemma: bool,
+    tags: Container[str] | None,
+) -> list[tuple[int, int]]:
+    """Return the number of the query and the position of each match in a sentence."""
+    matches = []
+    words = record.lemmas if lemma and record.lemmas else record.words
+    for position, word in enumerate(words):
+        has_tag = tags is None or record.tags is None or record.tags[position] in tags
+        if word and has_tag:
+            matches += [(number, position) for number in match(word)]
+    return matches
+
+
+def _usage(word: str, grouping: str, path: str, line: int, position: int, record: Record) -> Usage:
+    identifier, sentence = f"{path}:{line}:{position}", as_sentence(record.words)
+    lemma = None if record.lemmas is None else record.lemmas[position]
+    tag = None if record.tags is None else record.tags[position]
+    return Usage(word, grouping, identifier, path, line, position, sentence, lemma, tag)
+
+
+def open_texts(
+    texts: Mapping[str, str | Path | Sequence[str | Path]],
+    column: str | None = None,
+    tokenize: str | None = None,
+    on_bad_utf8: str = "error",
+) -> dict[str, list[Corpus]]:
+    """Open the files of groupings, in any input form, plain or compressed.
+
+    Args:
+        texts: for each grouping, a file or a pattern, or several of them. A file that several
+            patterns match is read once.
+        column, tokenize, on_bad_utf8: see `bilm.data.readers.Corpus`.
+    Raises: DataError if a file is missing or an argument does not apply to it.
+    """
+    signs = TextSigns(", ".join(texts))
+    opened = {}
+    for grouping, one_or_more in texts.items():
+        patterns = [one_or_more] if isinstance(one_or_more, str | Path) else one_or_more
+        paths: dict[str, str] = {}  # by file, which may have several paths
+        for pattern in patterns:
+            for path in matching_files(pattern):
+                paths.setdefault(os.path.realpath(path), path)
+        opened[grouping] = [
+            Corpus(path, column, tokenize=tokenize, on_bad_utf8=on_bad_utf8, signs=signs)
+            for path in paths.values()
+        ]
+    return opened

@@ -1,0 +1,191 @@
+"""Measures of the change of one word between two groupings, such as periods.
+
+A measure is a function of the means of some features over the usages of each grouping:
+
+    apd          average pairwise distance: mean cosine distance between a usage of one grouping and
+                 a usage of the other. Features: vectors of length 1, so that it is
+                 1 - mean(a) . mean(b). Giulianelli et al. 2020, arXiv:2004.14118
+    prt          distance of prototypes: cosine distance between the mean vectors. Kutuzov and
+                 Giulianelli 2020, arXiv:2005.00050, who report the inverse of the similarity, which
+                 ranks words equally
+
+The fewer the usages, the larger is `prt` of a word that did not change, because few usages estimate
+means badly. Therefore, its mean over random splits of the word's usages into groupings of the same
+sizes is subtracted: the expected value is 0 without change. The expected value of `apd` does not
+depend on the number of usages, because each pair has a usage of each grouping. It is not 0 without
+change, but the mean over random splits, `apd_same`.
+
+Intervals are percentile bootstrap intervals (usages are drawn with replacement within each
+grouping), shifted by the bootstrap's estimate of the bias. p-values are results of a permutation
+test: the share of the random splits with a measure at least as large. A small p-value means that
+the two samples differ in distribution, for example in topic or genre; it does not show that the
+meaning has changed.
+
+The baseline `ppmi` needs no biLM: the cosine distance between a word's rows of positive pointwise
+mutual information in both groupings, after Hamilton et al. 2016, arXiv:1605.09096. The entry of a
+context word c is max(0, log p(c | word) - log p(c)), where p(c | word) is the share of c among the
+words near the usages, and p(c) is proportional to the frequency of c to the power of 0.75 (Levy et
+al. 2015).
+"""
+
+from __future__ import annotations
+
+from collections import Counter
+from collections.abc import Callable, Iterator, Sequence
+from typing import TYPE_CHECKING, NamedTuple
+
+import numpy as np
+
+from bilm.analysis.usages import normalized, words_near
+
+if TYPE_CHECKING:
+    import pandas
+
+LARGEST = 2.0  # value of a measure
+CONFIDENCE = 0.95  # level of intervals
+EPSILON = 1e-12  # difference of sums in another order
+BATCH_NUMBERS = 1 << 24  # weights of resampled usages that are computed at a time
+# Of the baseline: occurrences of a context word in each grouping, and exponent of frequencies.
+MIN_COUNT, SMOOTHING = 5, 0.75
+
+
+class Measure(NamedTuple):
+    """A measure of change."""
+
+    features: Callable[[np.ndarray], np.ndarray]  # vectors (N, D) -> (N, F)
+    of_means: Callable[[np.ndarray, np.ndarray], np.ndarray]  # (..., F), (..., F) -> values (...)
+    is_corrected: bool  # whether the mean over random splits is subtracted from the value
+
+
+def cosine_distance(a: np.ndarray, b: np.ndarray) -> np.ndarray:
+    """Return the cosine distances (...) between vectors (..., F); 1 if a vector is zero."""
+    norms = np.linalg.norm(a, axis=-1) * np.linalg.norm(b, axis=-1)
+    return 1 - (a * b).sum(axis=-1) / np.where(norms > 0, norms, 1)
+
+
+def _distance_of_unit_vectors(a: np.ndarray, b: np.ndarray) -> np.ndarray:
+    return 1 - (a * b).sum(axis=-1)
+
+
+MEASURES = {
+    "apd": Measure(normalized, _distance_of_unit_vectors, is_corrected=False),
+    "prt": Measure(np.asarray, cosine_distance, is_corrected=True),
+}
+
+
+class Resampling:
+    """Draws usages of a word and computes the values of a measure for them.
+
+    A draw states how often each of the N usages belongs to each grouping. Its value depends on the
+    means of the features, weighted by these numbers.
+
+    Args:
+        measure: the measure.
+        vectors: vectors of the usages, float64 (N, D).
+        is_first: which of them belong to the first grouping, boolean (N,).
+        seed: seed of the draws.
+    """
+
+    def __init__(self, measure: Measure, vectors: np.ndarray, is_first: np.ndarray, seed: int):
+        self._measure, self._features = measure, measure.features(vectors)  # N, F
+        self._first, self._second = is_first, ~is_first
+        self._random = np.random.default_rng(seed)
+
+    def value(self) -> float:
+        """Return the value of the groupings themselves."""
+        return float(self._values(self._first, self._second))
+
+    def splits(self, n: int) -> np.ndarray:
+        """Return the values of random splits into groupings of the same sizes, (n,)."""
+        values = []
+        for size in self._batches(n):
+            first = self._random.permuted(np.tile(self._first, (size, 1)), axis=1)  # size, N
+            values.append(self._values(first, ~first))
+        return np.concatenate(values)
+
+    def bootstrap(self, n: int) -> np.ndarray:
+        """Return the values of usages that are drawn from each grouping with replacement, (n,)."""
+        values = []
+        for size in self._batches(n):
+            first = self._redrawn(self._first, size)
+            second = self._redrawn(self._second, size)
+            values.append(self._values(first, second))
+        return np.concatenate(values)
+
+    def _batches(self, n: int) -> Iterator[int]:
+        """Yield the sizes of batches of draws, which bound memory."""
+        largest = max(1, BATCH_NUMBERS // len(self._features))
+        for start in range(0, n, largest):
+            yield min(largest, n - start)
+
+    def _redrawn(self, grouping: np.ndarray, size: int) -> np.ndarray:
+        """Return how often each usage is drawn from a grouping (N,): integers (size, N)."""
+        n_usages = grouping.sum()
+        return self._random.multinomial(n_usages, grouping / n_usages, size)
+
+    def _values(self, *counts: np.ndarray) -> np.ndarray:
+        """Return the values (...) of draws: numbers (..., N) of the usages in each grouping."""
+        means = [n @ self._features / n.sum(axis=-1, keepdims=True) for n in counts]  # ..., F
+        return self._measure.of_means(*means)
+
+
+def interval(value: float, draws: np.ndarray) -> np.ndarray:
+    """Return the bounds of a value, float64 (2,), by the values of bootstrap draws (n,)."""
+    tails = (1 - CONFIDENCE) / 2, (1 + CONFIDENCE) / 2
+    bias = draws.mean() - value
+    return np.clip(np.quantile(draws, tails) - bias, 0, LARGEST)
+
+
+def p_value(value: float, splits: np.ndarray) -> float:
+    """Return the p-value by the values of random splits, (n,). The groupings themselves count as
+    one of the splits, so that it is never 0."""
+    n_as_large = (splits >= value - EPSILON).sum()
+    return float((1 + n_as_large) / (1 + len(splits)))
+
+
+def ppmi_distances(frame: pandas.DataFrame, groupings: tuple[str, str]) -> dict[str, float]:
+    """Return the baseline of each word; nan for a word without a common context word.
+
+    Args:
+        frame: the compared usages of all words.
+        groupings: the names of the two groupings.
+    """
+    sides = [frame[frame["grouping"] == name] for name in groupings]
+
+    # Frequencies of all words, counting each sentence once.
+    frequencies = []
+    for side in sides:
+        sentences = side.drop_duplicates(["text", "line"])["sentence"]
+        frequencies.append(Counter(word for line in sentences for word in line.split(" ")))
+
+    # Context words, and log p(c) of each in both groupings.
+    first, second = frequencies
+    frequent = [word for word, n in first.items() if min(n, second[word]) >= MIN_COUNT]
+    forms = set(frame["form"])
+    contexts = [word for word in frequent if word not in forms]
+    log_p = [_log_shares(contexts, counts, SMOOTHING) for counts in frequencies]  # C each
+
+    distances = {}
+    for word in frame["word"].unique():
+        rows = []
+        for side, log_p_of_side in zip(sides, log_p, strict=True):
+            near = _near(side[side["word"] == word])
+            rows.append(np.maximum(_log_shares(contexts, near) - log_p_of_side, 0))  # C
+        distances[word] = float(cosine_distance(*rows))
+    return distances
+
+
+def _near(usages: pandas.DataFrame) -> Counter[str]:
+    """Count the words near usages."""
+    near: Counter[str] = Counter()
+    for sentence, position in zip(usages["sentence"], usages["position"], strict=True):
+        near.update(words_near(sentence, position))
+    return near
+
+
+def _log_shares(words: Sequence[str], counts: Counter[str], exponent: float = 1) -> np.ndarray:
+    """Return the logarithms of the shares of words, float64; -inf for a word without counts, and
+    nan if no word has any."""
+    powers = np.array([counts[word] for word in words], float) ** exponent
+    with np.errstate(divide="ignore", invalid="ignore"):
+        return np.log(powers / powers.sum())

@@ -1,0 +1,114 @@
+"""A self-contained HTML page with maps of the usages of words, drawn by plotly.js.
+
+`page.html` is its template, and shows the data that `write_page` embeds as JSON.
+"""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Callable, Mapping, Sequence
+from importlib.resources import files
+from pathlib import Path
+
+import numpy as np
+
+from bilm.analysis.maps import COLORS, N_CLUSTERS, cluster_names, usage_map
+from bilm.analysis.pictures import PALETTE
+from bilm.analysis.usages import Usages
+from bilm.errors import OptionsError
+from bilm.support.files import protect, replacing
+from bilm.support.imports import optional
+from bilm.support.progress import progress
+
+TEMPLATE = "page.html"
+SYMBOLS = ("circle", "square", "triangle-up", "diamond", "triangle-down", "cross", "x")
+N_NEIGHBOURS = 10
+FIELDS = ("grouping", "text", "line", "position", "sentence", "date")
+DIGITS = 5  # of coordinates
+
+
+def write_page(
+    usages: Sequence[Usages],
+    output: str | Path,
+    layer: int | None = None,
+    n_clusters: int = N_CLUSTERS,
+    seed: int = 0,
+) -> None:
+    """Write a page with a map for each word and layer.
+
+    The page shows a sentence when the pointer is on its point. The legend hides groupings or
+    clusters; menus choose word, layer and colour; a table lists the usages that are shown or
+    selected, and the usages most similar to a chosen one. It contains plotly.js (5 MB).
+
+    Args:
+        usages: the usages of each word.
+        output: the page, whose name ends with .html.
+        layer: number of the layer that is shown first; None for the highest.
+        n_clusters, seed: see `usage_map`.
+    Raises: OptionsError for another ending, without usages, or if the layer is not stored.
+    """
+    path = Path(output)
+    if path.suffix.lower() != ".html":
+        raise OptionsError(f"{output}: unknown ending; expected .html")
+    if not usages or not all(map(len, usages)):
+        raise OptionsError("there are no usages to show")
+    layers = usages[0].layers
+    usages[0].vectors(layer)  # an error before anything is computed
+    protect(path)
+    plotly = optional("plotly.offline", "analysis", "pages of usages").get_plotlyjs()
+    with progress("projecting", "maps", len(usages) * len(layers)) as bar:
+        words = [_content(of_word, n_clusters, seed, bar.add) for of_word in usages]
+    data = {
+        "words": words,
+        "layers": layers,
+        "layer": max(layers) if layer is None else layer,
+        "colors": COLORS,
+        "palette": PALETTE,
+        "symbols": SYMBOLS,
+    }
+    template = (files("bilm.analysis") / TEMPLATE).read_text("utf-8")
+    page = template.replace("/*PLOTLY*/", plotly).replace("/*DATA*/", _embedded(data))
+    with replacing(path) as temporary:
+        temporary.write_text(page, encoding="utf-8")
+
+
+def _content(
+    usages: Usages, n_clusters: int, seed: int, count: Callable[[int], None]
+) -> dict[str, object]:
+    """Return what the page shows of a word; `count` is called for each map."""
+    columns = usages.frame[list(FIELDS)]
+    without_nan = columns.astype(object).where(columns.notna(), None)
+    points, clusters, names, neighbours = {}, {}, {}, {}  # by layer
+    for layer in usages.layers:
+        frame = usage_map(usages, layer, n_clusters, seed)
+        points[layer] = frame[["x", "y"]].round(DIGITS).to_numpy().tolist()
+        clusters[layer] = frame["cluster"].tolist()
+        names[layer] = cluster_names(frame)
+        neighbours[layer] = _neighbours(usages.vectors(layer))
+        count(1)
+    return {
+        "word": str(usages.frame["word"].iloc[0]),
+        "usages": without_nan.to_dict("records"),
+        "points": points,
+        "clusters": clusters,
+        "names": names,
+        "neighbours": neighbours,
+    }
+
+
+def _neighbours(vectors: np.ndarray) -> list[list[tuple[int, float]]]:
+    """Return, for each usage, the numbers and cosines of the most similar others."""
+    n = min(N_NEIGHBOURS, len(vectors) - 1)
+    if n == 0:
+        return [[]]
+    search = optional("sklearn.neighbors", "analysis", "similar usages").NearestNeighbors
+    distances, numbers = search(n_neighbors=n, metric="cosine").fit(vectors).kneighbors()  # N, n
+    cosines = (1 - distances).round(3)
+    rows = zip(numbers.tolist(), cosines.tolist(), strict=True)
+    return [list(zip(*row, strict=True)) for row in rows]
+
+
+def _embedded(data: Mapping[str, object]) -> str:
+    """Return JSON that can stand inside a script element: it must not contain `</script`."""
+    text = json.dumps(data, ensure_ascii=False, separators=(",", ":"))
+    return text.replace("<", "\\u003c").replace("\u2028", "\\u2028").replace("\u2029", "\\u2029")

@@ -1,0 +1,184 @@
+"""Tables of usages on the disk.
+
+The table is a Parquet file. Each row is a usage, ordered by word, grouping and place. Columns:
+
+    word                       name of the entry in the list of words
+    grouping                   name of the text, such as a period
+    identifier                 unique for each usage of a word
+    text, line, position       file, number of the line or record from 1, index of the word from 0
+    sentence                   the words, joined by blanks
+    form                       the word as it occurs, `sentence.split(" ")[position]`
+    lemma, tag                 from CoNLL-U or DWUG, else null
+    date, description          from DWUG, else null
+    layer_0, layer_1, ...      vectors: fixed-size lists of float32 or float16. Layer 0 does not
+                               depend on the context
+
+A row group contains one word, so that reading one word does not read the others. The key
+`bilm.usages` of the schema's metadata contains counts and the description of the model, as JSON.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Iterator
+from contextlib import contextmanager
+from functools import cached_property
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+import numpy as np
+
+from bilm.analysis.usages import COLUMNS, Description, Usages
+from bilm.errors import DataError, OptionsError
+from bilm.support.files import replacing
+from bilm.support.imports import optional
+
+if TYPE_CHECKING:
+    import pyarrow
+
+KEY = b"bilm.usages"
+MAX_ROWS = 2_000  # usages in a row group
+MAX_LISTED = 10  # words in an error
+
+
+def arrow(module: str = "pyarrow") -> Any:
+    """Import a module of pyarrow. Raises: MissingExtraError."""
+    return optional(module, "analysis", "reading and writing tables of usages")
+
+
+def write_table(
+    path: str | Path, description: Description, dtype: str, words: Iterable[Usages]
+) -> None:
+    """Write a table, which is renamed into place when it is complete.
+
+    Args:
+        path: the file.
+        description: its metadata.
+        dtype: dtype of the stored vectors, float32 or float16.
+        words: the usages of each word, which are written in row groups of at most `MAX_ROWS`.
+    """
+    pa, parquet = arrow(), arrow("pyarrow.parquet")
+    integers = {"line": pa.int64(), "position": pa.int32()}
+    vector = pa.list_(pa.type_for_alias(dtype), description.dim)
+    of_places = pa.schema([(name, integers.get(name, pa.string())) for name in COLUMNS])
+    of_vectors = pa.schema([(f"layer_{layer}", vector) for layer in description.layers])
+    schema = pa.schema([*of_places, *of_vectors]).with_metadata(
+        {KEY: description.as_json().encode()}
+    )
+    with replacing(path) as temporary, parquet.ParquetWriter(temporary, schema) as file:
+        for usages in words:
+            places = pa.Table.from_pandas(usages.frame, of_places, preserve_index=False)
+            columns = places.columns
+            for layer in description.layers:
+                flat = pa.array(np.ravel(usages.arrays[layer]).astype(dtype))  # N * D
+                columns.append(pa.FixedSizeListArray.from_arrays(flat, description.dim))
+            table = pa.Table.from_arrays(columns, schema=schema)
+            file.write_table(table, row_group_size=MAX_ROWS)
+
+
+class UsagesFile:
+    """A table of usages on the disk. Vectors are read by `read` only.
+
+    Args:
+        path: the Parquet file.
+    Attributes: `path`; `description`.
+    Raises: DataError if the file is not a table of usages.
+    """
+
+    def __init__(self, path: str | Path):
+        self.path = str(Path(path).expanduser())
+        with self._reading():
+            schema = arrow("pyarrow.parquet").read_schema(self.path)
+        metadata = schema.metadata or {}
+        lacks = [f"the column {name}" for name in COLUMNS if name not in schema.names]
+        if KEY not in metadata:
+            lacks.append(f"the metadata {KEY.decode()}")
+        if lacks:
+            raise DataError(
+                f"{self.path}: lacks {lacks[0]}; expected a table that bilm usages wrote"
+            )
+        self.description = Description.from_json(metadata[KEY], self.path)
+
+    @property
+    def layers(self) -> list[int]:
+        """The numbers of the stored layers."""
+        return list(self.description.layers)
+
+    @cached_property
+    def words(self) -> list[str]:
+        """The words that have usages, in the order of the file."""
+        with self._reading():
+            table = arrow("pyarrow.parquet").read_table(self.path, columns=["word"])
+        return table["word"].unique().to_pylist()
+
+    def read(
+        self, words: str | Iterable[str] | None = None, layers: Iterable[int] | None = None
+    ) -> Usages:
+        """Read usages into memory.
+
+        Args:
+            words: one word or several; None for all.
+            layers: numbers of the layers; None for all.
+        Raises: DataError for a word without usages, OptionsError for a layer that is not stored.
+        """
+        numbers = self.layers if layers is None else list(layers)
+        filters = None
+        if words is not None:
+            words = [words] if isinstance(words, str) else list(words)
+            filters = [("word", "in", words)]
+        self._check_content(words or [], numbers)
+        names = [*COLUMNS, *(f"layer_{layer}" for layer in numbers)]
+        with self._reading():
+            table = arrow("pyarrow.parquet").read_table(
+                self.path, columns=names, filters=filters, partitioning=None
+            )
+        frame = table.select(list(COLUMNS)).to_pandas()
+        arrays = {layer: _vectors(table, layer) for layer in numbers}
+        return Usages(frame, arrays, self.description)
+
+    def by_word(self, layers: Iterable[int] | None = None) -> Iterator[tuple[str, Usages]]:
+        """Yield each word with its usages; only one word is in memory at a time."""
+        numbers = None if layers is None else list(layers)
+        return ((word, self.read(word, numbers)) for word in self.words)
+
+    def _check_content(self, words: list[str], layers: list[int]) -> None:
+        for layer in layers:
+            if layer not in self.layers:
+                raise OptionsError(
+                    f"{self.path}: contains the layers {self.layers}, not {layer}; write it with "
+                    f"bilm usages --layers {layer}"
+                )
+        for word in words:
+            if word not in self.words:
+                listed = ", ".join(self.words[:MAX_LISTED])
+                if len(self.words) > MAX_LISTED:
+                    listed += ", ..."
+                raise DataError(f"{self.path}: no usages of {word!r}; it contains {listed}")
+
+    @contextmanager
+    def _reading(self) -> Iterator[None]:
+        """Turn errors of pyarrow in the block into an error that names the file."""
+        try:
+            yield
+        except (OSError, arrow().ArrowException) as error:
+            raise DataError(f"{self.path}: cannot be read as Parquet: {error}") from error
+
+
+def _vectors(table: pyarrow.Table, layer: int) -> np.ndarray:
+    """Return the vectors of a layer, float32 (N, D)."""
+    flat = table[f"layer_{layer}"].combine_chunks().flatten()
+    vectors = flat.to_numpy(zero_copy_only=False).reshape(len(table), -1)
+    return vectors.astype(np.float32, copy=False)
+
+
+def read_usages(
+    path: str | Path,
+    words: str | Iterable[str] | None = None,
+    layers: Iterable[int] | None = None,
+) -> Usages:
+    """Read a table of usages: see `UsagesFile.read`.
+
+    Example:
+        usages = bilm.analysis.read_usages("usages.parquet", "cell")
+        usages.nearest(0, 5)[["similarity", "grouping", "sentence"]]
+    """
+    return UsagesFile(path).read(words, layers)
