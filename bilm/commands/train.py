@@ -49,13 +49,7 @@ can be lost.
     ],
 )  # fmt: skip
 @constraint(mutually_exclusive, ["hours", "n_steps"])
-def train(
-    vocab: str | None,
-    options: str | None,
-    hours: float | None,
-    n_train_tokens: int | None,
-    **run: Any,
-) -> int:
+def train(vocab: str | None, options: str | None, **run: Any) -> int:
     """Train a biLM on text.
 
     Examples:
@@ -77,7 +71,7 @@ def train(
     is_auto = options == AUTO or (
         options is None and (auto_choice is not None or not folder.holds_run)
     )
-    if hours is not None and not is_auto:
+    if run["hours"] is not None and not is_auto:
         raise click.UsageError("--hours requires --options auto; the length of other runs is set "
                                "with --n_epochs or --n_steps")  # fmt: skip
 
@@ -89,18 +83,14 @@ def train(
         arguments = opt.run_arguments(run, hosts)
         if not is_auto:
             chosen = load_run_options(options or folder.options_file)
-            chosen = chosen.replace(**changes, n_train_tokens=n_train_tokens)
+            chosen = chosen.replace(**changes, n_train_tokens=run["n_train_tokens"])
         elif record is not None and auto_choice is not None:
-            chosen, choice = _resumed(
-                record.options, auto_choice, run, hours, changes, n_train_tokens
-            )
+            chosen, choice = _resumed(record.options, auto_choice, run, changes)
         else:
             n_replicas = arguments["strategy"].num_replicas_in_sync
-            chosen, choice = _chosen(
-                folder, vocabulary, run, hours, n_replicas, changes, n_train_tokens
-            )
-            if hours:
-                arguments["deadline"] = _started() + 3600 * hours
+            chosen, choice = _chosen(folder, vocabulary, run, changes, n_replicas)
+            if run["hours"]:
+                arguments["deadline"] = _started() + 3600 * run["hours"]
         if is_auto:
             arguments |= {"n_steps": choice.n_steps, "precision": choice.precision}
             arguments["auto"] = choice._asdict()
@@ -112,25 +102,23 @@ def _resumed(
     stored: Mapping[str, Any],
     auto_choice: Mapping[str, Any],
     run: Mapping[str, Any],
-    hours: float | None,
     changes: Mapping[str, Any],
-    n_train_tokens: int | None,
 ) -> tuple[RunOptions, Choice]:
     """Return the options, length and precision of a run that auto chose.
 
     Args:
         stored, auto_choice: the options, and the `Choice`, in the record of the run.
-        run, hours, changes, n_train_tokens: see `_chosen`.
+        run, changes: see `_chosen`.
     """
     from absl import logging
 
     from bilm.training import auto
 
-    if hours:
+    if run["hours"]:
         logging.info("auto: a resumed run keeps its length; --hours is for new runs")
     options = schema.read(RunOptions, stored, strict=False)
-    if n_train_tokens is not None:
-        options = options.replace(n_train_tokens=n_train_tokens)
+    if run["n_train_tokens"] is not None:
+        options = options.replace(n_train_tokens=run["n_train_tokens"])
     choice = auto.resumed(auto_choice, options, changes, run["n_steps"], run["precision"])
     return options.replace(**changes), choice
 
@@ -139,21 +127,17 @@ def _chosen(
     folder: RunFolder,
     vocab_file: Path,
     run: Mapping[str, Any],
-    hours: float | None,
-    n_replicas: int,
     changes: Mapping[str, Any],
-    n_train_tokens: int | None,
+    n_replicas: int,
 ) -> tuple[RunOptions, Choice]:
     """Return the options, length and precision that are best for a text on this machine.
 
     Args:
         folder: folder of the new run.
         vocab_file: the vocabulary.
-        run: values of `opt.run_options`.
-        hours: time of the run; None for as long as training is useful.
+        run: values of the options of the command.
+        changes: those of the options of the run that the user has set.
         n_replicas: number of replicas.
-        changes: values of options that the user has set.
-        n_train_tokens: predictions per epoch and direction; None counts them.
     Raises: BilmError if an input cannot be used.
     """
     from absl import logging
@@ -171,8 +155,8 @@ def _chosen(
     pattern, on_bad_utf8 = run["train_prefix"], run["on_bad_utf8"]
     shards = resolve_shards(pattern, on_bad_utf8)
     logging.info("auto: counting the text, then timing training steps on this machine")
-    n_train_tokens = n_train_tokens or count_tokens(shards).n_predictions
-    options = auto.options_for(n_train_tokens).replace(**changes)
+    n_predictions = run["n_train_tokens"] or count_tokens(shards).n_predictions
+    options = auto.options_for(n_predictions).replace(**changes)
 
     # Length and precision by the time of a step, and by the time that evaluations need.
     devices = opt.given(run, opt.DEVICES)
@@ -188,7 +172,7 @@ def _chosen(
         heldout = resolve_shards(run["heldout_prefix"], on_bad_utf8)
         n_heldout = count_tokens(heldout).n_predictions
     choice = auto.choose(
-        options, step_seconds, hours=hours, n_steps=run["n_steps"],
+        options, step_seconds, hours=run["hours"], n_steps=run["n_steps"],
         spent=time.monotonic() - _started(), n_replicas=n_replicas, n_heldout=n_heldout,
         eval_steps=run["eval_steps"],
     )  # fmt: skip
