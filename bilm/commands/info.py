@@ -104,7 +104,7 @@ def describe(model: StoredModel) -> dict[str, Any]:
 
 
 def _archive_of(model: StoredModel) -> Path | None:
-    """Return the archive from which the model's folder, in the cache, was unpacked."""
+    """Return the archive that contains the model; None if the model is not unpacked from one."""
     from bilm.storage.finding.cache import read_record
 
     archive = read_record(model.folder.parent).get("archive")

@@ -136,7 +136,7 @@ def _chosen(
         folder: folder of the new run.
         vocab_file: the vocabulary.
         run: values of the options of the command.
-        changes: those of the options of the run that the user has set.
+        changes: options of the run that the user has set.
         n_replicas: number of replicas.
     Raises: BilmError if an input cannot be used.
     """

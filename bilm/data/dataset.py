@@ -260,7 +260,7 @@ class LMDataset:
         return ids, self.vocab.encode_chars(words, self.reverse, split=False)
 
     def _masked_window(self, rows: list[Row], n_steps: int, limit: int) -> Window:
-        """Return the next window, in which each row has at most `limit` predictions."""
+        """Return the next window; each row has at most `limit` predictions."""
         window = empty_window(len(rows), n_steps, self.max_word_length)
         lengths = np.array([row.advance(limit, window) for row in rows])
         return window | {"mask": np.arange(n_steps) < lengths[:, None]}

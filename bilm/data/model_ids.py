@@ -1,6 +1,6 @@
 """The ids that a model for embedding reads: the batchers that make them, and checks of a batch.
 
-A model reserves id 0 for padding, so its ids are those of an alphabet or a vocabulary plus 1.
+A model reserves id 0 for padding, so its ids are 1 more than the ids of alphabets and vocabularies.
 """
 
 from __future__ import annotations

@@ -77,7 +77,7 @@ class SentenceStream:
         self, lines: Iterator[tuple[int, str]], rng: np.random.Generator
     ) -> Iterator[tuple[int, str]]:
         """Yield the remaining lines of the epoch in the random order of the buffer."""
-        # The lines in the buffer: those of the position, or the first ones.
+        # Fill the buffer with the lines of the position, or with the first lines.
         if self.waiting.size:
             texts = read_references(self.shards, self.waiting)
         else:
@@ -85,7 +85,7 @@ class SentenceStream:
             self.waiting = np.array([reference for reference, _ in filled], np.int64)
             texts = [text for _, text in filled]
 
-        # The random numbers that were drawn before the position.
+        # Skip the random numbers that were drawn before the position.
         for first in range(0, self.n_drawn, SKIPPED_AT_ONCE):
             rng.integers(self.buffer_size, size=min(SKIPPED_AT_ONCE, self.n_drawn - first))
 

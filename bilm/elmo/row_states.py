@@ -13,9 +13,9 @@ from bilm.language_model import BiLM
 class RowStates:
     """The final state of each row of the previous calls.
 
-    A call of n rows uses the states of the first n; those of the other rows are kept. Rows that no
-    call has had yet start from zero state. No gradient flows from one call to the previous one.
-    The states may be used inside of a compiled function on TensorFlow only.
+    A call of n rows reads and replaces the states of the first n rows. New rows start from zero
+    state. No gradient flows from one call to the previous one. Only on TensorFlow, the states may
+    be used inside of a compiled function.
     """
 
     def __init__(self, bilm: BiLM):
@@ -30,7 +30,7 @@ class RowStates:
             ]
 
     def start(self, n_rows: Any) -> Any:
-        """Return the state from which `n_rows` rows start, an integer or an integer tensor."""
+        """Return the initial state of a call of `n_rows` rows, an integer or an integer tensor."""
         starts = []
         for rows in self._rows:
             zeros = ops.zeros((n_rows, rows.shape[1]), "float32")
@@ -38,7 +38,7 @@ class RowStates:
         return self._bilm.pack_state(starts)
 
     def finish(self, state: Any) -> None:
-        """Store the final state of the first rows, as `BiLM` returns it."""
+        """Store the final state of a call, a result of `BiLM`."""
         for k, last in enumerate(self._bilm.flatten_state(state)):
             others = self._rows[k][ops.shape(last)[0] :]
             self._replace(k, ops.concatenate([ops.stop_gradient(last), others]))

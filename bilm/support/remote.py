@@ -20,7 +20,7 @@ from bilm.support.urls import WEB, masked, scheme_of
 READ_SECONDS = 60  # without data from a web server
 COPY_BYTES = 1 << 20
 THREADS = 16  # requests at a time
-# What stores tell about a file and what changes with its content, the first one that is there.
+# Facts that stores tell about a file and that change with its content, the best first.
 VERSION_KEYS = "ETag", "etag", "generation", "md5Hash", "content_md5", "Last-Modified", "mtime"
 
 
