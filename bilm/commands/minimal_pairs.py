@@ -10,12 +10,11 @@ from cloup.constraints import If, constraint, require_all
 from bilm.commands import options as opt
 from bilm.commands import scoring_options as scoring
 from bilm.commands.main import command
-from bilm.commands.output import Column, Row, as_json, print_table, table
+from bilm.commands.output import MISSING, Column, Row, as_json, print_table, table
 
 if TYPE_CHECKING:
     from bilm.analysis.minimal_pairs import Accuracy, MinimalPair, PairResults, PairScore
 
-NAN = float("nan")
 DIRECTIONS = ("forward", "backward", "both")
 GROUP_COLUMNS = (
     Column("group", str), Column("linguistics_term", str), Column("UID", str),
@@ -143,7 +142,7 @@ def _pair_rows(scores: list[PairScore]) -> Iterator[Row]:
     """Yield the values of `PAIR_COLUMNS`."""
     for number, score in enumerate(scores):
         good, bad, phenomenon, uid = score.pair
-        bits = [score.preference.get(direction, NAN) for direction in DIRECTIONS]
+        bits = [score.preference.get(direction, MISSING) for direction in DIRECTIONS]
         words = " ".join(score.unknown), " ".join(good), " ".join(bad)
         yield number, phenomenon, uid, *bits, *words
 
@@ -151,7 +150,7 @@ def _pair_rows(scores: list[PairScore]) -> Iterator[Row]:
 def _group_row(group: Group) -> Row:
     """Return the values of `GROUP_COLUMNS`."""
     kind, phenomenon, uid, counts = group
-    percents = [counts.percent.get(direction, NAN) for direction in DIRECTIONS]
+    percents = [counts.percent.get(direction, MISSING) for direction in DIRECTIONS]
     ties = [counts.n_ties.get(direction, 0) for direction in DIRECTIONS]
     return kind, phenomenon, uid, counts.n_pairs, counts.n_unknown, *percents, *ties
 
@@ -160,6 +159,6 @@ def _printed_row(group: Group) -> Row:
     """Return the values of `PRINTED_COLUMNS`."""
     kind, phenomenon, uid, counts = group
     names = {"phenomenon": phenomenon, "UID": f"  {uid}"} | NAMES
-    percents = [round(counts.percent.get(direction, NAN), 1) for direction in DIRECTIONS]
+    percents = [round(counts.percent.get(direction, MISSING), 1) for direction in DIRECTIONS]
     most_ties = max(counts.n_ties.values(), default=0)
     return names[kind], counts.n_pairs, *percents, most_ties, counts.n_unknown

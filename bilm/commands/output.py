@@ -23,6 +23,7 @@ if TYPE_CHECKING:
     from _typeshed import SupportsWrite
 
 CONTROL = re.compile(r"[\x00-\x08\x0b-\x1f\x7f-\x9f]")  # C0, DEL and C1, without tabs and line ends
+MISSING = math.nan  # a missing value of a column of numbers
 ROW_GROUP = 10_000  # rows per row group of a Parquet file
 TABLES = {".csv": ",", ".tsv": "\t", ".parquet": ""}  # endings of tables, and their delimiters
 

@@ -9,12 +9,11 @@ from typing import TYPE_CHECKING
 from bilm.commands import options as opt
 from bilm.commands import scoring_options as scoring
 from bilm.commands.main import command
-from bilm.commands.output import Column, Row, table
+from bilm.commands.output import MISSING, Column, Row, table
 
 if TYPE_CHECKING:
     from bilm.scoring.scorer import Score
 
-NAN = float("nan")
 SENTENCE_COLUMNS = (
     Column("forward", float), Column("backward", float), Column("mean", float),
     Column("predictions", int), Column("unknown", str), Column("sentence", str),
@@ -83,7 +82,7 @@ def score(files: scoring.Files, text: scoring.Text, output: str | None, memory: 
 def _row(sentence: Score) -> Row:
     """Return the values of `SENTENCE_COLUMNS`."""
     totals = sentence.total
-    forward, backward = totals["forward"], totals.get("backward", NAN)
+    forward, backward = totals["forward"], totals.get("backward", MISSING)
     is_known = sentence.is_known[:-1]  # without that of the mark
     unknown = [word for word, known in zip(sentence.tokens, is_known, strict=True) if not known]
     n_predictions = sentence.n_predictions
