@@ -220,13 +220,7 @@ class StoredModel:
             token_ids, token_table: see `weights`.
         Raises: OptionsError, WeightsError.
         """
-        from bilm.language_model import BiLM
-
-        weights = self.weights(token_ids, token_table)
-        model = BiLM(weights.options, weights.n_words, padding=True, name="bilm")
-        weights.start(model)
-        model.build()
-        return model
+        return _built(self.weights(token_ids, token_table), padding=True)
 
     def build_frozen(self, precision: str = "float32", has_softmax: bool = False) -> BiLM:
         """Build a biLM whose weights are constants, for inference: see `BiLM.freeze`.
@@ -236,28 +230,12 @@ class StoredModel:
             has_softmax: whether it has its softmax.
         Raises: OptionsError, WeightsError.
         """
-        from bilm.language_model import BiLM
-
-        weights = self.weights()
-        softmax = self.require_softmax(SCORING) if has_softmax else None
-        n_words = weights.n_words if softmax is None else softmax.n_words
-        model = BiLM(self.options, n_words, softmax=has_softmax, precision=precision, name="bilm")
-        weights.start(model)
-        if softmax is not None:
-            start_softmax(model, softmax.tensors)
-        model.freeze()
-        model.build()
-        return model
+        softmax = self.require_softmax() if has_softmax else None
+        return _built(self.weights(), softmax, precision=precision, frozen=True)
 
     def build_language_model(self, purpose: str = SCORING) -> BiLM:
         """Build a biLM with its softmax. Raises: OptionsError, WeightsError."""
-        from bilm.language_model import BiLM
-
-        softmax = self.require_softmax(purpose)
-        model = BiLM(self.options, softmax.n_words, softmax=True)
-        model.build()
-        self.assign(model)
-        return model
+        return _built(self.weights(), self.require_softmax(purpose))
 
     def assign(self, model: BiLM, softmax: bool = True) -> None:
         """Set the variables of a built model.
@@ -345,6 +323,28 @@ class StoredModel:
         if stored is not None:
             vocabulary.require_words_of(stored)
         return vocabulary
+
+
+def _built(
+    weights: StoredWeights,
+    softmax: Softmax | None = None,
+    padding: bool = False,
+    precision: str = "float32",
+    frozen: bool = False,
+) -> BiLM:
+    """Build a biLM that reads its variables from files; `softmax` is None for one without."""
+    from bilm.language_model import BiLM
+
+    n_words = weights.n_words if softmax is None else softmax.n_words
+    has_softmax = softmax is not None
+    model = BiLM(weights.options, n_words, padding, has_softmax, precision=precision, name="bilm")
+    weights.start(model)
+    if softmax is not None:
+        start_softmax(model, softmax.tensors)
+    if frozen:
+        model.freeze()
+    model.build()
+    return model
 
 
 def _changed(what: object) -> WeightsError:

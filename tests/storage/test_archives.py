@@ -85,6 +85,23 @@ def test_hostile_or_incomplete_archive_is_refused(tmp_path, kind, names, message
     assert files_in(tmp_path) == [archive]
 
 
+def test_interrupted_unpacking_is_repeated(tmp_path, cache, monkeypatch):
+    archive = pack(tmp_path / "m.zip", MODEL)
+    copied = []
+
+    def interrupted(source, out, size):
+        if copied:
+            raise KeyboardInterrupt
+        copied.append(out.write(source.read()))
+
+    with monkeypatch.context() as patched:
+        patched.setattr("shutil.copyfileobj", interrupted)
+        with pytest.raises(KeyboardInterrupt):
+            resolve(archive)
+    assert copied and not files_in(cache)
+    assert same(resolve(archive), (OPTIONS, WEIGHTS))
+
+
 def test_link_in_an_archive_is_not_followed(tmp_path):
     archive = pack(tmp_path / "m.tar", MODEL | {"weights.hdf5": "/etc/passwd"})
     with pytest.raises(WeightsError, match=r"found none, expected one \.hdf5"):

@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import hashlib
 import os
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from fnmatch import fnmatchcase
 from pathlib import Path
@@ -45,6 +45,20 @@ def cached(key: str) -> Path:
     """Return the cache folder of a key, whether it exists or not."""
     digest = hashlib.sha256(key.encode(errors="surrogatepass")).hexdigest()
     return cache_folder() / digest[:16]
+
+
+def filled(path: Path, fill: Callable[[Path], object]) -> Path:
+    """Return a file or folder of an entry; if it is missing, call `fill` to write it.
+
+    Only one thread of one process at a time fills an entry. `fill` renames the result into place.
+
+    Raises: WeightsError if the cache cannot be written; the errors of `fill`.
+    """
+    if not path.exists():
+        with filling(path.parent):
+            if not path.exists():  # another process has written it in the meantime
+                fill(path)
+    return path
 
 
 @contextmanager

@@ -19,7 +19,7 @@ from pathlib import Path
 from absl import logging
 
 from bilm.errors import BilmError, WeightsError
-from bilm.storage.finding.cache import cached, filling, write_record
+from bilm.storage.finding.cache import cached, filled, write_record
 from bilm.support.files import replacing, sha256_of
 from bilm.support.progress import progress
 from bilm.support.remote import RemoteError, reading, stat
@@ -57,12 +57,8 @@ def fetch(
     Raises: NotFoundError if a web server does not have the file; WeightsError if the download fails
         in another way; RemoteError if an object store fails.
     """
-    target = copy_of(url)
-    if target.exists():
-        return target
-    with filling(target.parent):
-        if target.exists():  # another process has downloaded it in the meantime
-            return target
+
+    def fill(target: Path) -> None:
         logging.info("%s: downloading to %s", masked(url), target.parent)
         with _explaining(url), replacing(target) as part:
             if scheme_of(url) in WEB:
@@ -72,7 +68,8 @@ def fetch(
                     shutil.copyfileobj(file, out, COPY_BYTES)
             _check_file(part, check, size, sha256)
         write_record(target.parent, name or url, sha256=sha256_of(target))
-    return target
+
+    return filled(copy_of(url), fill)
 
 
 def copy_of(url: str) -> Path:

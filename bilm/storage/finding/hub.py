@@ -9,12 +9,11 @@ from __future__ import annotations
 import glob
 import re
 from pathlib import Path, PurePath
-from types import ModuleType
 
 from absl import logging
 
 from bilm.errors import BilmError, WeightsError
-from bilm.storage.finding.cache import cached, filling, write_record
+from bilm.storage.finding.cache import cached, filled, write_record
 from bilm.storage.formats.known import find
 from bilm.support.imports import optional
 from bilm.support.model_files import CARD
@@ -37,32 +36,26 @@ def snapshot(name: str) -> Path:
     if match is None:
         raise WeightsError(f"{name}: expected hf:OWNER/NAME or hf:OWNER/NAME@REVISION")
     repository, revision = match.groups()
-    entry = cached(name)
-    folder = entry / "model"
-    if folder.exists():
-        return folder
-    library = optional("huggingface_hub", "hub", name)
-    with filling(entry):
-        if folder.exists():  # another process has downloaded it in the meantime
-            return folder
+
+    def fill(folder: Path) -> None:
         logging.info("%s: downloading to %s", name, folder)
+        part = folder.with_name("part")  # where huggingface_hub continues an interrupted download
         try:
-            # huggingface_hub continues an interrupted download in this folder.
-            commit = _download(library, name, repository, revision, entry / "part")
+            commit = _download(name, repository, revision, part)
         except BilmError:
             raise
         except Exception as error:  # the library's errors have no common base class
             reason = masked(" ".join(str(error).split())) or type(error).__name__
             raise WeightsError(f"{name}: cannot be downloaded: {reason[:MAX_SHOWN]}") from error
-        (entry / "part").replace(folder)
-        write_record(entry, name, revision=commit)
-    return folder
+        part.replace(folder)
+        write_record(folder.parent, name, revision=commit)
+
+    return filled(cached(name) / "model", fill)
 
 
-def _download(
-    library: ModuleType, name: str, repository: str, revision: str | None, folder: Path
-) -> str | None:
+def _download(name: str, repository: str, revision: str | None, folder: Path) -> str | None:
     """Download the files of the model and its card into a folder; return the commit."""
+    library = optional("huggingface_hub", "hub", name)
     info = library.HfApi().model_info(repository, revision=revision)
     paths = [PurePath(file.rfilename) for file in info.siblings or ()]
     _, files = find(paths, name)

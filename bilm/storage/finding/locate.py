@@ -5,6 +5,7 @@ from __future__ import annotations
 import difflib
 import os
 from collections.abc import Callable, Sequence
+from functools import partial
 from itertools import islice
 from pathlib import Path
 
@@ -12,7 +13,7 @@ from bilm.errors import WeightsError
 from bilm.options.schema import read_object
 from bilm.storage.finding import registry
 from bilm.storage.finding.archive import check_archive, is_archive, open_archive, unpack
-from bilm.storage.finding.cache import cached, filling, read_record, write_record
+from bilm.storage.finding.cache import cached, filled, read_record, write_record
 from bilm.storage.finding.download import fetch
 from bilm.storage.formats.allennlp import AllenNlp
 from bilm.storage.formats.base import Format
@@ -113,12 +114,7 @@ def _in_folder(folder: Path) -> Format:
 def _in_archive(archive: Path) -> Format:
     """Return the model in an archive; unpack it into the cache if the cache does not contain it."""
     entry = cached("\0".join(map(str, (archive.resolve(), *version_of(archive)))))
-    folder = entry / "model"
-    if not folder.exists():
-        with filling(entry):
-            if not folder.exists():  # another process has unpacked it in the meantime
-                _unpack_model(archive, folder)
-    model = _in_folder(folder)
+    model = _in_folder(filled(entry / "model", partial(_unpack_model, archive)))
 
     # AllenNLP's options may be beside the archive.
     options = archive.with_name(OPTIONS)

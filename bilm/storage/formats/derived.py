@@ -49,10 +49,6 @@ class StoredShapes(NamedTuple):
                 return
             yield name
 
-    def filter_widths(self) -> list[int]:
-        """Return the widths of the filters of the character CNN."""
-        return [self.sizes(name)["width"] for name in self.numbered("CNN/W_cnn_{i}")]
-
 
 def derived_options(
     shapes: StoredShapes, char_cnn: Mapping[str, Any], lstm: Mapping[str, Any]

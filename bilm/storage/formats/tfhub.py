@@ -132,7 +132,7 @@ class TfHub(Format):
 
 def _derived_options(shapes: StoredShapes, graph: _Graph) -> ModelOptions:
     """Return options from the shapes and the graph. Raises: WeightsError."""
-    first_width = next(iter(shapes.filter_widths()), 1)
+    first_width = shapes.sizes("CNN/W_cnn_0")["width"]
     char_cnn = {
         "activation": graph.activation(),
         "max_characters_per_token": graph.word_length(first_width),
