@@ -75,7 +75,7 @@ def describe(model: StoredModel) -> dict[str, Any]:
     Raises: OptionsError, WeightsError, DataError.
     """
     from bilm.storage import names
-    from bilm.storage.sizes import sizes_of
+    from bilm.tensors import sizes_of
 
     # Damaged parts are missing in the description and listed as problems.
     problems = find_problems(model)

@@ -13,10 +13,10 @@ from absl import logging
 import bilm
 from bilm.options.model_options import ModelOptions
 from bilm.options.run_options import load_model_options
-from bilm.storage.sizes import sizes_of
 from bilm.storage.stored_model import StoredModel, open_model
 from bilm.support.files import replacing, sha256_of
 from bilm.support.model_files import CARD
+from bilm.tensors import sizes_of
 from bilm.training.run_folder import RunFolder
 
 TEMPLATE = """---

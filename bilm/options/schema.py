@@ -20,7 +20,9 @@ from bilm.support.files import replacing
 
 T = TypeVar("T", bound="Checked")
 MAX_SHOWN = 60  # characters of a value in a message
-MAX_BYTES = 1 << 20  # limit on the size of a JSON file; options have a few thousand bytes
+# Limit on the size of a JSON file. Options have a few thousand bytes; the record of a run lists the
+# files of its text.
+MAX_BYTES = 1 << 24
 
 MAX_INT32 = 2**31 - 1
 MAX_SIZE = MAX_INT32  # limit on the length of an axis: ids and row numbers are int32

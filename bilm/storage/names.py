@@ -141,19 +141,19 @@ def found_names(
         only: selects variables by name.
     Raises: WeightsError if a variable is missing in the file.
     """
-    found = {}
+    stored_names = {}
     for name in filter(only, wanted):
         stored = next((other for other in HDF5.names_of(name) if other in tensors.names), None)
         if stored is None:
             raise WeightsError(f"{tensors.source}: {name} is missing; the options require it")
-        found[name] = stored
-    extra = sorted(filter(only, tensors.names.difference(found.values())))
+        stored_names[name] = stored
+    extra = sorted(filter(only, tensors.names.difference(stored_names.values())))
     if extra:
         logging.warning(
             "%s: the model does not use %d datasets: %s",
             tensors.source, len(extra), ", ".join(extra[:8]),
         )  # fmt: skip
-    return found
+    return stored_names
 
 
 def assign_tensors(

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-import json
+import os
 from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import Any
@@ -65,15 +65,9 @@ class RunRecord(Checked):
         Raises: WeightsError if it is damaged.
         """
         path = f"{checkpoint}.json"
-        try:
-            with open(path, "rb") as file:
-                values = json.load(file)
-            if not isinstance(values, dict):
-                raise schema.unexpected("top level", values, "the record of a checkpoint")
-            return schema.read(cls, values, strict=False)
-        except FileNotFoundError:
+        if not os.path.exists(path):
             return None
+        try:
+            return schema.load(cls, path, strict=False)
         except OptionsError as error:
-            raise WeightsError(f"{path}: {error}") from None
-        except (OSError, ValueError, RecursionError) as error:
-            raise WeightsError(f"{path}: cannot be read: {error}") from None
+            raise WeightsError(str(error)) from None

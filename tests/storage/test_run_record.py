@@ -66,5 +66,5 @@ def test_run_record_with_a_wrong_value_is_refused_by_name(tmp_path, values, mess
 @pytest.mark.parametrize("content", [b"", b"{", b"[" * 100_000, b"\xff"])
 def test_run_record_that_is_no_json_is_refused(tmp_path, content):
     (tmp_path / "model.ckpt-6.json").write_bytes(content)
-    with pytest.raises(WeightsError, match=r"model\.ckpt-6\.json: cannot be read: "):
+    with pytest.raises(WeightsError, match=r"model\.ckpt-6\.json: invalid JSON: "):
         RunRecord.read(str(tmp_path / "model.ckpt-6"))
