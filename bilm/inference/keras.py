@@ -61,6 +61,8 @@ class KerasBackend(Backend):
         """Return the function that runs windows: see `Backend.begin`."""
         if n_rows == 1 and self._one_row is not None:
             return self._one_row.begin(table, n_rows)
+        if keras.backend.backend() == "jax":
+            return self._begin_padded(table, n_rows)
         run, to_tensor = self._run_one_row if n_rows == 1 else self._run, ops.convert_to_tensor
 
         def run_tensors(table: Any, places: Any, fresh: Any, state: Any) -> tuple[Any, Any]:
@@ -73,16 +75,47 @@ class KerasBackend(Backend):
         state = list(map(to_tensor, zero_state(self.options, n_rows)))
         return continued(run_tensors, to_tensor(table), state)
 
+    def _begin_padded(self, table: np.ndarray, n_rows: int) -> Run:
+        """Return the function that runs windows on JAX, which compiles a program for each shape.
+
+        The numbers of words, rows and steps are padded to powers of two.
+        """
+        n_padded = power_of_two(n_rows)
+        table = _padded(table, power_of_two(len(table)), table.shape[1])
+
+        def run_padded(table: Any, places: Any, fresh: Any, state: Any) -> tuple[Any, Any]:
+            n_steps = fresh.shape[1]
+            shape = n_padded, power_of_two(n_steps)
+            mask = _padded(np.ones_like(fresh), *shape)
+            places = {d: _padded(rows, *shape) for d, rows in places.items()}
+            layers, state = self._run(table, places, _padded(fresh, *shape), state, mask)
+            # JAX sorts the keys of dicts, so the order is that of the directions again.
+            by_direction = {d: np.asarray(layers[d])[:, :n_rows, :n_steps] for d in places}
+            return by_direction, state
+
+        state = zero_state(self.options, n_padded)
+        return continued(run_padded, ops.convert_to_tensor(table), state)
+
 
 BACKEND = KerasBackend
+
+
+def power_of_two(n: int) -> int:
+    """Return the smallest power of two that is at least `n`."""
+    return 1 << max(n - 1, 0).bit_length()
+
+
+def _padded(array: np.ndarray, n_rows: int, n_columns: int) -> np.ndarray:
+    """Add rows and columns of zeros to an array up to a size."""
+    return np.pad(array, [(0, n_rows - len(array)), (0, n_columns - array.shape[1])])
 
 
 def _compiled_windows(model: BiLM, n_rows: int | None) -> Any:
     """Return the compiled function that runs a window of `n_rows` rows, or of any number."""
 
-    def window(table, places, fresh, state):
+    def window(table, places, fresh, state, mask=None):
         vectors = {d: ops.take(table, places[d], axis=0) for d in model.directions}
-        outputs, state = model.windows(vectors, model.pack_state(state), fresh=fresh)
+        outputs, state = model.windows(vectors, model.pack_state(state), mask, fresh=fresh)
         layers = {d: ops.stack([vectors[d], *outputs[d]]) for d in model.directions}
         return layers, model.flatten_state(state)
 

@@ -127,14 +127,21 @@ def with_marks(mask: Tensor) -> Tensor:
 def compiled(
     function: Callable, signature: Sequence | None = None, gradients: bool = True
 ) -> Callable[..., Any]:
-    """Compile a function of tensors on TensorFlow; other backends run it as it is.
+    """Compile a function of tensors on TensorFlow and, with a signature, on JAX; other backends run
+    it as it is.
 
     Args:
-        function: function from tensors to tensors, in lists and dicts.
-        signature: its arguments as `keras.KerasTensor`s, so that it is compiled once for all
-            shapes, without gradients; None compiles again for new shapes, up to a general one.
+        function: function from tensors to tensors, in lists and dicts. On JAX, its weights must be
+            constants.
+        signature: its arguments as `keras.KerasTensor`s, so that TensorFlow compiles it once for
+            all shapes and JAX once for each, without gradients; None compiles again for new shapes,
+            up to a general one.
         gradients: whether the caller may compute gradients of the results.
     """
+    if keras.backend.backend() == "jax" and signature is not None:
+        import jax
+
+        return jax.jit(function)
     if keras.backend.backend() == "torch" and (signature is not None or not gradients):
         import torch
 
