@@ -197,9 +197,10 @@ def checked(value: Any, spec: TensorSpec, padding: bool, where: str) -> np.ndarr
     """
     if value.shape != spec.shape:
         raise WeightsError(f"{where} has shape {value.shape}, but the options require {spec.shape}")
-    # A float64 value that exceeds the range of float32 becomes infinite.
+    # NumPy converts values, because HDF5 converts float16 ten times more slowly. A float64 value
+    # that exceeds the range of float32 becomes infinite.
     with np.errstate(over="ignore"):
-        value = np.asarray(value, dtype=np.float32)
+        value = np.asarray(value).astype(np.float32, copy=False)
     if not np.isfinite(value).all():
         raise WeightsError(f"{where} contains values that are not finite")
     if padding and spec.row.has_padding:
