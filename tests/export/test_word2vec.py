@@ -29,7 +29,8 @@ def test_export_word2vec_contains_layer_0(run_here, tmp_path, model):
     assert list(found) == DISTINCT and head == f"{len(DISTINCT)} {width}"
     for word in DISTINCT:
         expected = embedder.embed_sentence([word], [0])[0, 0, :width]
-        np.testing.assert_allclose(found[word], expected, rtol=0, atol=1e-6)
+        # Products of other shapes add their terms in another order: the tolerance of vectors.
+        np.testing.assert_allclose(found[word], expected, rtol=0, atol=1e-5)
     (tmp_path / "words.txt").write_text("a\na b\n")
     assert_fails(run_here(*command, "--words", tmp_path / "words.txt"), "'a b' contains a blank")
     assert_fails(run_here(*command), "--words", status=2)
