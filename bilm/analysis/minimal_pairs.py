@@ -21,7 +21,8 @@ from bilm.data.readers.tables import table_rows, text_of, words_of
 from bilm.data.text import ON_BAD_UTF8
 from bilm.data.tokenization import tokenizer
 from bilm.errors import DataError
-from bilm.scoring.scorer import Score, Scorer
+from bilm.scoring.scorer import Scorer
+from bilm.scoring.scores import Score
 
 TIE = 1e-4  # bits, more than what log-probabilities change by in another batch
 GOOD, BAD, PHENOMENON, UID = "sentence_good", "sentence_bad", "linguistics_term", "UID"  # columns

@@ -11,7 +11,8 @@ import numpy as np
 
 from bilm.data.tokenization import check_batch, checked_sentence
 from bilm.scoring.memory.prediction import Memory
-from bilm.scoring.scorer import Predicted, Score, Scorer, Substitute
+from bilm.scoring.scorer import Scorer
+from bilm.scoring.scores import Predicted, Score, Substitute
 
 NATS_PER_BIT = math.log(2)
 WORDS = {"forward": slice(-1), "backward": slice(1, None)}  # places of words in `Score`'s arrays

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterable, Iterator
+from functools import partial
 from typing import TYPE_CHECKING, NamedTuple
 
 from cloup.constraints import constraint, mutually_exclusive
@@ -27,7 +28,7 @@ candidate matches has no rows.
 """
 
 
-@command(notes=[NOTE, *scoring.NOTES])
+@command(tensorflow=False, notes=[NOTE, *scoring.NOTES])
 @scoring.model_options
 @scoring.text_options
 @opt.group(
@@ -55,9 +56,10 @@ def fill(
       bilm fill --model run --input inscriptions.txt --words names.txt --output gaps.csv
       bilm fill --model run --input damaged.txt --restored > restored.txt
     """
+    from bilm.scoring.filling import n_predictions
     from bilm.scoring.memory.file import StoredMemory
 
-    scorer = files.open()
+    scorer = text.scorer(files, partial(n_predictions, mask=mask))
     recall, exponents = StoredMemory.load(memory, scorer.words) if memory else (None, None)
     filler = scorer.filler(_words_of(words) if words else [], recall, exponents)
 
@@ -66,7 +68,7 @@ def fill(
 
     counts = GapCounts()
     sentences = counts.counted(
-        FilledSentence(place, tokens, gaps) for place, (tokens, gaps) in text.scored(scorer, filled)
+        FilledSentence(place, tokens, gaps) for place, (tokens, gaps) in text.scored(filled)
     )
     if restored:
         _print_restored(sentences)

@@ -13,7 +13,7 @@ this text. The time of a prediction grows with the training text.
 """
 
 
-@command(notes=[NOTE, opt.SOFTMAX_NOTE, opt.MODEL_FORMS])
+@command(tensorflow=False, notes=[NOTE, opt.SOFTMAX_NOTE, opt.MODEL_FORMS])
 @scoring.model_options
 @opt.group(
     "Text",
@@ -28,19 +28,22 @@ def memory(files: scoring.Files, input_: str, heldout: str, output: str) -> None
       bilm memory --model run --input train.txt --heldout dev.txt --output run/memory.hdf5
       bilm memory --model elmo --input 'corpus/*.gz' --heldout dev.txt --output memory.hdf5
     """
-    from bilm.data.shards import resolve_shards
-    from bilm.storage.stored_model import open_model
+    from bilm.data.shards import count_tokens, resolve_shards
+    from bilm.scoring.filling import n_fitting_predictions
     from bilm.support.files import protect
-    from bilm.training.plan import check_training_text
+    from bilm.training.survey import check_training_text
 
     # Files
     text, heldout_text = resolve_shards(input_), resolve_shards(heldout)
-    own_files = open_model(files.model, files.weights, files.softmax).own_files
-    protect(output, *text, *heldout_text, *files, *own_files)
+    model = files.opened()
+    protect(output, *text, *heldout_text, *files, *model.stored.own_files)
     text.examine()
     check_training_text(text, heldout_text, files.vocab)
 
-    stored, mixed, alone = files.open().memory(text.sentences(), heldout_text.sentences())
+    counts = count_tokens(heldout_text)
+    n_fitting = n_fitting_predictions(counts.n_sentences, counts.n_tokens)
+    scorer = model.scorer(counts.n_predictions + n_fitting)
+    stored, mixed, alone = scorer.memory(text.sentences(), heldout_text.sentences())
     stored.save(output)
     print(f"PERPLEXITY WITH MEMORY = {mixed}")
     print(f"AVERAGE PERPLEXITY = {alone}")

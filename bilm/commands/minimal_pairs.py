@@ -3,13 +3,14 @@
 from __future__ import annotations
 
 from collections.abc import Iterator
+from itertools import chain
 from typing import TYPE_CHECKING, NamedTuple
 
 from cloup.constraints import If, constraint, require_all
 
 from bilm.commands import options as opt
 from bilm.commands import scoring_options as scoring
-from bilm.commands.main import command
+from bilm.commands.main import command, start_tensorflow
 from bilm.commands.output import MISSING, Column, Row, as_json, print_table, table
 
 if TYPE_CHECKING:
@@ -48,7 +49,7 @@ contain; such words are scored as <UNK>. The line `without unknown words` leaves
 """
 
 
-@command(notes=[NOTE, opt.SOFTMAX_NOTE, opt.MODEL_FORMS])
+@command(tensorflow=False, notes=[NOTE, opt.SOFTMAX_NOTE, opt.MODEL_FORMS])
 @scoring.model_options
 @opt.group(
     "Pairs",
@@ -85,6 +86,8 @@ def minimal_pairs(
     from bilm.errors import DataError
     from bilm.support.progress import progress
 
+    if tokenize:  # spaCy imports TensorFlow
+        start_tensorflow()
     paths = matching_files(input_)
     pairs: list[MinimalPair] = []
     with progress("reading", "pairs") as bar:
@@ -92,7 +95,8 @@ def minimal_pairs(
             pairs += bar.over(read_pairs(path, tokenize, on_bad_utf8))
     if not pairs:
         raise DataError(f"{input_}: found no pairs, expected at least one")
-    scorer = files.open()
+    n_tokens = sum(map(scoring.n_predictions, chain.from_iterable(pair[:2] for pair in pairs)))
+    scorer = files.opened().scorer(n_tokens)
     signs = TextSigns(input_, frozenset(scorer.words))
     watched = signs.watch(pairs, lambda pair: pair.good)
     with progress("scoring", "pairs", len(pairs)) as bar:

@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
-from math import exp
 from typing import TYPE_CHECKING
 
 from bilm.commands import options as opt
@@ -12,7 +10,7 @@ from bilm.commands.main import command
 from bilm.commands.output import MISSING, Column, Row, table
 
 if TYPE_CHECKING:
-    from bilm.scoring.scorer import Score
+    from bilm.scoring.scores import Score
 
 SENTENCE_COLUMNS = (
     Column("forward", float), Column("backward", float), Column("mean", float),
@@ -33,7 +31,7 @@ The last line of the log is AVERAGE PERPLEXITY = <number>, as of "bilm test --st
 """
 
 
-@command(notes=[scoring.PLACE_NOTE, NOTE, *scoring.NOTES])
+@command(tensorflow=False, notes=[scoring.PLACE_NOTE, NOTE, *scoring.NOTES])
 @scoring.model_options
 @scoring.text_options
 @opt.group("Results", opt.table_option, scoring.memory_option)
@@ -50,32 +48,29 @@ def score(files: scoring.Files, text: scoring.Text, output: str | None, memory: 
     from absl import logging
 
     from bilm.scoring.memory.file import StoredMemory
-    from bilm.scoring.scorer import perplexity_of_scores
+    from bilm.scoring.perplexity import LossCounter
     from bilm.support.progress import progress
 
-    scorer = files.open()
+    scorer = text.scorer(files)
     recall = StoredMemory.load(memory, scorer.words).memory if memory else None
-    losses: list[float] = []  # of the sentences, by the mixture
+    alone, with_memory = LossCounter(), LossCounter()
+    columns = [*text.columns[:-1], *SENTENCE_COLUMNS]  # the words instead of the number
+    with (
+        table(output, columns, [*text.files, *files]) as write,
+        progress("scoring", "sentences") as bar,
+    ):
+        for place, sentence in text.scored(scorer.score):
+            alone.add(sentence)
+            if recall is not None:
+                sentence = sentence.mixed(recall)
+                with_memory.add(sentence)
+            write((*place[:-1], *_row(sentence)))
+            if output is not None:
+                bar.add(1)
 
-    def written() -> Iterator[Score]:
-        """Write the row of each sentence, and yield its score by the model alone."""
-        columns = [*text.columns[:-1], *SENTENCE_COLUMNS]  # the words instead of the number
-        with (
-            table(output, columns, [*text.files, *files]) as write,
-            progress("scoring", "sentences") as bar,
-        ):
-            for place, alone in text.scored(scorer, scorer.score):
-                mixed = alone if recall is None else alone.mixed(recall)
-                losses.append(-mixed.mean * mixed.n_predictions)
-                write((*place[:-1], *_row(mixed)))
-                if output is not None:
-                    bar.add(1)
-                yield alone
-
-    perplexity = perplexity_of_scores(written())
+    perplexity = alone.perplexity()
     if recall is not None:
-        with_memory = exp(sum(losses) / perplexity.n_predictions)
-        logging.info("PERPLEXITY WITH MEMORY = %.2f", with_memory)
+        logging.info("PERPLEXITY WITH MEMORY = %.2f", with_memory.perplexity().mean)
     logging.info("AVERAGE PERPLEXITY = %s (single sentences)", perplexity)
 
 

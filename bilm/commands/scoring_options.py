@@ -3,16 +3,19 @@
 from __future__ import annotations
 
 from collections import deque
-from collections.abc import Callable, Iterable, Iterator
+from collections.abc import Callable, Iterable, Iterator, Sequence
+from itertools import chain, groupby
 from typing import TYPE_CHECKING, NamedTuple, TypeVar
 
 from bilm.commands import options as opt
+from bilm.commands.main import start_tensorflow
 from bilm.commands.output import Column
 from bilm.data.text import STANDARD_INPUT
 
 if TYPE_CHECKING:
-    from bilm.data.readers import Corpus
+    from bilm.data.vocabulary import Vocabulary
     from bilm.scoring.scorer import Scorer
+    from bilm.storage.stored_model import StoredModel
 
 Place = list[str | int]  # of a sentence: file and id, if there are any, and number
 Result = TypeVar("Result")
@@ -43,12 +46,47 @@ class Files(NamedTuple):
     vocab: str | None
     softmax: str | None
 
-    def open(self) -> Scorer:
-        """Load the scorer. Raises: BilmError."""
-        from bilm.scoring.scorer import load_scorer
+    def opened(self) -> OpenedModel:
+        """Open the model and its vocabulary. Raises: BilmError."""
+        from bilm.storage.formats.run import Run
+        from bilm.storage.stored_model import open_model
 
-        weights, softmax = self.weights, self.softmax
-        return load_scorer(self.model, self.vocab, weight_file=weights, softmax_file=softmax)
+        stored = open_model(self.model, self.weights, self.softmax)
+        if isinstance(stored.format, Run):
+            start_tensorflow()  # it reads checkpoints
+        stored.require_softmax()
+        return OpenedModel(stored, stored.vocabulary(self.vocab))
+
+
+class OpenedModel(NamedTuple):
+    """A model with its softmax, whose weights are not read yet, and its vocabulary."""
+
+    stored: StoredModel
+    vocabulary: Vocabulary
+
+    @property
+    def most_tokens(self) -> int:
+        """The most tokens that NumPy scores sooner than Keras."""
+        from bilm.inference.backend import most_tokens
+
+        return most_tokens(self.stored.options, self.vocabulary.size)
+
+    def backend(self, n_tokens: int) -> str:
+        """Return the backend that scores a number of tokens sooner, with its start."""
+        from bilm.inference.backend import sooner_backend
+
+        return sooner_backend(self.stored.options, n_tokens, n_words=self.vocabulary.size)
+
+    def scorer(self, n_tokens: int) -> Scorer:
+        """Load the model into the backend that scores a number of tokens sooner."""
+        name = self.backend(n_tokens)
+        if name == "keras":
+            start_tensorflow()
+        from bilm.inference.backend import open_backend
+        from bilm.scoring.scorer import Scorer
+
+        backend = open_backend(self.stored, name, has_softmax=True)
+        return Scorer(backend, self.vocabulary.words)
 
 
 model_options = opt.gathered("files", Files, opt.model_options(
@@ -63,6 +101,18 @@ memory_option = opt.option("--memory", opt.FETCHED, 'File of "bilm memory".', "n
 # --- text ---
 
 
+def n_predictions(words: Sequence[str]) -> int:
+    """Return the number of predictions of a sentence in a direction: of its words and its end."""
+    return len(words) + 1
+
+
+class Sentence(NamedTuple):
+    """A sentence, with the values of the columns of its place."""
+
+    place: list[str | int]
+    words: list[str]
+
+
 class Text:
     """Sentences to score, from the values of the options. Raises: DataError.
 
@@ -73,6 +123,8 @@ class Text:
         self, input_: str, column: str | None, id_column: str | None, on_bad_utf8: str,
         tokenize: str | None
     ):  # fmt: skip
+        if tokenize:  # spaCy imports TensorFlow
+            start_tensorflow()
         from bilm.data.readers import Corpus
         from bilm.data.signs import TextSigns
         from bilm.data.text import matching_files
@@ -85,46 +137,71 @@ class Text:
         ]
         self._has_files = len(self.files) > 1
         self._has_ids = any(corpus.has_ids for corpus in self._corpora)
+        self._sentences = self._read()
         self.columns = [Column("sentence", int)]
         if self._has_ids:
             self.columns.insert(0, Column("id", str))
         if self._has_files:
             self.columns.insert(0, Column("file", str))
 
+    def scorer(
+        self, files: Files, n_computed: Callable[[list[str]], int] = n_predictions
+    ) -> Scorer:
+        """Load a language model into the backend that scores the text sooner.
+
+        As much of the text is read as decides. The model's words show whether the text is tokenized
+        alike.
+
+        Args:
+            files: of the model.
+            n_computed: function from the words of a sentence to the number of predictions that are
+                computed for it.
+        """
+        model = files.opened()
+        self._signs.known = frozenset(model.vocabulary.words)
+        n_tokens, most_tokens = 0, model.most_tokens
+        beginning: list[Sentence] = []
+        for sentence in self._sentences:
+            beginning.append(sentence)
+            n_tokens += n_computed(sentence.words)
+            if n_tokens > most_tokens:
+                break
+        self._sentences = chain(beginning, self._sentences)
+        return model.scorer(n_tokens)
+
     def scored(
-        self, scorer: Scorer, score: Callable[[Iterator[list[str]]], Iterable[Result]],
-        apart: bool = False,
-    ) -> Iterator[tuple[Place, Result]]:  # fmt: skip
+        self, score: Callable[[Iterator[list[str]]], Iterable[Result]], apart: bool = False
+    ) -> Iterator[tuple[list[str | int], Result]]:
         """Yield the place and the result of each sentence with words, in order, in bounded memory.
 
         Args:
-            scorer: the language model, whose words show whether the text is tokenized alike.
             score: function from sentences to their results, called once or, if `apart`, per file.
         """
         places: deque[Place] = deque()  # of the sentences read, but not yet scored
 
-        def sentences(corpora: list[Corpus]) -> Iterator[list[str]]:
-            for place, words in self._placed_sentences(corpora):
+        def words_of(sentences: Iterable[Sentence]) -> Iterator[list[str]]:
+            for place, words in sentences:
                 places.append(place)
                 yield words
 
-        self._signs.known = frozenset(scorer.words)
-        groups = [[corpus] for corpus in self._corpora] if apart else [self._corpora]
-        for corpora in groups:
-            for result in score(sentences(corpora)):
+        texts: Iterable[Iterable[Sentence]] = [self._sentences]
+        if apart and self._has_files:
+            texts = (text for _, text in groupby(self._sentences, lambda each: each.place[0]))
+        for text in texts:
+            for result in score(words_of(text)):
                 yield places.popleft(), result
 
-    def _placed_sentences(self, corpora: list[Corpus]) -> Iterator[tuple[Place, list[str]]]:
-        """Yield the place, the values of `columns`, and the words of each sentence with words."""
-        for corpus in corpora:
+    def _read(self) -> Iterator[Sentence]:
+        """Yield the sentences with words of all files."""
+        for corpus in self._corpora:
             for number, record in enumerate(corpus):
-                place: Place = [number]
+                place: list[str | int] = [number]
                 if self._has_ids:
                     place.insert(0, record.id or "")
                 if self._has_files:
                     place.insert(0, corpus.path)
                 if record.words:
-                    yield place, record.words
+                    yield Sentence(place, record.words)
 
 
 text_options = opt.gathered("text", Text, opt.group(

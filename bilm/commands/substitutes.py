@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING
 
 from bilm.commands import options as opt
 from bilm.commands import scoring_options as scoring
-from bilm.commands.main import command
+from bilm.commands.main import command, start_tensorflow
 from bilm.commands.output import Column, as_json, print_table
 
 if TYPE_CHECKING:
@@ -23,7 +23,7 @@ vocabulary does not contain; --json lists them under the key `unknown`.
 """
 
 
-@command(notes=[NOTE, opt.SOFTMAX_NOTE, opt.MODEL_FORMS])
+@command(tensorflow=False, notes=[NOTE, opt.SOFTMAX_NOTE, opt.MODEL_FORMS])
 @scoring.model_options
 @opt.group(
     "Position",
@@ -53,8 +53,10 @@ def substitutes(
     from bilm.data.signs import TextSigns
     from bilm.data.tokenization import tokenizer
 
+    if tokenize:  # spaCy imports TensorFlow
+        start_tensorflow()
     words = tokenizer(tokenize)(sentence)
-    scorer = files.open()
+    scorer = files.opened().scorer(scoring.n_predictions(words))
     signs = TextSigns("--sentence", frozenset(scorer.words))
     signs.add(words)
     signs.warn()

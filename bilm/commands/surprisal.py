@@ -45,7 +45,7 @@ are; forward_sum, -log2 of its probability given its context; forward_mean; the 
 """
 
 
-@command(notes=[scoring.PLACE_NOTE, NOTE, *scoring.NOTES])
+@command(tensorflow=False, notes=[scoring.PLACE_NOTE, NOTE, *scoring.NOTES])
 @scoring.model_options
 @scoring.text_options
 @opt.group(
@@ -77,10 +77,11 @@ def surprisal(
     from bilm.scoring.memory.file import StoredMemory
     from bilm.support.progress import progress
 
-    scorer = files.open()
+    n_context = context or 0
+    scorer = text.scorer(files, lambda words: (n_context + 1) * scoring.n_predictions(words))
     recall = StoredMemory.load(memory, scorer.words).memory if memory else None
     surprisals_of = partial(
-        word_surprisals, scorer, context=context or 0, top=top or 0, mark=regions, memory=recall
+        word_surprisals, scorer, context=n_context, top=top or 0, mark=regions, memory=recall
     )
     columns: tuple[Column, ...] = REGION_COLUMNS if regions else WORD_COLUMNS
     if top:
@@ -91,7 +92,7 @@ def surprisal(
         table(output, [*text.columns, *columns], [*text.files, *files]) as write,
         progress("scoring", "sentences") as bar,
     ):
-        for place, surprisal in text.scored(scorer, surprisals_of, apart=bool(context)):
+        for place, surprisal in text.scored(surprisals_of, apart=n_context > 0):
             values = columns_of(surprisal, regions=regions is not None)
             for row in zip(*(values[column.name] for column in columns), strict=True):
                 write((*place, *row))

@@ -8,13 +8,14 @@ from cloup.constraints import If, constraint, mutually_exclusive, require_all
 
 from bilm.commands import options as opt
 from bilm.commands import scoring_options as scoring
-from bilm.commands.main import command
+from bilm.commands.main import command, start_tensorflow
 from bilm.commands.output import show
 
 if TYPE_CHECKING:
     from bilm.data.shards import Shards
-    from bilm.data.vocabulary import Vocabulary
     from bilm.language_model import BiLM
+    from bilm.scoring.perplexity import Perplexity
+    from bilm.scoring.scorer import Scorer
     from bilm.storage.stored_model import StoredModel
 
 NOTE = """
@@ -27,7 +28,7 @@ lower case as keys, such as average_perplexity. WITH MEMORY: of the mixture.
 """
 
 
-@command(notes=[NOTE, opt.SOFTMAX_NOTE, opt.MODEL_FORMS])
+@command(tensorflow=False, notes=[NOTE, opt.SOFTMAX_NOTE, opt.MODEL_FORMS])
 @scoring.model_options
 @opt.group(
     "Text",
@@ -59,32 +60,35 @@ def test(
     """
     from absl import logging
 
+    from bilm.data import ngrams
     from bilm.data.shards import resolve_shards
-    from bilm.scoring import perplexity as measures
-    from bilm.storage.stored_model import open_model
+    from bilm.errors import DataError
 
-    # The model and the text
-    stored = open_model(files.model, files.weights, files.softmax)
-    model, vocabulary = stored.build_language_model(), stored.vocabulary(files.vocab)
-    batch_size = batch_size or stored.options.other.get("batch_size", 128)
+    # Model and text
+    model = files.opened()
+    vocabulary = model.vocabulary
     text = resolve_shards(input_, on_bad_utf8)
     text.examine()
-    state = _checkpoint_state(stored, model, batch_size) if start == "checkpoint" else None
+    ids = ngrams.text_ids(text, vocabulary)
+    if len(ids) == 1:
+        raise DataError(f"{text.name}: no sentence; every line is blank")
 
     # Perplexities
     reading = "single sentences" if stateless else "running text"
     figures: dict[str, Any] = {"READING": reading}
-    if memory is not None:
-        figures["PERPLEXITY WITH MEMORY"] = _perplexity_with_memory(model, vocabulary, memory, text)
-    dataset = measures.heldout_dataset(text, vocabulary, len(model.directions) == 2)
-    result = measures.perplexity(model, dataset, batch_size, stateless=stateless, state=state)
+    if stateless:
+        result, with_memory = _single_sentences(model.scorer(len(ids)), text, memory)
+        if with_memory is not None:
+            figures["PERPLEXITY WITH MEMORY"] = with_memory.mean
+    else:
+        n_rows = batch_size or model.stored.options.other.get("batch_size", 128)
+        result = _running_text(model, text, n_rows, len(ids), start)
     for direction, value in result.directions.items():
         figures[f"{direction.upper()} PERPLEXITY"] = value
 
     # What they are compared with
-    ids = measures.text_ids(text, vocabulary)
-    unigram = measures.unigram_perplexity(ids, vocabulary.size)
-    unknown = measures.unknown_percent(ids, vocabulary)
+    unigram = ngrams.unigram_perplexity(ids, vocabulary.size)
+    unknown = ngrams.unknown_percent(ids, vocabulary)
     figures |= {
         "WORD FREQUENCIES PERPLEXITY": unigram,
         "PERCENT OF UNKNOWN WORDS": unknown,
@@ -101,6 +105,42 @@ def test(
     show(keyed, "\n".join(lines), json)
 
 
+def _single_sentences(
+    scorer: Scorer, text: Shards, memory: str | None
+) -> tuple[Perplexity, Perplexity | None]:
+    """Return the perplexities of sentences from zero state, and of the mixture with a memory."""
+    from bilm.scoring.memory.file import StoredMemory
+    from bilm.scoring.perplexity import LossCounter
+    from bilm.support.progress import progress
+
+    recall = None if memory is None else StoredMemory.load(memory, scorer.words).memory
+    alone, with_memory = LossCounter(), LossCounter()
+    with progress("scoring", "sentences") as bar:
+        for score in bar.over(scorer.score(text.sentences())):
+            alone.add(score)
+            if recall is not None:
+                with_memory.add(score.mixed(recall))
+    return alone.perplexity(), None if recall is None else with_memory.perplexity()
+
+
+def _running_text(
+    model: scoring.OpenedModel, text: Shards, n_rows: int, n_tokens: int, start: str | None
+) -> Perplexity:
+    """Return the perplexity of text whose rows carry the state from sentence to sentence."""
+    from bilm.scoring.perplexity import perplexity_of_scores
+
+    if start != "checkpoint" and model.backend(n_tokens) == "numpy":
+        return perplexity_of_scores(model.scorer(n_tokens).score_rows(text.sentences(), n_rows))
+
+    start_tensorflow()
+    from bilm.scoring.evaluation import heldout_dataset, perplexity
+
+    built = model.stored.build_language_model()
+    state = _checkpoint_state(model.stored, built, n_rows) if start == "checkpoint" else None
+    dataset = heldout_dataset(text, model.vocabulary, len(built.directions) == 2)
+    return perplexity(built, dataset, n_rows, state=state)
+
+
 def _checkpoint_state(stored: StoredModel, model: BiLM, batch_size: int) -> Any:
     """Return the state of each row in a run's checkpoint. Raises: BilmError for other rows."""
     from bilm.errors import BilmError
@@ -113,22 +153,6 @@ def _checkpoint_state(stored: StoredModel, model: BiLM, batch_size: int) -> Any:
             f"--batch_size={n_rows}"
         )
     return model.pack_state(state)
-
-
-def _perplexity_with_memory(
-    model: BiLM, vocabulary: Vocabulary, memory: str, text: Shards
-) -> float:
-    """Return the perplexity of the mixture of a model and a memory, for single sentences."""
-    from bilm.scoring.memory.file import StoredMemory
-    from bilm.scoring.scorer import Scorer, perplexity_of_scores
-    from bilm.support.progress import progress
-
-    words = vocabulary.words
-    recall = StoredMemory.load(memory, words).memory
-    scores = Scorer(model, words).score(text.sentences())
-    with progress("scoring with the memory", "sentences") as bar:
-        mixed = perplexity_of_scores(score.mixed(recall) for score in bar.over(scores))
-    return mixed.mean
 
 
 def _line(name: str, value: object, decimals: int) -> str:

@@ -7,7 +7,7 @@ import math
 import os
 from collections import deque
 from collections.abc import Iterator
-from itertools import count, islice, pairwise
+from itertools import count, pairwise
 
 import numpy as np
 
@@ -21,10 +21,6 @@ SHUFFLE_BUFFER = 65_536  # sentences held in memory for shuffling
 # Training cuts long lines into pieces of MAX_PIECE predictions, and the lines of a text with fewer
 # than ROW_LINES lines per row into that many pieces per row.
 ROW_LINES, MAX_PIECE = 8, 1_000
-# Evaluation sentence by sentence.
-SORT_BUFFER = 4_096  # sentences that are sorted by length at a time
-MAX_SENTENCE_BATCH = 16_384  # most predictions in a batch of sentences, including padding
-SENTENCE_WINDOW = 2_048  # predictions per window of such a batch; bounds memory
 
 Windows = Iterator[Window]
 
@@ -169,35 +165,6 @@ class LMDataset:
                 return
             yield window
 
-    def iter_sentence_batches(self, batch_size: int) -> Windows:
-        """Yield every sentence once, one per row; sentences of similar length share a batch.
-
-        Batches are cut into windows to bound memory.
-
-        Args:
-            batch_size: maximum number of rows; batches of long sentences are smaller.
-        Returns: dicts as from `iter_evaluation`, and `first`, True for the first window of a batch;
-            in the others the rows continue.
-        Raises: DataError if a shard cannot be read.
-        """
-        sentences = self.shards.sentences()
-        while block := sorted(islice(sentences, SORT_BUFFER), key=len):
-            while block:
-                # The longest sentences that remain.
-                longest = len(block[-1]) + 1
-                n_rows = min(batch_size, max(1, MAX_SENTENCE_BATCH // longest))
-                block, batch = block[:-n_rows], block[-n_rows:]
-                rows = [
-                    Row(i, iter([self._whole(words)]), self._encode)
-                    for i, words in enumerate(batch)
-                ]
-
-                n_steps = max(1, SENTENCE_WINDOW // len(rows))
-                for start in range(0, longest, n_steps):
-                    n_left = min(n_steps, longest - start)
-                    window = self._masked_window(rows, n_left, n_left)
-                    yield window | {"first": start == 0}
-
     def _whole(self, words: list[str]) -> Piece:
         """Return a whole sentence as a piece. It has no reference."""
         return 0, words[:: self._order], 0, len(words) + 1
@@ -280,9 +247,6 @@ def _span_at(at: int, n_predictions: int, length: float) -> tuple[int, int] | No
     return None
 
 
-COMMON = ("mask", "first")  # keys whose values are equal in both directions
-
-
 class BidirectionalLMDataset:
     """A forward and a backward `LMDataset`; keys of the latter have the suffix `_reverse`.
 
@@ -334,12 +298,6 @@ class BidirectionalLMDataset:
         )
         return map(_join, forward, backward)
 
-    def iter_sentence_batches(self, batch_size: int) -> Windows:
-        """Return whole sentences; a row contains the same sentence in both directions: see
-        `LMDataset`."""
-        forward, backward = (reader.iter_sentence_batches(batch_size) for reader in self.readers)
-        return map(_join, forward, backward)
-
 
 Reader = LMDataset | BidirectionalLMDataset
 
@@ -348,6 +306,6 @@ def _join(forward: Window, backward: Window) -> Window:
     """Return one window of two directions."""
     window = dict(forward)
     for key, value in backward.items():
-        if key not in COMMON:
+        if key != "mask":  # the same in both directions
             window[key + KEY_SUFFIX["backward"]] = value
     return window

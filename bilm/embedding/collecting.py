@@ -44,9 +44,12 @@ def collected(
     with closing(run_windows(backend, table, places, packing.is_start(), batch_tokens)) as windows:
         for steps, layers in windows:
             selected = {d: selection.select(np.asarray(x)) for d, x in layers.items()}
+
+            # The sentences that start in this window
             while waiting and packing.starts[waiting[-1]] < steps.stop:
                 k = waiting.pop()
                 running[k] = Collector(selection, int(lengths[k]) - 1)
+
             for k, collector in list(running.items()):
                 row, start = packing.rows[k], int(packing.starts[k])
                 vectors = {d: x[..., row, :, :] for d, x in selected.items()}  # ..., T, P

@@ -91,7 +91,7 @@ class ElmoEmbedder:
         self.vocab_file = self.stored.vocabulary_file(vocab_file)
         self.stored.check_words(self.vocab_file)
         self._settings = self.vocab_file, cache_size, batch_tokens, precision, backend
-        self._encode = WordVectors(self._model, self.vocab_file)
+        self._encode = WordVectors.with_vocabulary(self._model, self.vocab_file)
         self._cache = TokenCache(cache_size, self._encode)
         self._marks = self._encode.marks
         lstm = self.options.lstm

@@ -25,7 +25,8 @@ def write_word2vec(model: StoredModel, words: Iterable[str], output: str | Path)
     for word in distinct:
         if len(word.split()) != 1:
             raise DataError(f"{output}: {word!r} contains a blank; expected one word per line")
-    vectors = WordVectors(open_backend(model), model.vocabulary_file())(distinct)  # n, P
+    encode = WordVectors.with_vocabulary(open_backend(model), model.vocabulary_file())
+    vectors = encode(distinct)  # n, P
     with replacing(output) as temporary, open(temporary, "w", encoding="utf-8") as file:
         file.write(f"{len(distinct)} {vectors.shape[1]}\n")
         for word, vector in zip(distinct, vectors.tolist(), strict=True):

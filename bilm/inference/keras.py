@@ -34,7 +34,8 @@ class KerasBackend(Backend):
     def __init__(self, model: BiLM):
         super().__init__(model.options, model.n_tokens if model.options.reads_words else None)
         self.runs_ahead = keras.backend.backend() == "tensorflow"
-        self._run, self._run_one_row = (_compiled_windows(model, n_rows) for n_rows in (None, 1))
+        self._run = _compiled_windows(model, None)
+        self._run_one_row = _compiled_windows(model, 1)
         self._encode: Any = model.encoder
         if not self.options.reads_words:
             self._encode = compiled(model.encoder, [keras.KerasTensor((None, None), "int32")])
@@ -52,10 +53,13 @@ class KerasBackend(Backend):
 
     def encode(self, ids: np.ndarray, n_rows: int = 0) -> np.ndarray:
         """Return the vectors of tokens: see `Backend.encode`."""
-        n_tokens, n_added = len(ids), max(n_rows - len(ids), 0)
-        # Padded with the last token.
-        ids = np.pad(ids, [(0, n_added)] + [(0, 0)] * (ids.ndim - 1), "edge") if n_added else ids
-        return ops.convert_to_numpy(self._encode(ops.convert_to_tensor(ids)))[:n_tokens]
+        n_tokens = len(ids)
+        n_added = n_rows - n_tokens
+        if n_added > 0:
+            last_token = np.repeat(ids[-1:], n_added, axis=0)
+            ids = np.concatenate([ids, last_token])
+        vectors = self._encode(ops.convert_to_tensor(ids))
+        return ops.convert_to_numpy(vectors)[:n_tokens]
 
     def begin(self, table: np.ndarray, n_rows: int) -> Run:
         """Return the function that runs windows: see `Backend.begin`."""
@@ -63,17 +67,17 @@ class KerasBackend(Backend):
             return self._one_row.begin(table, n_rows)
         if keras.backend.backend() == "jax":
             return self._begin_padded(table, n_rows)
-        run, to_tensor = self._run_one_row if n_rows == 1 else self._run, ops.convert_to_tensor
+        run = self._run_one_row if n_rows == 1 else self._run
 
         def run_tensors(table: Any, places: Any, fresh: Any, state: Any) -> tuple[Any, Any]:
-            places = {d: to_tensor(rows) for d, rows in places.items()}
-            layers, state = run(table, places, to_tensor(fresh), state)
+            places = {d: ops.convert_to_tensor(rows) for d, rows in places.items()}
+            layers, state = run(table, places, ops.convert_to_tensor(fresh), state)
             if keras.backend.backend() == "torch":  # its tensors may be on a GPU
                 layers = {d: ops.convert_to_numpy(x) for d, x in layers.items()}
             return layers, state
 
-        state = list(map(to_tensor, zero_state(self.options, n_rows)))
-        return continued(run_tensors, to_tensor(table), state)
+        state = [ops.convert_to_tensor(zeros) for zeros in zero_state(self.options, n_rows)]
+        return continued(run_tensors, ops.convert_to_tensor(table), state)
 
     def _begin_padded(self, table: np.ndarray, n_rows: int) -> Run:
         """Return the function that runs windows on JAX, which compiles a program for each shape.
@@ -150,10 +154,13 @@ def _copied_stacks(model: BiLM) -> NumpyStacks:
 
     def copied(cell: Any) -> NumpyCell:
         gates, biases, projection = cell.laid_out.arrays(lstm.dim)
-        kernel, width = in_numpy_order(gates), lstm.projection_dim
-        return NumpyCell(kernel[:width], kernel[width:], in_numpy_order(biases), projection)
+        kernel = in_numpy_order(gates)  # 2 P, 4 D
+        of_input, recurrent = np.split(kernel, [lstm.projection_dim])
+        return NumpyCell(of_input, recurrent, in_numpy_order(biases), projection)
 
-    cells = {d: [copied(layer.cell) for layer in stack.layers] for d, stack in model.stacks.items()}
+    cells: dict[str, list[NumpyCell]] = {}
+    for direction, stack in model.stacks.items():
+        cells[direction] = [copied(layer.cell) for layer in stack.layers]
     return NumpyStacks(model.options, cells)
 
 
@@ -177,16 +184,24 @@ class KerasSoftmax(Softmax):
     def losses(self, hidden: np.ndarray, targets: np.ndarray) -> np.ndarray:
         """Return the negative log-probabilities of words: see `Softmax.losses`."""
         n_vectors = len(hidden)
-        # TensorFlow compiles and caches products for each number of rows.
-        n_added = -n_vectors % ROW_STEP if n_vectors > ROW_STEP else 0
-        hidden, targets = np.pad(hidden, [(0, n_added), (0, 0)]), np.pad(targets, (0, n_added))
-        return ops.convert_to_numpy(self._run_losses(hidden, targets))[:n_vectors]
+        # Libraries compile a program for each number of rows.
+        n_rows = power_of_two(n_vectors)
+        if n_vectors > ROW_STEP:
+            n_rows = -(-n_vectors // ROW_STEP) * ROW_STEP
+        n_added = n_rows - n_vectors
+        vectors = ops.convert_to_tensor(np.pad(hidden, [(0, n_added), (0, 0)]))
+        ids = ops.convert_to_tensor(np.pad(targets, (0, n_added)))
+        losses = self._run_losses(vectors, ids)
+        return ops.convert_to_numpy(losses)[:n_vectors]
 
     def _log_probabilities(self, hidden: np.ndarray) -> np.ndarray:
-        return ops.convert_to_numpy(self._run_log_probabilities(hidden))
+        logs = self._run_log_probabilities(ops.convert_to_tensor(hidden))
+        return ops.convert_to_numpy(logs)
 
-    def _described(self, hidden: np.ndarray, targets: np.ndarray, n: int) -> list[Any]:
-        return [ops.convert_to_numpy(x) for x in self._run_described(n)(hidden, targets)]
+    def _described(self, hidden: np.ndarray, targets: np.ndarray, n: int) -> list[np.ndarray]:
+        run = self._run_described(n)
+        columns = run(ops.convert_to_tensor(hidden), ops.convert_to_tensor(targets))
+        return [ops.convert_to_numpy(column) for column in columns]
 
     def _normalized(self, hidden):
         """Return the log-probabilities of all words: float (N, P) -> (N, V)."""

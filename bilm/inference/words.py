@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from pathlib import Path
 
 import numpy as np
@@ -21,28 +21,40 @@ class WordVectors:
     """Words -> context-free vectors of a stored biLM.
 
     Args:
-        model: computes the vectors.
-        vocab_file: one word per line, for a model that reads words instead of characters.
+        backend: computes the vectors.
+        ids_of: function from words to their ids, int32 (n,), for a model that reads words instead
+            of characters.
     Attributes: `marks`, the words that represent the marks of a sentence.
-    Raises: OptionsError if the vocabulary is missing; DataError if it does not fit the model.
     """
 
-    def __init__(self, model: Backend, vocab_file: str | Path | None = None):
-        self._model, options = model, model.options
-        self._alphabet, self.marks = alphabet_of(options), (BOS, EOS)
+    def __init__(
+        self, backend: Backend, ids_of: Callable[[Sequence[str]], np.ndarray] | None = None
+    ):
+        self._backend, self._ids_of = backend, ids_of
+        self._alphabet = alphabet_of(backend.options)
         if self._alphabet is None:
-            if vocab_file is None:
-                raise OptionsError(
-                    "this model reads words, not characters; give its vocabulary (--vocab, "
-                    "vocab_file)"
-                )
-            self._vocab = vocabulary_of(vocab_file, options, model.n_tokens, self.marks)
+            self.marks = BOS, EOS
             return
         self.marks = self._alphabet.begin, self._alphabet.end
-        encoder = options.char_cnn or options.lexicon_encoder
+        encoder = backend.options.char_cnn or backend.options.lexicon_encoder
         filters = (encoder and encoder.filters) or ()
         self._widest = max((width for width, _ in filters), default=0)
         self._budget = encoder_budget(filters)
+
+    @classmethod
+    def with_vocabulary(cls, backend: Backend, vocab_file: str | Path | None = None) -> WordVectors:
+        """Return the vectors of a model, which may read the words of a vocabulary file.
+
+        Raises: OptionsError if the vocabulary is missing; DataError if it does not fit the model.
+        """
+        if not backend.options.reads_words:
+            return cls(backend)
+        if vocab_file is None:
+            raise OptionsError(
+                "this model reads words, not characters; give its vocabulary (--vocab, vocab_file)"
+            )
+        vocabulary = vocabulary_of(vocab_file, backend.options, backend.n_tokens, (BOS, EOS))
+        return cls(backend, vocabulary.known_ids)
 
     def __call__(self, words: Sequence[str]) -> np.ndarray:
         """Return the vectors of words, float32 (n, P).
@@ -54,13 +66,16 @@ class WordVectors:
                 f"the word {text[:40]!r} contains several blanks; split a text into words"
             )
         if self._alphabet is None:
-            return self._model.encode(self._vocab.known_ids(words))
-        width = self._model.options.lstm.projection_dim
+            assert self._ids_of is not None
+            return self._backend.encode(self._ids_of(words))
+
+        # Characters, in batches of words of similar length
+        width = self._backend.options.lstm.projection_dim
         vectors: np.ndarray = np.empty((len(words), width), np.float32)
         spelled = self._alphabet(words)  # n, C
         lengths = self._alphabet.lengths(words, spelled)
         lengths = needed_characters(lengths, self._widest, self._alphabet.width)
         for rows, n_rows in batches(lengths, self._budget):
             ids = spelled[rows, : lengths[rows[0]]]
-            vectors[rows] = self._model.encode(ids, n_rows)
+            vectors[rows] = self._backend.encode(ids, n_rows)
         return vectors

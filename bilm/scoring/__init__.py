@@ -1,7 +1,8 @@
-"""Perplexity, log-probabilities of sentences, and likely substitutes of a word.
+"""Log-probabilities of sentences, perplexity, likely words at a position, and gap filling.
 
-`scorer` loads a language model and computes probabilities with it, and `perplexity` evaluates
-held-out text. `filling` fills `gaps`, for which it compares candidates with fitted `exponents`.
-`memory` predicts words from similar contexts of the training text.
-Imports `storage` and everything below it.
+`scorer` computes `scores` of `texts` with a stored language model, which predicts
+`predicted_words`. `perplexity` summarizes them, and `evaluation` measures running text with Keras.
+`filling` fills `gaps`, for which it compares candidates with fitted `exponents`. `memory` predicts
+words from similar contexts of the training text.
+Imports `inference` and everything below it.
 """

@@ -18,6 +18,23 @@ N_COMPARED = 40  # candidates with which the whole sentence is scored
 N_FITTED = 300  # words that the exponents are fitted to
 
 
+def n_predictions(tokens: Sequence[str], mask: str = MASK) -> int:
+    """Return about how many predictions fill the gaps of a sentence, in a direction."""
+    n_gaps = sum(pattern(token, mask) is not None for token in tokens)
+    n_comparisons = n_gaps
+    if n_gaps > 1:
+        n_comparisons += n_gaps * (n_gaps + 1) // 2  # to find the surest ones
+    return (len(tokens) + 1) * (1 + n_comparisons * (N_COMPARED + 1))
+
+
+def n_fitting_predictions(n_sentences: int, n_words: int) -> int:
+    """Return about how many predictions fit the exponents to a text, in a direction."""
+    if not n_sentences:
+        return 0
+    n_per_sentence = n_words // n_sentences + 1
+    return min(n_words, N_FITTED) * (N_COMPARED + 1) * n_per_sentence
+
+
 class Candidate(NamedTuple):
     """A word and its probability among the candidates with which the sentence was scored."""
 

@@ -175,7 +175,7 @@ def expected_perplexity(
     more than `SAMPLE_TOKENS` would be better: they are not counted.
 
     Args:
-        bigrams: the perplexity of `bilm.scoring.perplexity.bigram_perplexity`.
+        bigrams: the perplexity of `bilm.data.ngrams.bigram_perplexity`.
     """
     n_read = n_steps * _predictions(options, n_replicas)
     n_distinct = min(n_read, options.n_train_tokens or 1)

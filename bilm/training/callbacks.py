@@ -12,7 +12,8 @@ from absl import logging
 from bilm.data.shards import Shards
 from bilm.data.stream import Position
 from bilm.options.run_options import RunOptions
-from bilm.scoring.perplexity import Evaluator, Perplexity, heldout_windows
+from bilm.scoring.evaluation import Evaluator, heldout_windows
+from bilm.scoring.perplexity import Perplexity
 from bilm.storage.checkpoint import Checkpoint
 from bilm.training.checkpoints import RunCheckpoints
 from bilm.training.plan import Heldout, Plan, check_unchanged

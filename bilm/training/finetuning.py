@@ -20,7 +20,8 @@ from bilm.errors import BilmError, DataError, WeightsError
 from bilm.language_model import BiLM
 from bilm.options.model_options import N_CHARACTERS
 from bilm.options.run_options import CHANGEABLE, RunOptions
-from bilm.scoring.perplexity import Evaluator, Perplexity, heldout_dataset, heldout_windows
+from bilm.scoring.evaluation import Evaluator, heldout_dataset, heldout_windows
+from bilm.scoring.perplexity import Perplexity
 from bilm.storage import names as weights
 from bilm.storage.stored_model import StoredModel, open_model
 from bilm.support.files import expanded, sha256_of

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import os
 from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Any, NamedTuple
@@ -10,17 +9,13 @@ from typing import Any, NamedTuple
 from absl import logging
 
 from bilm.data.dataset import Reader
+from bilm.data.ngrams import bigram_perplexity, text_ids, unknown_percent
 from bilm.data.shards import Shards
 from bilm.data.stream import describe_shards
 from bilm.data.vocabulary import Vocabulary, vocabulary_of
 from bilm.errors import DataError, WeightsError
 from bilm.options.run_options import RunOptions
-from bilm.scoring.perplexity import (
-    bigram_perplexity,
-    heldout_dataset,
-    text_ids,
-    unknown_percent,
-)
+from bilm.scoring.evaluation import heldout_dataset
 from bilm.storage.checkpoint import Checkpoint
 from bilm.support.remote import RemoteError
 from bilm.training.settings import RunSettings
@@ -79,27 +74,6 @@ def read_heldout(shards: Shards, train: Shards, vocab: Vocabulary, options: RunO
     beside = f"bigrams alone: {bigrams:,.2f}; {unknown:.1f} % of the words unknown"
     reader = heldout_dataset(shards, vocab, options.bidirectional)
     return Heldout(reader, described, len(ids) - 1, bigrams, beside)
-
-
-def check_training_text(
-    shards: Shards, heldout: Shards | None, vocab_file: str | Path | None
-) -> None:
-    """Refuse a training text that includes the vocabulary; warn if it includes held-out files.
-
-    Raises: DataError, naming the file.
-    """
-    files = {os.path.realpath(path) for path in shards}
-    if vocab_file is not None and os.path.realpath(vocab_file) in files:
-        raise DataError(
-            f"{shards.name}: also matches the vocabulary, {vocab_file}; use a pattern that matches "
-            "only text"
-        )
-    both = [path for path in heldout or () if os.path.realpath(path) in files]
-    if both:
-        logging.warning(
-            "%s: also occurs in the training text, so held-out perplexity will be too low",
-            ", ".join(both),
-        )
 
 
 def check_unchanged(shards: Shards, described: Sequence[str], step: int) -> None:

@@ -21,12 +21,12 @@ from bilm.errors import DataError
 from bilm.language_model import BiLM
 from bilm.options import schema
 from bilm.options.run_options import RunOptions
-from bilm.scoring.perplexity import explaining_memory
 from bilm.storage.checkpoint import Checkpoint
 from bilm.storage.finding.download import local_copy
 from bilm.storage.run_record import RunRecord
 from bilm.storage.tensor_reader import check_name
 from bilm.support.files import expanded
+from bilm.support.out_of_memory import explaining_memory
 from bilm.support.urls import is_url
 from bilm.training.auto import expected_perplexity
 from bilm.training.callbacks import Budget, Evaluate, Progress, Save, Setup
@@ -39,7 +39,6 @@ from bilm.training.memory import check_memory
 from bilm.training.plan import (
     Heldout,
     Plan,
-    check_training_text,
     check_words,
     complete_options,
     read_heldout,
@@ -51,6 +50,7 @@ from bilm.training.run_folder import Measurement, RunFolder
 from bilm.training.settings import RunSettings, Saving
 from bilm.training.signals import stop_on_signal
 from bilm.training.step import Trainer
+from bilm.training.survey import check_training_text
 from bilm.training.training_text import TrainingText
 
 __all__ = ["RunSettings", "Saving", "TrainResult", "TrainingRun"]

@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+import os
 from collections import Counter
+from pathlib import Path
 from typing import NamedTuple
 
 import numpy as np
@@ -11,6 +13,7 @@ from absl import logging
 from bilm.data.marks import MARKS
 from bilm.data.shards import Shards, TextCounts, count_tokens
 from bilm.data.vocabulary import Vocabulary
+from bilm.errors import DataError
 
 SAMPLE_TOKENS = 1_000_000  # number of tokens read if `sample`
 # Disorder: words MIN_RATIO times as frequent as one before them, by MIN_DEVIATIONS standard
@@ -109,3 +112,24 @@ def by_id(words: Counter[str], vocab: Vocabulary) -> np.ndarray:
     n = np.fromiter(words.values(), np.int64, len(words))
     is_known = ids >= 0  # the vocabulary may lack `<UNK>`
     return np.bincount(ids[is_known], n[is_known], vocab.size).astype(np.int64)
+
+
+def check_training_text(
+    shards: Shards, heldout: Shards | None, vocab_file: str | Path | None
+) -> None:
+    """Refuse a training text that includes the vocabulary; warn if it includes held-out files.
+
+    Raises: DataError, naming the file.
+    """
+    files = {os.path.realpath(path) for path in shards}
+    if vocab_file is not None and os.path.realpath(vocab_file) in files:
+        raise DataError(
+            f"{shards.name}: also matches the vocabulary, {vocab_file}; use a pattern that matches "
+            "only text"
+        )
+    both = [path for path in heldout or () if os.path.realpath(path) in files]
+    if both:
+        logging.warning(
+            "%s: also occurs in the training text, so held-out perplexity will be too low",
+            ", ".join(both),
+        )

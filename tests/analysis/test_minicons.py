@@ -6,12 +6,12 @@ from types import SimpleNamespace
 import keras
 import numpy as np
 import pytest
-from keras import ops
 
 if find_spec("minicons") is None or keras.backend.backend() != "tensorflow":
     pytest.skip("needs minicons: make test-clients", allow_module_level=True)
 from bilm.analysis.surprisal import Surprisal, by_region
-from bilm.scoring.scorer import Predicted, Score, described
+from bilm.inference.numpy import NumpySoftmax
+from bilm.scoring.scores import Predicted, Score
 
 pytestmark = [pytest.mark.clients, pytest.mark.filterwarnings("ignore")]
 WORDS = ["<s>", "</s>", "she", "he", "rose", "sat", "from", "on", "her", "the", "chair", "quickly"]
@@ -44,11 +44,10 @@ def logs(transformer):
 
 def found_of(logs):
     logs, ids = logs.numpy(), np.array([WORDS.index(word) for word in [*SENTENCE, "</s>"]])
-    forward, *rest = map(ops.convert_to_numpy, described(logs, ids, 3))
-    known = np.ones(len(ids), bool)
-    return Surprisal.of(
-        Score(forward, None, SENTENCE, known, {"forward": Predicted.of(rest, WORDS)})
-    )
+    softmax = NumpySoftmax(np.eye(len(WORDS), dtype=np.float32), np.zeros(len(WORDS), np.float32))
+    records = softmax.described(logs, ids, 3)
+    known, predicted = np.ones(len(ids), bool), {"forward": Predicted.of(records, WORDS)}
+    return Surprisal.of(Score(records["log"], None, SENTENCE, known, predicted))
 
 
 def test_surprisal_rank_and_likeliest_words_equal_minicons(transformer, logs):

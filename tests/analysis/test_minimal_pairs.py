@@ -9,12 +9,11 @@ import pytest
 
 if keras.backend.backend() != "tensorflow":
     pytest.skip("checkpoints are TensorFlow's", allow_module_level=True)
-from scorers import ATOL, WORDS, model_of, one
+from scorers import ATOL, model_of, one, scorer_of
 
 from bilm.analysis import MinimalPair, PairResults, PairScore, read_pairs, score_pairs
 from bilm.analysis.minimal_pairs import TIE
 from bilm.errors import DataError
-from bilm.scoring.scorer import Scorer
 
 PAIR = {
     "sentence_good": "the cat sat",
@@ -38,7 +37,7 @@ def scored(preference, unknown=(), phenomenon="order", uid="swap"):
 
 
 def test_preference_is_the_difference_of_log_probabilities_in_bits():
-    scorer = Scorer(model_of("chars"), WORDS)
+    scorer = scorer_of(model_of("chars"))
     pairs = [pair("the cat sat", "the sat cat"), pair("on the mat", "on mat")]
     for found, (good, bad, *_) in zip(score_pairs(scorer, pairs), pairs, strict=True):
         expected = {
@@ -51,20 +50,20 @@ def test_preference_is_the_difference_of_log_probabilities_in_bits():
 
 
 def test_preference_of_a_forward_only_model_has_one_direction():
-    scorer = Scorer(model_of("forward shared"), WORDS)
+    scorer = scorer_of(model_of("forward shared"))
     (found,) = score_pairs(scorer, [pair("the cat", "cat the")])
     assert list(found.preference) == ["forward"]
     assert list(PairResults.of([found]).overall.percent) == ["forward"]
 
 
 def test_pairs_with_unknown_words_are_marked():
-    scorer = Scorer(model_of("chars"), WORDS)
+    scorer = scorer_of(model_of("chars"))
     pairs = [pair("the wug", "the dax wug"), pair("the cat", "cat the")]
     assert [found.unknown for found in score_pairs(scorer, pairs)] == [["wug", "dax"], []]
 
 
 def test_sentences_that_a_word_model_cannot_tell_apart_are_ties():
-    scorer = Scorer(model_of("words"), WORDS)
+    scorer = scorer_of(model_of("words"))
     others = [pair("the " * n, "mat " * n) for n in range(1, 30)]
     pairs = [*others, pair("the wug sat", "the dax sat"), *others]
     results = PairResults.of(score_pairs(scorer, pairs))

@@ -7,25 +7,25 @@ import pytest
 if keras.backend.backend() != "tensorflow":
     pytest.skip("checkpoints are TensorFlow's", allow_module_level=True)
 from keras import ops
-from scorers import MODELS, WORDS, check, model_of
+from scorers import MODELS, WORDS, check, model_of, scorer_of
 
 from bilm.analysis import surprisal_table, word_surprisals
 from bilm.analysis.surprisal import by_region
 from bilm.data.vocabulary import Vocabulary
 from bilm.errors import DataError
-from bilm.scoring.perplexity import heldout_dataset, perplexity
-from bilm.scoring.scorer import Scorer, perplexity_of_scores
+from bilm.scoring.evaluation import heldout_dataset, perplexity
+from bilm.scoring.perplexity import perplexity_of_scores
 
 TEXT = [["the", "cat", "sat"], ["unheard", "日本語", "😀e\u0301"], [], ["mat"] * 40]
 
 
 @pytest.fixture(scope="module", params=MODELS)
 def scorer(request):
-    return Scorer(model_of(request.param), WORDS)
+    return scorer_of(model_of(request.param))
 
 
 def test_cumulative_surprisal_is_that_of_the_words_read_so_far_in_each_direction():
-    scorer = Scorer(model_of("chars"), WORDS)
+    scorer = scorer_of(model_of("chars"))
     (found,) = word_surprisals(scorer, [["the", "cat", "sat", "on"]])
     np.testing.assert_allclose(np.diff(found.forward_cumulative), found.forward[1:])
     np.testing.assert_allclose(-np.diff(found.backward_cumulative), found.backward[:-1])
@@ -47,7 +47,7 @@ def test_surprisal_has_word_lengths_in_characters_and_marks_unknown_words(scorer
 @pytest.mark.parametrize("sentences", ["the cat", [3], {"the": "cat"}])
 def test_surprisal_refuses_what_is_not_a_list_of_sentences(sentences):
     with pytest.raises(DataError, match=r"expected a list of"):
-        next(word_surprisals(Scorer(model_of("words"), WORDS), sentences))
+        next(word_surprisals(scorer_of(model_of("words")), sentences))
 
 
 # --- distributions and context ---
@@ -78,7 +78,7 @@ def by_hand(model, texts, direction):
 @pytest.mark.parametrize("name", ["words", "forward shared"])
 def test_surprisal_entropy_rank_and_likeliest_words_equal_numpys_softmax(name, context):
     model = model_of(name)
-    found = list(word_surprisals(Scorer(model, WORDS), STORY, context=context, top=3))
+    found = list(word_surprisals(scorer_of(model), STORY, context=context, top=3))
     for number, one in enumerate(found):
         texts = STORY[max(0, number - context) : number + 1]
         for direction in model.directions:
@@ -109,15 +109,17 @@ def test_score_with_the_whole_text_as_context_equals_the_perplexity_of_one_row(
     text.write_text("".join(f"{' '.join(words)}\n" for words in story), encoding="utf-8")
     (tmp_path / "vocab").write_text("\n".join(WORDS) + "\n", encoding="utf-8")
     dataset = heldout_dataset(str(text), Vocabulary(tmp_path / "vocab"), True)
-    scorer = Scorer(model, WORDS, batch_tokens)
+    scorer = scorer_of(model, batch_tokens)
     found = perplexity_of_scores(scorer.score(story, context=len(story)))
     expected = perplexity(model, dataset, 1)
     assert found.directions == pytest.approx(expected.directions, rel=1e-5)
 
 
-def test_score_with_context_does_not_depend_on_batches(scorer):
-    expected = list(scorer.score(STORY * 3, context=2))
-    check(list(Scorer(scorer.model, WORDS, batch_tokens=2).score(STORY * 3, context=2)), expected)
+@pytest.mark.parametrize("name", MODELS)
+def test_score_with_context_does_not_depend_on_batches(name):
+    whole, cut = (scorer_of(model_of(name), batch_tokens) for batch_tokens in (1024, 2))
+    expected = list(whole.score(STORY * 3, context=2))
+    check(list(cut.score(STORY * 3, context=2)), expected)
 
 
 # --- regions and tables ---
@@ -141,7 +143,7 @@ def test_surprisal_by_region_sums_the_words_between_marks(scorer):
 
 
 def test_surprisal_table_reads_strings_and_lists():
-    scorer = Scorer(model_of("chars"), WORDS)
+    scorer = scorer_of(model_of("chars"))
     table = surprisal_table(scorer, ["the cat sat", [], ["mat"]], context=1, top=1)
     assert table["sentence"] == [0, 0, 0, 2] and table["position"] == [0, 1, 2, 0]
     assert {len(values) for values in table.values()} == {4}

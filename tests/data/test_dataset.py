@@ -8,7 +8,6 @@ from conftest import GOLDEN
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from bilm.data import dataset
 from bilm.data.dataset import BidirectionalLMDataset, LMDataset
 from bilm.data.vocabulary import MARKS, PAD_CHAR, UnicodeCharsVocabulary, Vocabulary
 
@@ -142,44 +141,21 @@ def test_evaluation_windows_match_the_definition(folders, lengths, n_rows, n_ste
         assert not window["next_token_id"][~mask].any()
 
 
-@settings(deadline=None)
-@given(LENGTHS, SIZES, st.integers(1, 40), st.integers(1, 40))
-def test_sentence_batches_contain_each_sentence_once(folders, lengths, batch_size, cap, at_once):
-    pattern, vocab = write_corpus(next(folders), lengths)
-    reader = LMDataset(pattern, vocab, test=True)
-    rows = []
-    with pytest.MonkeyPatch.context() as patch:
-        patch.setattr(dataset, "SORT_BUFFER", 5)
-        patch.setattr(dataset, "MAX_SENTENCE_BATCH", cap)
-        patch.setattr(dataset, "SENTENCE_WINDOW", at_once)
-        batches = []
-        for window in reader.iter_sentence_batches(batch_size):
-            n_rows, n_steps = window["mask"].shape
-            assert n_rows <= batch_size and (n_steps == 1 or n_rows * n_steps <= at_once)
-            assert window["mask"].any(axis=0).all()
-            batches += [[]] if window["first"] else []
-            batches[-1].append(window)
-        for windows in batches:
-            n_rows, n_steps = len(windows[0]["mask"]), sum(w["mask"].shape[1] for w in windows)
-            assert n_rows == 1 or n_rows * n_steps <= cap
-            rows += row_predictions(windows, n_rows)
-    assert sorted(rows) == sorted(predictions(reader))
-
-
 def test_bidirectional_evaluation_windows_are_mirrored_and_share_a_mask(golden_data):
     vocab = UnicodeCharsVocabulary(golden_data / "vocab.txt", 12)
     # Endless and shuffled for training, the reader still evaluates once and in order.
     reader = BidirectionalLMDataset(golden_data / "heldout/*", vocab, shuffle_on_load=True)
-    for windows in (reader.iter_evaluation(3, 5), reader.iter_sentence_batches(4)):
-        for window in windows:
-            mask = window["mask"]
-            assert "mask_reverse" not in window
-            for suffix in ("", "_reverse"):
-                chars, ids = window["tokens_characters" + suffix], window["token_ids" + suffix]
-                assert (chars[~mask] == PAD_CHAR).all()
-                known = mask & (ids != vocab.unk)
-                np.testing.assert_array_equal(chars[known], vocab.word_char_ids[ids[known]])
-    for window in reader.iter_sentence_batches(4):
+    for window in reader.iter_evaluation(3, 5):
+        mask = window["mask"]
+        assert "mask_reverse" not in window
+        for suffix in ("", "_reverse"):
+            chars, ids = window["tokens_characters" + suffix], window["token_ids" + suffix]
+            assert (chars[~mask] == PAD_CHAR).all()
+            known = mask & (ids != vocab.unk)
+            np.testing.assert_array_equal(chars[known], vocab.word_char_ids[ids[known]])
+    lengths = [len(words) + 1 for words in reader.readers[0].shards.sentences()]
+    for window in reader.iter_evaluation(len(lengths), max(lengths)):  # a sentence per row
+        assert window["mask"].sum() == sum(lengths)
         for row, there in enumerate(window["mask"]):
             forward = window["next_token_id"][row, there]
             backward = window["next_token_id_reverse"][row, there]

@@ -1,14 +1,19 @@
 """Language models with random weights, and a comparison of their scores."""
 
 import functools
+import json
 
 import keras
 import numpy as np
 from options_examples import CHAR_CNN, LSTM
 
+from bilm.inference.keras import KerasBackend
 from bilm.language_model import BiLM
 from bilm.options.model_options import ModelOptions
+from bilm.scoring.scorer import Scorer
 from bilm.storage import names as weights
+from bilm.storage.hdf5 import save_hdf5
+from bilm.storage.stored_model import open_model
 
 MARKS = ["<S>", "</S>", "<UNK>"]
 WORDS = ["the", "cat", "sat", "on", "Москва", "", "mat", "the", *MARKS, "日本語"]
@@ -30,6 +35,22 @@ def model_of(name):
     for variable in weights.stored_variables(model).values():
         variable.assign(np.random.default_rng(5).normal(size=variable.shape) * 0.7)
     return model
+
+
+def scorer_of(model, batch_tokens=1024, words=WORDS):
+    """Return a scorer of a model in memory."""
+    return Scorer(KerasBackend(model), words, batch_tokens)
+
+
+def export(model, folder):
+    """Write a model with its softmax; return it as a stored model."""
+    values = weights.stored_values(model)
+    softmax = {name: values.pop(name) for name in list(values) if weights.is_softmax(name)}
+    save_hdf5(folder / "weights.hdf5", values)
+    words = np.array(WORDS, dtype=object)
+    save_hdf5(folder / "weights_softmax.hdf5", {**softmax, "vocabulary": words})
+    (folder / "options.json").write_text(json.dumps(model.options.for_export()))
+    return open_model(folder)
 
 
 def check(found, expected):

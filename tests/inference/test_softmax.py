@@ -3,37 +3,23 @@
 The reference is the softmax of the Keras model in float32, over all words at once.
 """
 
-import json
-
 import keras
 import numpy as np
 import pytest
 from conftest import golden_cases
-from scorers import MODELS, WORDS, model_of
+from scorers import MODELS, WORDS, export, model_of
 
 from bilm.data.vocabulary import Vocabulary
 from bilm.errors import OptionsError
 from bilm.inference import numpy as numpy_backend
 from bilm.inference import softmax as softmaxes
 from bilm.inference.backend import open_backend
-from bilm.storage.hdf5 import save_hdf5
-from bilm.storage.names import is_softmax, stored_values
+from bilm.storage.names import stored_values
 from bilm.storage.stored_model import open_model
 
 BACKENDS = ("keras", "numpy")
 ATOL = 1e-5
 N_LIKELIEST = 4
-
-
-def export(model, folder):
-    """Write a model with its softmax; return it as a stored model."""
-    values = stored_values(model)
-    softmax = {name: values.pop(name) for name in list(values) if is_softmax(name)}
-    save_hdf5(folder / "weights.hdf5", values)
-    words = np.array(WORDS, dtype=object)
-    save_hdf5(folder / "weights_softmax.hdf5", {**softmax, "vocabulary": words})
-    (folder / "options.json").write_text(json.dumps(model.options.for_export()))
-    return open_model(folder)
 
 
 def expected_of(kernel, bias, hidden, targets):

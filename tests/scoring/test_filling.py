@@ -12,21 +12,20 @@ from tiny_runs import tiny_run
 
 if keras.backend.backend() != "tensorflow":
     pytest.skip("checkpoints are TensorFlow's", allow_module_level=True)
-from scorers import ATOL, MARKS, MODELS, WORDS, model_of, one
+from scorers import ATOL, MARKS, MODELS, WORDS, model_of, one, scorer_of
 
 from bilm.errors import DataError
 from bilm.scoring.exponents import PRIOR
 from bilm.scoring.gaps import CandidateWords, pattern
 from bilm.scoring.memory import fitting
 from bilm.scoring.memory.fitting import fit_memory
-from bilm.scoring.scorer import Scorer
 
 PROPER = [word for word in dict.fromkeys(WORDS) if word not in ("", *MARKS)]
 
 
 @pytest.fixture(scope="module", params=MODELS)
 def scorer(request):
-    return Scorer(model_of(request.param), WORDS)
+    return scorer_of(model_of(request.param))
 
 
 def by_brute_force(scorer, tokens, place, words, n_unknown=0):
@@ -61,9 +60,9 @@ def test_fill_compares_other_words_by_their_share_of_unk(scorer):
 
 def test_fill_compares_other_words_if_more_words_match_than_are_compared(monkeypatch):
     monkeypatch.setattr("bilm.scoring.filling.N_COMPARED", 3)
-    scorer = Scorer(model_of("words"), WORDS)
+    scorer = scorer_of(model_of("words"))
     logs = next(scorer.log_probabilities(["the", "cat"], [0]))
-    best = np.argsort(-scorer.both_sides(logs, np.arange(len(WORDS))))[:4]
+    best = np.argsort(-scorer.vocabulary.both_sides(logs, np.arange(len(WORDS))))[:4]
     assert WORDS.index("<UNK>") in best  # a likely place of an unknown word
     (gap,) = scorer.fill(["[MASK]", "cat"], 3, words=["emu"])
     assert "emu" in dict(gap.candidates)
@@ -73,13 +72,15 @@ def test_fill_with_a_memory_multiplies_powers(scorer, monkeypatch):
     monkeypatch.setattr(fitting, "N_STEPS", 1)
     memory = fit_memory([["the", "cat", "sat"], ["mat", "the", "cat"]], WORDS)
     exponents = [0.1, 0.5, 0.3, 0.4, -0.55]
-    n_directions = len(scorer.model.directions)
+    n_directions = len(scorer.directions)
     memory.shares = np.full(n_directions, 0.5)
     tokens = ["the", "[MASK]", "sat"]
     logs = []
     for word in PROPER:
         totals = sum(one(scorer, ["the", word, "sat"]).total.values())
-        recalled = memory.log_probabilities(["the", "<UNK>", "sat"], 1)[scorer._ids[word]]
+        recalled = memory.log_probabilities(["the", "<UNK>", "sat"], 1)[
+            scorer.vocabulary.ids([word])[0]
+        ]
         logs.append(exponents[0] * totals + recalled @ exponents[-4:])
     expected = np.exp(logs - np.logaddexp.reduce(logs))
     powers = np.array([0.1] * (n_directions - 1) + exponents)
@@ -92,7 +93,7 @@ def test_fill_with_a_memory_multiplies_powers(scorer, monkeypatch):
 def test_fit_maximizes_the_probability_of_held_out_words(scorer, monkeypatch):
     monkeypatch.setattr(fitting, "N_STEPS", 1)
     memory = fit_memory([["the", "cat", "sat"], ["mat", "the", "cat"]], WORDS)
-    n_directions = len(scorer.model.directions)
+    n_directions = len(scorer.directions)
     memory.shares = np.full(n_directions, 0.5)
     prior = np.array([0.6 / n_directions] * n_directions + [0.2] * 4)
     filler = scorer.filler(memory=memory, exponents=prior)
@@ -181,7 +182,7 @@ def test_fill_refuses_invalid_arguments(scorer):
 def test_filler_refuses_a_memory_fitted_to_other_directions(scorer, monkeypatch):
     monkeypatch.setattr(fitting, "N_STEPS", 1)
     memory = fit_memory([["the", "cat", "sat"], ["mat", "the", "cat"]], WORDS)
-    memory.shares = np.full(3 - len(scorer.model.directions), 0.5)
+    memory.shares = np.full(3 - len(scorer.directions), 0.5)
     with pytest.raises(DataError, match="directions of the model"):
         scorer.filler(memory=memory)
 

@@ -9,7 +9,7 @@ from conftest import GOLDEN, golden_cases
 
 if keras.backend.backend() != "tensorflow":
     pytest.skip("checkpoints are TensorFlow's", allow_module_level=True)
-from scorers import WORDS, check, model_of, one
+from scorers import MODELS, WORDS, check, export, model_of, one, scorer_of
 from tiny_runs import load_run, tiny_run
 
 import bilm
@@ -17,8 +17,9 @@ from bilm.data.shards import resolve_shards
 from bilm.data.vocabulary import vocabulary_of
 from bilm.errors import WeightsError
 from bilm.export.hdf5 import dump_weights
-from bilm.scoring.perplexity import heldout_dataset, perplexity
-from bilm.scoring.scorer import Scorer, load_scorer, perplexity_of_scores
+from bilm.scoring.evaluation import heldout_dataset, perplexity
+from bilm.scoring.perplexity import perplexity_of_scores
+from bilm.scoring.scorer import load_scorer
 from bilm.storage import names as weights
 from bilm.storage.hdf5 import save_hdf5
 
@@ -38,7 +39,8 @@ def test_golden_scores_equal_the_measured_perplexity(folder):
         vocabulary_of(VOCABULARY, model.options, model.n_tokens),
         model.options.bidirectional,
     )
-    expected = perplexity(model, dataset, 4, stateless=True)
+    n_sentences = len(list(heldout()))  # each is the first one of a row
+    expected = perplexity(model, dataset, n_sentences)
     found = perplexity_of_scores(bilm.score(heldout(), save_dir=folder, vocab_file=VOCABULARY))
     assert found.n_predictions == expected.n_predictions
     assert found.directions == pytest.approx(expected.directions, rel=1e-5)
@@ -79,10 +81,60 @@ def test_load_scorer_of_an_export_with_a_shared_table_in_one_direction(tmp_path)
     (tmp_path / "options.json").write_text(json.dumps(options))
     export = load_scorer(options_file=tmp_path / "options.json", weight_file=tmp_path / "w.hdf5")
     found = one(export, ["cat", "unheard", "sat"])
-    check([found], [one(Scorer(model, WORDS), ["cat", "unheard", "sat"])])
+    check([found], [one(scorer_of(model), ["cat", "unheard", "sat"])])
     assert found.backward is None
     assert found.mean == pytest.approx(found.total["forward"] / 4)
     assert export.substitutes(["cat"], 0)[1:] == (None, None, True)
+
+
+# --- backends ---
+
+
+def check_backends(numpy, keras_):
+    """Check that two scorers give the same scores, descriptions, substitutes and candidates."""
+    text = [["the", "unheard", "cat"], [], ["sat"] * 9, ["日本語", "on", "mat"]]
+    for settings in ({}, {"context": 2}, {"n_likeliest": 3}):
+        found, expected = (list(s.score(text, **settings)) for s in (numpy, keras_))
+        for a, b in zip(found, expected, strict=True):
+            check_logs(a.logs, b.logs)
+            assert (a.predicted or {}).keys() == (b.predicted or {}).keys()
+            for direction, places in (b.predicted or {}).items():
+                for x, y in zip(a.predicted[direction], places, strict=True):
+                    assert x.entropy == pytest.approx(y.entropy, abs=1e-4) and x.rank == y.rank
+                    assert dict(x.likeliest) == pytest.approx(dict(y.likeliest), abs=1e-4)
+    found, expected = (s.substitutes(text[0], 1, 4) for s in (numpy, keras_))
+    for a, b in zip(found[:3], expected[:3], strict=True):
+        assert dict(a or ()) == pytest.approx(dict(b or ()), abs=1e-4)
+    found, expected = (s.fill(["the", "[MASK]", "cat"], 4) for s in (numpy, keras_))
+    for a, b in zip(found, expected, strict=True):
+        assert dict(a.candidates) == pytest.approx(dict(b.candidates), abs=1e-4)
+
+
+def check_logs(found, expected):
+    assert found.keys() == expected.keys()
+    for direction, logs in expected.items():
+        np.testing.assert_allclose(found[direction], logs, rtol=1e-5, atol=1e-5)
+
+
+@pytest.mark.parametrize("name", MODELS)
+def test_backends_score_alike(name, tmp_path):
+    stored = export(model_of(name), tmp_path)
+    check_backends(*(load_scorer(stored, backend=backend) for backend in ("numpy", "keras")))
+
+
+@pytest.mark.parametrize("folder", CHECKPOINTS)
+def test_backends_score_golden_checkpoints_alike(folder):
+    numpy, keras_ = (load_scorer(folder, VOCABULARY, backend=b) for b in ("numpy", "keras"))
+    check_backends(numpy, keras_)
+    for a, b in zip(numpy.score(heldout()), keras_.score(heldout()), strict=True):
+        check_logs(a.logs, b.logs)
+
+
+def test_backends_score_the_packaged_model_alike():
+    numpy, keras_ = (load_scorer("novels-en", backend=b) for b in ("numpy", "keras"))
+    text = [line.split() for line in ("She rose from her chair .", "No .", "He said so , zzyzx !")]
+    for a, b in zip(numpy.score(text), keras_.score(text), strict=True):
+        check_logs(a.logs, b.logs)
 
 
 # --- the commands ---

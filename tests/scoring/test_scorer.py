@@ -11,13 +11,13 @@ from hypothesis import strategies as st
 
 if keras.backend.backend() != "tensorflow":
     pytest.skip("checkpoints are TensorFlow's", allow_module_level=True)
-from scorers import ATOL, MARKS, MODELS, WORDS, check, model_of, one
+from scorers import ATOL, MARKS, MODELS, WORDS, check, model_of, one, scorer_of
 
 from bilm.data.shards import Shards
-from bilm.data.vocabulary import Vocabulary
+from bilm.data.vocabulary import Vocabulary, vocabulary_of
 from bilm.errors import DataError
-from bilm.scoring.perplexity import heldout_dataset, perplexity
-from bilm.scoring.scorer import Scorer, perplexity_of_scores
+from bilm.scoring.evaluation import heldout_dataset, perplexity
+from bilm.scoring.perplexity import perplexity_of_scores
 
 PROPER = ["the", "cat", "sat", "on", "Москва", "mat", "日本語"]
 tokens = st.sampled_from([*PROPER, *MARKS, "unheard", "of", "😀", "Straßenbahnhaltestelle" * 9])
@@ -26,12 +26,12 @@ sentences = st.lists(tokens, max_size=12)
 
 @pytest.fixture(scope="module", params=MODELS)
 def scorer(request):
-    return Scorer(model_of(request.param), WORDS)
+    return scorer_of(model_of(request.param))
 
 
 @pytest.fixture(scope="module")
 def chars():
-    return Scorer(model_of("chars"), WORDS)
+    return scorer_of(model_of("chars"))
 
 
 def of(found, direction):
@@ -76,7 +76,7 @@ def test_score_is_aligned_with_words(chars, words, other, data):
 
 
 def test_score_of_a_word_model_reads_unk_for_unknown_words():
-    scorer = Scorer(model_of("words"), WORDS)
+    scorer = scorer_of(model_of("words"))
     unknown, marked = scorer.score([["the", "unheard", "cat"], ["the", "<UNK>", "cat"]])
     np.testing.assert_allclose(unknown.forward, marked.forward, atol=ATOL)
     np.testing.assert_allclose(unknown.backward, marked.backward, atol=ATOL)
@@ -101,9 +101,29 @@ def test_score_of_a_vocabulary_with_equal_words_equals_the_perplexity(tmp_path):
     (tmp_path / "vocab").write_text("\n".join(WORDS) + "\n", encoding="utf-8")
     vocab = Vocabulary(tmp_path / "vocab")
     assert vocab.size == len(WORDS) and vocab.word_to_id("the") == 7
-    expected = perplexity(model, heldout_dataset(str(text), vocab, True), 2, stateless=True)
-    found = perplexity_of_scores(Scorer(model, WORDS).score(Shards([text]).sentences()))
+    expected = perplexity(model, heldout_dataset(str(text), vocab, True), 2)
+    found = perplexity_of_scores(scorer_of(model).score(Shards([text]).sentences()))
     assert found.directions == pytest.approx(expected.directions, rel=1e-5)
+
+
+@pytest.mark.parametrize("n_rows", [1, 3, 20])
+@pytest.mark.parametrize("name", MODELS)
+def test_scores_of_rows_equal_the_perplexity_of_running_text(tmp_path, name, n_rows):
+    text = [["the", "cat", "sat"], ["mat"], ["unheard", "on", "the", "<UNK>", "mat"], ["on"]] * 3
+    path, model = tmp_path / "text", model_of(name)
+    path.write_text("".join(f"{' '.join(words)}\n" for words in text), encoding="utf-8")
+    (tmp_path / "vocab").write_text("\n".join(WORDS) + "\n", encoding="utf-8")
+    vocab = vocabulary_of(tmp_path / "vocab", model.options, len(WORDS))
+    dataset = heldout_dataset(str(path), vocab, len(model.directions) == 2)
+    expected = perplexity(model, dataset, n_rows)
+    for batch_tokens in (4, 1024):
+        scores = list(scorer_of(model, batch_tokens).score_rows(text, n_rows))
+        assert sorted(score.tokens for score in scores) == sorted(text)
+        found = perplexity_of_scores(scores)
+        assert found.n_predictions == expected.n_predictions
+        assert found.directions == pytest.approx(expected.directions, rel=1e-5)
+        assert found.known == pytest.approx(expected.known, rel=1e-5)
+    assert list(scorer_of(model).score_rows([], n_rows)) == []
 
 
 def test_score_total_and_mean(chars):
@@ -124,7 +144,7 @@ def test_substitutes_equal_the_scores_of_each_word(scorer):
         scored = [one(scorer, [*words[:position], word, *words[position + 1 :]]) for word in PROPER]
         expected = {
             name: {w: of(s, name)[position] for w, s in zip(PROPER, scored, strict=True)}
-            for name in scorer.model.directions
+            for name in scorer.directions
         }
         if len(expected) == 2:
             products = {
@@ -183,8 +203,8 @@ def test_scorer_refuses_other_inputs(chars):
         next(chars.score({("the", "cat")}))
     for words in (WORDS[1:], ["a", *WORDS[:8], *WORDS[9:]]):
         with pytest.raises(DataError, match="expected the 12 of the model"):
-            Scorer(chars.model, words)
+            scorer_of(model_of("chars"), words=words)
     with pytest.raises(ValueError, match="batch_tokens"):
-        Scorer(chars.model, WORDS, batch_tokens=0)
+        scorer_of(model_of("chars"), batch_tokens=0)
     with pytest.raises(DataError, match="no sentence"):
         perplexity_of_scores(chars.score([]))

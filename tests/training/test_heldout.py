@@ -11,11 +11,12 @@ if keras.backend.backend() != "tensorflow":
     pytest.skip("training is TensorFlow's", allow_module_level=True)
 from tiny_runs import HELDOUT, VOCABULARY, damage, load_run, run, tiny_options, weights_of
 
+from bilm.data.ngrams import bigram_perplexity, text_ids
 from bilm.data.shards import resolve_shards
 from bilm.data.vocabulary import Vocabulary
 from bilm.errors import DataError
 from bilm.export.hdf5 import dump_weights
-from bilm.scoring.perplexity import Perplexity, bigram_perplexity, text_ids
+from bilm.scoring.perplexity import Perplexity
 from bilm.scoring.scorer import load_scorer
 from bilm.storage.checkpoint import CheckpointFolder, latest_checkpoint
 from bilm.training import callbacks

@@ -27,7 +27,7 @@ from tiny_runs import (
 from bilm.data.vocabulary import vocabulary_of
 from bilm.errors import BilmError, OptionsError
 from bilm.export.hdf5 import dump_weights
-from bilm.scoring.perplexity import heldout_dataset, perplexity
+from bilm.scoring.evaluation import heldout_dataset, perplexity
 from bilm.training import callbacks
 from bilm.training import run as training
 from bilm.training.checkpoints import RunCheckpoints

@@ -1,0 +1,128 @@
+"""Perplexity of held-out text by a biLM in Keras, whose state continues from sentence to sentence.
+
+Training and `bilm test` use it; `Scorer` scores single sentences.
+"""
+
+from __future__ import annotations
+
+import math
+import os
+from typing import Any
+
+from keras import ops
+
+from bilm.data.dataset import BidirectionalLMDataset, LMDataset, Windows
+from bilm.data.shards import Shards
+from bilm.data.vocabulary import Vocabulary
+from bilm.data.windows import model_batch
+from bilm.errors import DataError
+from bilm.language_model import BiLM
+from bilm.layers.functional import compiled
+from bilm.scoring.perplexity import Perplexity, exp_of_loss
+from bilm.support.out_of_memory import explaining_memory
+from bilm.support.progress import Progress, progress
+
+N_STEPS = 20  # minimum number of steps in a window
+PREDICTIONS_A_WINDOW = 640  # predictions in a window, unless N_STEPS requires more
+
+
+def heldout_dataset(
+    filepattern: str | os.PathLike | Shards, vocab: Vocabulary, bidirectional: bool
+) -> LMDataset | BidirectionalLMDataset:
+    """Return a dataset that reads each sentence of held-out text once, in order."""
+    reader = BidirectionalLMDataset if bidirectional else LMDataset
+    return reader(filepattern, vocab, test=True)
+
+
+def heldout_windows(
+    dataset: LMDataset | BidirectionalLMDataset,
+    batch_size: int,
+    drop_remainder: bool = False,
+) -> Windows:
+    """Yield the windows of held-out text; see `perplexity` for the arguments.
+
+    Raises: DataError if there are no predictions.
+    """
+    n_steps = max(N_STEPS, PREDICTIONS_A_WINDOW // batch_size)
+    windows = dataset.iter_evaluation(batch_size, n_steps, drop_remainder)
+    first = next(windows, None)
+    if first is None:
+        raise DataError(
+            f"{dataset.filepattern}: no predictions to measure: the text is empty or has fewer "
+            f"sentences than the {batch_size} rows requested; reduce batch_size"
+        )
+    yield first
+    yield from windows
+
+
+class Evaluator:
+    """Computes the perplexity of a `BiLM` with its softmax; compiled once for all texts. `unk` is
+    the id of unknown words; -1 for none."""
+
+    def __init__(self, model: BiLM, unk: int):
+        self.model, self.unk = model, unk
+        self._run = compiled(self._window, gradients=False)
+
+    def __call__(
+        self, windows: Windows, state: Any = None, bar: Progress | None = None
+    ) -> Perplexity:
+        """Return the perplexity of the text of `heldout_windows`.
+
+        Args:
+            windows: windows of rows that continue from one window to the next.
+            state: initial state of the rows; None for zero state.
+            bar: counts the predictions per direction.
+        """
+        losses, n_predictions = dict.fromkeys(self.model.directions, 0.0), 0
+        known_loss, n_known = 0.0, 0  # of known words and marks, in all directions
+        for window in windows:
+            mask: Any = window["mask"]
+            if state is None:
+                state = self.model.zero_state(len(mask))
+            batch = model_batch(window, self.model.options)
+            sums, state = self._run(batch, mask, state)
+            for direction, (loss, loss_of_known) in sums.items():
+                losses[direction] += float(loss)
+                known_loss += float(loss_of_known)
+                n_known += int((mask & (batch["targets"][direction] != self.unk)).sum())
+            n_new = int(mask.sum())
+            n_predictions += n_new
+            if bar is not None:
+                bar.add(n_new)
+        known = exp_of_loss(known_loss / n_known) if n_known else math.nan
+        return Perplexity.of(losses, n_predictions)._replace(known=known)
+
+    def _window(self, batch, mask, state):
+        """Return for each direction the summed loss and that of known words, float32 (), and the
+        next state."""
+        outputs, state = self.model.windows(self.model.encode(batch), state, mask=mask)
+        sums, targets = {}, batch["targets"]
+        for name, loss in self.model.losses(outputs, targets).items():
+            loss = ops.where(mask, loss, 0.0)
+            known = ops.where(targets[name] == self.unk, 0.0, loss)
+            sums[name] = ops.sum(loss), ops.sum(known)
+        return sums, state
+
+
+def perplexity(
+    model: BiLM,
+    dataset: LMDataset | BidirectionalLMDataset,
+    batch_size: int,
+    drop_remainder: bool = False,
+    state: Any = None,
+) -> Perplexity:
+    """Return the perplexity of a language model on held-out text.
+
+    Args:
+        model: a `BiLM` with its softmax.
+        dataset: reads the text with `test=True`, in the directions of the model.
+        batch_size: number of rows. Each sentence is read by the first row that is free, from the
+            state after that row's previous sentence, so the result depends on the number of rows.
+        drop_remainder: stop at the step at which a row finds no more text, as the reference does.
+        state: see `Evaluator`.
+    Raises: DataError if there are no predictions; OutOfMemoryError.
+    """
+    with explaining_memory(dataset.filepattern, "batch_size"):
+        windows = heldout_windows(dataset, batch_size, drop_remainder)
+        with progress("evaluating", "predictions per direction") as bar:
+            return Evaluator(model, dataset.vocab.unk)(windows, state, bar)

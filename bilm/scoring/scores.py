@@ -1,0 +1,120 @@
+"""The results of a `Scorer`: probabilities of sentences, predicted distributions, substitutes."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import TYPE_CHECKING, NamedTuple
+
+import numpy as np
+
+if TYPE_CHECKING:
+    from bilm.scoring.memory.prediction import Memory
+
+
+class Substitute(NamedTuple):
+    """A word and its log-probability at a position, in nats."""
+
+    word: str
+    log_probability: float
+
+
+class Substitutes(NamedTuple):
+    """The likeliest words at a position, the likeliest first.
+
+    Fields:
+        forward: given the words to the left of the position.
+        backward: given the words to its right; None for a forward-only model.
+        both: given both sides, by P(word | left) P(word | right) / P(word), normalized; see
+            `PredictedWords.both_sides`. None for a forward-only model.
+        is_known: whether the vocabulary contains the word at the position. The lists never contain
+            a word that the vocabulary lacks.
+    """
+
+    forward: list[Substitute]
+    backward: list[Substitute] | None
+    both: list[Substitute] | None
+    is_known: bool
+
+
+class Predicted(NamedTuple):
+    """The distribution over the vocabulary, with its marks, that a direction predicts at a place.
+
+    Fields:
+        entropy: in nats.
+        rank: 1 plus the number of words that are likelier than the word at the place.
+        likeliest: the likeliest words, in descending order.
+    """
+
+    entropy: float
+    rank: float
+    likeliest: list[Substitute]
+
+    @classmethod
+    def of(cls, records: np.ndarray, words: Sequence[str]) -> list[Predicted]:
+        """Return the distributions of records (N,) of `described_dtype`; `words` by id."""
+        columns = [
+            records[name].tolist() for name in ("entropy", "rank", "likeliest", "likeliest_logs")
+        ]
+        predicted = []
+        for entropy, rank, ids, logs in zip(*columns, strict=True):
+            likeliest = [Substitute(words[i], log) for i, log in zip(ids, logs, strict=True)]
+            predicted.append(cls(entropy, rank, likeliest))
+        return predicted
+
+
+class Score(NamedTuple):
+    """The log-probabilities of a sentence w_1 ... w_T in each direction, in nats.
+
+    The arrays have T + 1 entries each, one per prediction. For word `i` of the sentence, counted
+    from 0, read `tokens[i]`, `is_known[i]`, `forward[i]` and `backward[i + 1]`:
+
+        position      0     1    ...   T - 1   T
+        tokens       w_1   w_2   ...    w_T
+        is_known     w_1   w_2   ...    w_T   </S>
+        forward      w_1   w_2   ...    w_T   </S>
+        backward     <S>   w_1   ...  w_T-1   w_T
+
+    Fields:
+        forward: float32 (T + 1,): each word and then `</S>`, given the words to its left.
+        backward: float32 (T + 1,): `<S>` and then each word, given the words to its right. None
+            for a forward-only model.
+        tokens: the words of the sentence, T of them.
+        is_known: boolean (T + 1,): whether the vocabulary contains the word. The value of a word
+            that it lacks is the log-probability of `<UNK>`, which all such words share; do not
+            compare it with the value of a known word. The last entry, for `</S>`, is True.
+        predicted: for each direction, what it predicts at the T + 1 places of its array; None
+            unless it was requested.
+    """
+
+    forward: np.ndarray
+    backward: np.ndarray | None
+    tokens: list[str]
+    is_known: np.ndarray
+    predicted: dict[str, list[Predicted]] | None = None
+
+    @property
+    def n_predictions(self) -> int:
+        """The number of predictions in each direction, T + 1."""
+        return len(self.forward)
+
+    @property
+    def total(self) -> dict[str, float]:
+        """The log-probability of the sentence, by direction."""
+        return {name: float(log.sum(dtype=np.float64)) for name, log in self.logs.items()}
+
+    @property
+    def logs(self) -> dict[str, np.ndarray]:
+        """The arrays by direction."""
+        arrays = {"forward": self.forward, "backward": self.backward}
+        return {name: array for name, array in arrays.items() if array is not None}
+
+    def mixed(self, memory: Memory) -> Score:
+        """Return the score by the mixture of the model and a memory of its training text."""
+        logs = memory.mixed(self.tokens, self.logs)
+        return self._replace(forward=logs["forward"], backward=logs.get("backward"))
+
+    @property
+    def mean(self) -> float:
+        """The mean log-probability per prediction, over all directions."""
+        totals = self.total.values()
+        return sum(totals) / len(totals) / self.n_predictions
