@@ -20,6 +20,7 @@ import os
 import re
 import shutil
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -30,6 +31,7 @@ from absl import logging
 from bilm.data.stream import Position
 from bilm.errors import NotFiniteError, WeightsError
 from bilm.storage import names
+from bilm.storage.formats.base import LazyTensor, LazyTensors
 from bilm.storage.run_record import RunRecord
 from bilm.storage.tensor_reader import UNREADABLE, TensorReader, reason
 from bilm.support.files import expanded, replacing
@@ -47,16 +49,6 @@ UNFINISHED = re.compile(re.escape(CHECKPOINT) + r"-\d+_temp")  # the folder of a
 logging.get_absl_logger().addFilter(lambda record: "functional_saver" not in record.pathname)
 
 
-def every(name: str) -> bool:
-    """Return True: selects all weights."""
-    return True
-
-
-def none(name: str) -> bool:
-    """Return False: selects no weight."""
-    return False
-
-
 # --- reading ---
 
 
@@ -71,7 +63,7 @@ class Checkpoint:
     Attributes:
         files: the index, the data files and the JSON file.
         is_reference: whether the TensorFlow 1 reference wrote it, without record and states.
-        shapes, dtypes: shape and dtype of each weight, by stored name.
+        tensors: the weights, including the softmax, by stored name.
         n_words: words of the softmax.
         position: position of the readers in the text; None if unknown.
         skipped: for each later checkpoint that cannot be used, the reason.
@@ -88,9 +80,12 @@ class Checkpoint:
 
         # Weights by stored name.
         self._keys = _weight_keys(self._reader.shapes)
-        self.shapes = {name: self._reader.shapes[key] for name, key in self._keys.items()}
-        self.dtypes = {name: self._reader.dtypes[key] for name, key in self._keys.items()}
-        bias_shape = self.shapes.get(f"{names.SOFTMAX}b", ())
+        weights = {}
+        for name, key in self._keys.items():
+            shape, dtype = self._reader.shapes[key], self._reader.dtypes[key]
+            weights[name] = LazyTensor(shape, dtype, partial(self.read, name))
+        self.tensors = LazyTensors(self.path, self.files, weights)
+        bias_shape = self.tensors.shapes.get(f"{names.SOFTMAX}b", ())
         if len(bias_shape) != 1:
             expected = "expected the checkpoint of a biLM's training"
             raise WeightsError(f"{self.path}: softmax/b is missing; {expected}")
@@ -102,13 +97,15 @@ class Checkpoint:
         self.position = self._read_position()
 
     @classmethod
-    def open(cls, path: str | Path, only: Callable[[str], bool] = none) -> Checkpoint:
-        """Open a checkpoint; read the selected weights now and keep them for `read`.
+    def open(cls, path: str | Path, only: Callable[[str], bool] | None = None) -> Checkpoint:
+        """Open a checkpoint; read the weights that `only` selects now and keep them for `read`.
 
         Raises: WeightsError, also if one of these weights is damaged.
         """
         checkpoint = cls(expanded(path))
-        checkpoint._kept = {name: checkpoint.read(name) for name in filter(only, checkpoint.shapes)}
+        if only is not None:
+            selected = filter(only, checkpoint.tensors.names)
+            checkpoint._kept = {name: checkpoint.read(name) for name in selected}
         return checkpoint
 
     @property
@@ -125,21 +122,16 @@ class Checkpoint:
     def state(self) -> list[np.ndarray]:
         """LSTM states (rows, width), in the order of `BiLM.flatten_state`.
 
-        Raises: WeightsError if it contains none, like checkpoints of the TensorFlow 1 reference.
+        Raises: WeightsError for a checkpoint of the TensorFlow 1 reference, which contains none.
         """
+        _ = self.record
         n_states = len(self._keys_of(STATE))
-        if not n_states:
-            raise WeightsError(
-                f"{self.path}: contains no LSTM states; only checkpoints of bilm's training do"
-            )
         return [self._tensor(f"{STATE}{i}{SUFFIX}") for i in range(n_states)]
 
     def read(self, name: str) -> np.ndarray:
-        """Return a weight by its stored name. Raises: WeightsError if it is missing or damaged."""
+        """Return a weight by its stored name. Raises: WeightsError if it is damaged."""
         if name in self._kept:
             return self._kept.pop(name)
-        if name not in self._keys:
-            raise WeightsError(f"{self.path}: {name} is missing")
         return self._tensor(self._keys[name])
 
     def check_all(self) -> None:
@@ -197,14 +189,16 @@ def _weight_keys(keys: Iterable[str]) -> dict[str, str]:
 
 
 def latest_checkpoint(
-    folder: str | Path, only: Callable[[str], bool] = every, whole: bool = False
+    folder: str | Path,
+    only: Callable[[str], bool] | None = lambda name: True,
+    whole: bool = False,
 ) -> Checkpoint | None:
     """Open the latest checkpoint that can be used; log those that are damaged.
 
     Args:
         folder: searched again after each failure: a run may be saving and removing meanwhile.
         only: selects weights that are read now and kept: a damaged one leads to the checkpoint
-            before it.
+            before it. None reads none.
         whole: whether to check every tensor, including slots and states, and keep none of them in
             memory; used to resume a run.
     Returns: None if the folder contains no checkpoint.
@@ -217,7 +211,7 @@ def latest_checkpoint(
         if failed:
             logging.warning("%s; trying %s, the one before it", last_error, path)
         try:
-            checkpoint = Checkpoint.open(path, none if whole else only)
+            checkpoint = Checkpoint.open(path, None if whole else only)
             if whole:
                 checkpoint.check_all()
         except WeightsError as error:

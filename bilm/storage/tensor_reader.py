@@ -31,7 +31,7 @@ class TensorReader:
             self._reader = tf.train.load_checkpoint(path)
         except UNREADABLE as error:
             check_name(os.path.dirname(path))
-            raise WeightsError(f"{path}: not a whole checkpoint ({reason(error)})") from error
+            raise self._damaged(error) from error
         shapes = self._reader.get_variable_to_shape_map()
         dtypes = self._reader.get_variable_to_dtype_map()
         self.shapes = {key: tuple(shape) for key, shape in shapes.items()}
@@ -42,7 +42,10 @@ class TensorReader:
         try:
             return self._reader.get_tensor(key)
         except UNREADABLE as error:
-            raise WeightsError(f"{self.path}: not a whole checkpoint ({reason(error)})") from error
+            raise self._damaged(error) from error
+
+    def _damaged(self, error: Exception) -> WeightsError:
+        return WeightsError(f"{self.path}: not a whole checkpoint ({reason(error)})")
 
 
 def check_name(folder: str | Path) -> None:

@@ -20,7 +20,6 @@ from bilm.storage.checkpoint import (
     Checkpoint,
     checkpoint_paths,
     latest_checkpoint,
-    none,
     remove_unfinished,
 )
 from bilm.storage.run_record import RunRecord
@@ -217,12 +216,12 @@ class RunFolder:
 
     def latest_checkpoint(self, whole: bool = False) -> Checkpoint | None:
         """Open the run's latest checkpoint: see `bilm.storage.checkpoint.latest_checkpoint`."""
-        return latest_checkpoint(self.path, none, whole)
+        return latest_checkpoint(self.path, None, whole)
 
     def find_best(self, whole: bool = False) -> Checkpoint | None:
         """Open the checkpoint with the lowest held-out perplexity; None if none can be read."""
         try:
-            return latest_checkpoint(self.best, none, whole)
+            return latest_checkpoint(self.best, None, whole)
         except WeightsError as error:
             logging.warning("%s", error)
             return None

@@ -12,7 +12,7 @@ from bilm.storage.finding.cache import (
     RECORD,
     cached,
     entries,
-    filling,
+    filled,
     write_record,
 )
 
@@ -20,11 +20,12 @@ pytestmark = pytest.mark.usefixtures("cache")
 
 
 def entry(key, n_bytes):
-    with filling(cached(key)):
-        (cached(key) / "inside").mkdir()
-        (cached(key) / "inside" / "file").write_bytes(b"x" * n_bytes)
-        write_record(cached(key), key)
-    return cached(key)
+    def fill(folder):
+        folder.mkdir()
+        (folder / "file").write_bytes(b"x" * n_bytes)
+        write_record(folder.parent, key)
+
+    return filled(cached(key) / "inside", fill).parent
 
 
 def test_models_lists_and_removes_cached_models(run_here):

@@ -8,8 +8,7 @@ from __future__ import annotations
 
 import hashlib
 import os
-from collections.abc import Callable, Iterator
-from contextlib import contextmanager
+from collections.abc import Callable
 from fnmatch import fnmatchcase
 from pathlib import Path
 from typing import Any, NamedTuple
@@ -54,34 +53,25 @@ def filled(path: Path, fill: Callable[[Path], object]) -> Path:
 
     Raises: WeightsError if the cache cannot be written; the errors of `fill`.
     """
-    if not path.exists():
-        with filling(path.parent):
-            if not path.exists():  # another process has written it in the meantime
-                fill(path)
-    return path
-
-
-@contextmanager
-def filling(folder: Path) -> Iterator[None]:
-    """Create the folder of an entry and let only one thread of one process at a time fill it.
-
-    Raises: WeightsError if the cache cannot be written.
-    """
+    if path.exists():
+        return path
     from filelock import FileLock
 
-    lock = FileLock(folder / LOCK)
+    lock = FileLock(path.with_name(LOCK))
     try:
-        folder.mkdir(parents=True, exist_ok=True)
+        path.parent.mkdir(parents=True, exist_ok=True)
         lock.acquire()
     except OSError as error:
         raise WeightsError(
-            f"{folder}: cannot write to the cache ({error.strerror}); set BILM_CACHE to another "
-            "folder"
+            f"{path.parent}: cannot write to the cache ({error.strerror}); set BILM_CACHE to "
+            "another folder"
         ) from error
     try:
-        yield
+        if not path.exists():  # another process may have written it in the meantime
+            fill(path)
     finally:
         lock.release()
+    return path
 
 
 def read_record(folder: Path) -> dict[str, Any]:

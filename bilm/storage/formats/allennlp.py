@@ -22,7 +22,7 @@ from bilm.errors import OptionsError, WeightsError
 from bilm.options import schema
 from bilm.options.model_options import ModelOptions
 from bilm.storage.formats.base import Format, Mix, json_files, one_folder, paths_inside
-from bilm.storage.formats.derived import StoredShapes, derived_options
+from bilm.storage.formats.derived import derived_options
 from bilm.storage.formats.pytorch import StateDict
 from bilm.storage.formats.pytorch_rows import (
     Layout,
@@ -136,8 +136,7 @@ class AllenNlp(Format):
         source = self.options_source
         if source is None:
             logging.warning(RECIPE_USED, self.weight_file)
-            shapes = StoredShapes(self.weight_file, self._tensors.shapes)
-            options = derived_options(shapes, RECIPE, RECIPE_LSTM)
+            options = derived_options(self._tensors, RECIPE, RECIPE_LSTM)
         else:
             options = _read_options(source)
             logging.info("%s: options from %s", self.weight_file, source)

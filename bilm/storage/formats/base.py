@@ -115,8 +115,7 @@ class Checkpoint(Protocol):
     skipped: list[str]
     is_reference: bool
     n_words: int
-    shapes: dict[str, tuple[int, ...]]
-    dtypes: dict[str, np.dtype]
+    tensors: LazyTensors
 
     @property
     def record(self) -> RunRecord:
@@ -125,9 +124,6 @@ class Checkpoint(Protocol):
     @property
     def state(self) -> list[np.ndarray]:
         """The LSTM states."""
-
-    def read(self, name: str) -> np.ndarray:
-        """Return a weight by its stored name."""
 
 
 class Format(ABC):

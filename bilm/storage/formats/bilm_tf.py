@@ -64,13 +64,9 @@ class BilmTf(Format):
             raise _unexpected(options, EXPECTED_OPTIONS, where)
 
         files: dict[str, PurePath] = {OPTIONS: [*named, *options][0], WEIGHTS: weights}
-        softmax = weights.with_name(weights.stem + SOFTMAX_ENDING)
-        if softmax in paths:
-            files[f"weights{SOFTMAX_ENDING}"] = softmax
-        for name in (VOCABULARY, CARD, META):
-            if home / name in paths:
-                files[name] = home / name
-        return files
+        companions = {name: home / name for name in (VOCABULARY, CARD, META)}
+        companions[f"weights{SOFTMAX_ENDING}"] = home / f"{weights.stem}{SOFTMAX_ENDING}"
+        return files | {name: path for name, path in companions.items() if path in paths}
 
     @classmethod
     def owns(cls, weight_file: Path) -> bool:

@@ -8,21 +8,13 @@ from __future__ import annotations
 
 import re
 from collections.abc import Mapping
-from functools import partial
 from pathlib import Path, PurePath
 
 from bilm.errors import WeightsError
 from bilm.options.model_options import ModelOptions
 from bilm.options.run_options import load_model_options
 from bilm.storage import names
-from bilm.storage.formats.base import (
-    Checkpoint,
-    Format,
-    LazyTensor,
-    LazyTensors,
-    Softmax,
-    one_folder,
-)
+from bilm.storage.formats.base import Checkpoint, Format, LazyTensors, Softmax, one_folder
 from bilm.support.model_files import CHECKPOINT, OPTIONS, VOCABULARY
 
 INDEX = ".index"
@@ -89,16 +81,16 @@ class Run(Format):
     def options(self) -> ModelOptions:
         """Read the options. Raises: OptionsError, WeightsError."""
         options = load_model_options(self.options_file)
-        return names.with_directions(options, lambda: self.checkpoint().shapes)
+        return names.with_directions(options, lambda: self.checkpoint().tensors.names)
 
     def tensors(self, options: ModelOptions) -> LazyTensors:
         """Open the checkpoint. Raises: WeightsError."""
-        return _tensors(self.checkpoint())
+        return self.checkpoint().tensors
 
     def softmax(self) -> Softmax:
         """Open the checkpoint, whose words are in a vocabulary file. Raises: WeightsError."""
         checkpoint = self.checkpoint(with_softmax=True)
-        return Softmax(_tensors(checkpoint), checkpoint.n_words, None)
+        return Softmax(checkpoint.tensors, checkpoint.n_words, None)
 
     def checkpoint(self, with_softmax: bool = False) -> Checkpoint:
         """Return the checkpoint: the latest one whose weights can be read, or the given one.
@@ -112,9 +104,9 @@ class Run(Format):
         return self._checkpoint
 
     def _opened(self, with_softmax: bool) -> Checkpoint:
-        from bilm.storage.checkpoint import Checkpoint, every, latest_checkpoint
+        from bilm.storage.checkpoint import Checkpoint, latest_checkpoint
 
-        needed = every if with_softmax else names.is_bilm
+        needed = (lambda name: True) if with_softmax else names.is_bilm
         if not self.weight_file.is_dir():
             return Checkpoint.open(self.weight_file.with_suffix(""), needed)
         checkpoint = latest_checkpoint(self.weight_file, needed)
@@ -129,12 +121,3 @@ class Run(Format):
         options_file, *of_checkpoint = self.files()
         index = [path for path in of_checkpoint if path.suffix == INDEX]
         return [options_file, *(index or of_checkpoint)]
-
-
-def _tensors(checkpoint: Checkpoint) -> LazyTensors:
-    """Return the weights in a checkpoint."""
-    by_name = {}
-    for name, shape in checkpoint.shapes.items():
-        read = partial(checkpoint.read, name)
-        by_name[name] = LazyTensor(shape, checkpoint.dtypes[name], read)
-    return LazyTensors(checkpoint.path, checkpoint.files, by_name)

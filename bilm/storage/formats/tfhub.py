@@ -22,7 +22,7 @@ from bilm.errors import WeightsError
 from bilm.options.model_options import N_CHARACTERS_WITH_PADDING, ModelOptions
 from bilm.options.run_options import load_model_options
 from bilm.storage.formats.base import Format, LazyTensor, LazyTensors, Mix, one_folder
-from bilm.storage.formats.derived import StoredShapes, derived_options
+from bilm.storage.formats.derived import axis_lengths, derived_options
 from bilm.support.model_files import HUB_GRAPH, HUB_INDEX, HUB_MARK
 
 if TYPE_CHECKING:
@@ -89,10 +89,9 @@ class TfHub(Format):
         if self.options_file != self.graph_file:
             options = load_model_options(self.options_file)
             return options.replace(bidirectional=options.bidirectional is not False)
-        shapes = StoredShapes(self.weight_file, self._tensors.shapes)
         graph = _Graph(self.graph_file)
         logging.info("%s: sizes are derived from the shapes; the rest is in the graph", graph.path)
-        return _derived_options(shapes, graph)
+        return _derived_options(self._tensors, graph)
 
     def tensors(self, options: ModelOptions) -> LazyTensors:
         """Open the variables. Raises: WeightsError."""
@@ -130,9 +129,9 @@ class TfHub(Format):
         return LazyTensors(str(self.weight_file.parent.parent), paths, by_name)
 
 
-def _derived_options(shapes: StoredShapes, graph: _Graph) -> ModelOptions:
+def _derived_options(tensors: LazyTensors, graph: _Graph) -> ModelOptions:
     """Return options from the shapes and the graph. Raises: WeightsError."""
-    first_width = shapes.sizes("CNN/W_cnn_0")["width"]
+    first_width = axis_lengths(tensors, "CNN/W_cnn_0")["width"]
     char_cnn = {
         "activation": graph.activation(),
         "max_characters_per_token": graph.word_length(first_width),
@@ -143,7 +142,7 @@ def _derived_options(shapes: StoredShapes, graph: _Graph) -> ModelOptions:
         "proj_clip": proj_clip,
         "use_skip_connections": graph.has_skip_connections(),
     }
-    return derived_options(shapes, char_cnn, lstm)
+    return derived_options(tensors, char_cnn, lstm)
 
 
 class _Graph:
