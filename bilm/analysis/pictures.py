@@ -6,7 +6,7 @@ import textwrap
 from collections.abc import Iterator
 from contextlib import contextmanager
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 
 import numpy as np
 
@@ -18,6 +18,8 @@ from bilm.support.imports import optional
 
 if TYPE_CHECKING:
     import pandas
+    from matplotlib.axes import Axes
+    from matplotlib.figure import Figure
 
 ENDINGS = (".png", ".svg", ".pdf")
 # Okabe and Ito's colours, which colour-blind readers can distinguish; yellow is left out.
@@ -51,7 +53,7 @@ def plain(text: str) -> str:
 
 
 @contextmanager
-def drawing(output: str | Path, width: float, height: float) -> Iterator[Any]:
+def drawing(output: str | Path, width: float, height: float) -> Iterator[Figure]:
     """Yield an empty figure, and save it when the block ends without an error.
 
     Args:
@@ -158,7 +160,7 @@ def draw_change(frame: pandas.DataFrame, output: str | Path, measure: str = "apd
             figure.legend(loc="outside lower right", frameon=False, ncols=2, fontsize=9)
 
 
-def _draw_intervals(axes: Any, rows: pandas.DataFrame, measure: str) -> None:
+def _draw_intervals(axes: Axes, rows: pandas.DataFrame, measure: str) -> None:
     """Draw the value and the interval of each word, filled if the adjusted p-value is small."""
     values = rows[measure]
     low = rows[f"{measure}_low"].fillna(values)

@@ -8,14 +8,13 @@ from __future__ import annotations
 import json
 import sys
 from pathlib import Path
-from typing import Any
 
 from bilm.support.probes import answer
 
 GOLDEN = Path(__file__).with_name("golden_case")
 
 
-def tensorflow() -> dict[str, Any]:
+def tensorflow() -> dict[str, object]:
     """Import TensorFlow and list its devices."""
     import tensorflow as tf
 
@@ -28,7 +27,7 @@ def tensorflow() -> dict[str, Any]:
     }
 
 
-def golden(precision: str) -> dict[str, Any]:
+def golden(precision: str) -> dict[str, object]:
     """Embed the sentences of `golden_case/`, whose vectors bilm-tf computed.
 
     The environment selects backend and device.

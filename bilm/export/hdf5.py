@@ -6,19 +6,17 @@ import hashlib
 import json
 import shutil
 from collections.abc import Mapping
-from contextlib import ExitStack
+from contextlib import ExitStack, suppress
 from pathlib import Path
-from typing import Any
 
 import numpy as np
 from absl import logging
 
 from bilm.errors import DataError, OptionsError, WeightsError
-from bilm.export.model_card import missing_for_allennlp
-from bilm.options.model_options import EXPORT_ID
+from bilm.options.model_options import EXPORT_ID, ModelOptions
 from bilm.options.run_options import load_model_options
 from bilm.options.schema import write as write_options
-from bilm.storage import names as weights
+from bilm.storage import names
 from bilm.storage.checkpoint import checkpoint_paths
 from bilm.storage.formats.bilm_tf import read_export_id
 from bilm.storage.hdf5 import save_hdf5
@@ -33,6 +31,9 @@ from bilm.support.model_files import (
     WEIGHTS,
 )
 from bilm.support.urls import require_local
+from bilm.tensors import n_filters
+
+ALLENNLP_CHARACTERS = 50  # of a word, with its marks
 
 
 def dump_weights(
@@ -60,51 +61,82 @@ def dump_weights(
     Raises: OptionsError, DataError, WeightsError.
     """
     require_local(outfile, "an exported model")
-    stored, outfile = open_model(save_dir), _weights_path(Path(expanded(outfile)))
+    stored, weight_file = open_model(save_dir), _weights_path(Path(expanded(outfile)))
     stored.require_trainable("be exported to HDF5")
-    protect(outfile, *stored.own_files)
-    options_file = _options_path(outfile)
+    protect(weight_file, *stored.own_files)
+    options_file = _options_path(weight_file)
+    copied_words = weight_file.with_name(VOCABULARY)
+    softmax_file = weight_file.with_name(weight_file.stem + SOFTMAX_ENDING)
+
+    # The model, with its softmax if it has one that is exported or counts for the id.
     has_softmax = include_softmax or stored.checkpoint
     model = stored.build_language_model("be exported") if has_softmax else stored.build()
+    words = stored.vocabulary(vocab_file).words if include_softmax else None  # of the softmax
+    words_file = _words_to_copy(stored, vocab_file, copied_words)
     if stored.mixes:
         logging.warning("%s: the learned mix of the layers is not exported", stored)
-    vocabulary = stored.vocabulary(vocab_file) if include_softmax else None
     if reasons := "; ".join(missing_for_allennlp(model.options)):
         logging.warning("AllenNLP's Elmo cannot load this model (%s); bilm can.", reasons)
 
-    values, options = weights.stored_values(model), model.options.for_export()
+    # Its values; the same mark in all files shows that they belong together.
+    values, options = names.stored_values(model), model.options.for_export()
+    weights = {name: value for name, value in values.items() if names.is_bilm(name)}
     mark = {EXPORT_ID: export_id(options, values)}
-    written = [outfile, options_file]
-    words_file, copied = stored.vocabulary_file(vocab_file), outfile.with_name(VOCABULARY)
-    stored.check_words(words_file)
-    if words_file and copied.exists() and copied.read_bytes() != words_file.read_bytes():
-        raise DataError(f"{copied}: contains other words than {words_file}; use another folder")
+
     # Files are renamed into place only after they have been read back and compared. The options
     # are first: they are the only file that may lack an id, if an older bilm wrote them.
-    with ExitStack() as names:
-        if vocabulary is not None:
-            written.append(outfile.with_name(outfile.stem + SOFTMAX_ENDING))
-            words = vocabulary.words
-            new_softmax = names.enter_context(replacing(written[-1]))
-            save_hdf5(new_softmax, _softmax_values(values, words), mark)
-        if words_file is not None and not copied.exists():
-            shutil.copy(words_file, names.enter_context(replacing(copied)))
-            logging.info("%s: the vocabulary, which the model requires", copied)
-        new_weights = names.enter_context(replacing(outfile))
-        new_options = names.enter_context(replacing(options_file))
-        bilm_values = {k: v for k, v in values.items() if weights.is_bilm(k)}
-        save_hdf5(new_weights, bilm_values, mark)
+    with ExitStack() as renaming:  # the last one first
+        if words is not None:
+            new_softmax = renaming.enter_context(replacing(softmax_file))
+            save_hdf5(new_softmax, _softmax(values, words), mark)
+        if words_file is not None:
+            shutil.copy(words_file, renaming.enter_context(replacing(copied_words)))
+            logging.info("%s: the vocabulary, which the model requires", copied_words)
+        new_weights = renaming.enter_context(replacing(weight_file))
+        new_options = renaming.enter_context(replacing(options_file))
+        save_hdf5(new_weights, weights, mark)
         write_options(new_options, options | mark)
-        loaded = weights.stored_values(open_model(new_options, new_weights).build())
-        for name, value in bilm_values.items():
+        loaded = names.stored_values(open_model(new_options, new_weights).build())
+        for name, value in weights.items():
             if not np.array_equal(loaded[name], value):
                 raise WeightsError(
                     f"{name} differs after it was written and read back; no file was kept"
                 )
-    return written
+    return [weight_file, options_file, *([softmax_file] if include_softmax else [])]
 
 
-def export_id(options: Mapping[str, Any], values: Mapping[str, np.ndarray]) -> str:
+def missing_for_allennlp(options: ModelOptions) -> list[str]:
+    """Return the reasons why AllenNLP's `Elmo` cannot load a model; empty if it can."""
+    lstm, cnn = options.lstm, options.char_cnn
+    reasons = []
+    if cnn is None:
+        reasons.append("it reads words, not characters")
+    if len(options.directions) == 1:
+        reasons.append("it reads forwards only")
+    if cnn is not None and (n := cnn.max_characters_per_token) != ALLENNLP_CHARACTERS:
+        reasons.append(f"it spells words in {n} characters, not {ALLENNLP_CHARACTERS}")
+    if cnn is not None and n_filters(cnn.filters) == lstm.projection_dim:
+        reasons.append("its token encoder has no CNN_proj")
+    if lstm.projection_dim == lstm.dim:
+        reasons.append("its LSTM has no projection W_P_0")
+    if not lstm.use_skip_connections:
+        reasons.append("its layers have no skip connections")
+    return reasons
+
+
+def _words_to_copy(stored: StoredModel, vocab_file: str | Path | None, copied: Path) -> Path | None:
+    """Return the vocabulary that a model requires beside its weights; None if it requires none, or
+    if the copy exists. Raises: DataError if the copy contains other words."""
+    words_file = stored.vocabulary_file(vocab_file)
+    stored.check_words(words_file)
+    if words_file is None or not copied.exists():
+        return words_file
+    if copied.read_bytes() != words_file.read_bytes():
+        raise DataError(f"{copied}: contains other words than {words_file}; use another folder")
+    return None
+
+
+def export_id(options: Mapping[str, object], values: Mapping[str, np.ndarray]) -> str:
     """Return the id of an export: a digest of its options and values, 16 hexadecimal digits."""
     digest = hashlib.sha256(json.dumps(options, sort_keys=True).encode())
     for name in sorted(values):
@@ -113,11 +145,12 @@ def export_id(options: Mapping[str, Any], values: Mapping[str, np.ndarray]) -> s
     return digest.hexdigest()[:16]
 
 
-def _softmax_values(values: dict[str, np.ndarray], words: list[str]) -> dict[str, np.ndarray]:
-    kernel = values.get(weights.SOFTMAX + "W", values.get("embedding"))
+def _softmax(values: Mapping[str, np.ndarray], words: list[str]) -> dict[str, np.ndarray]:
+    """Return the content of a softmax file; a shared softmax has the table of words."""
+    kernel = values.get(names.SOFTMAX + "W", values.get("embedding"))
     return {
-        weights.SOFTMAX + "W": kernel,
-        weights.SOFTMAX + "b": values[weights.SOFTMAX + "b"],
+        names.SOFTMAX + "W": kernel,
+        names.SOFTMAX + "b": values[names.SOFTMAX + "b"],
         "vocabulary": np.array(words, dtype=object),
     }
 
@@ -132,46 +165,40 @@ def _weights_path(outfile: Path) -> Path:
     return outfile / WEIGHTS
 
 
-def _options_path(outfile: Path) -> Path:
-    """Return the path for the options; it never belongs to a run, to other weights or to the
-    user."""
-    common, own = outfile.with_name(OPTIONS), outfile.with_name(f"{outfile.stem}_{OPTIONS}")
-    if own.exists() and _is_exported(own):  # readers prefer this file
-        return own
-    if not common.exists() or (_is_exported(common) and not _is_needed(common, outfile)):
+def _options_path(weight_file: Path) -> Path:
+    """Return the path for the options, which belongs to no run, other weights or user."""
+    common = weight_file.with_name(OPTIONS)
+    specific = weight_file.with_name(f"{weight_file.stem}_{OPTIONS}")  # readers prefer this file
+    if _export_of(specific):
+        return specific
+    if not common.exists() or (_export_of(common) and not _is_needed(common, weight_file)):
         return common
-    if not own.exists():
-        return own
-    raise WeightsError(f"{own}: these options are not from an export; pass another --output")
+    if not specific.exists():
+        return specific
+    raise WeightsError(f"{specific}: these options are not from an export; pass another --output")
 
 
-def _is_needed(options_file: Path, outfile: Path) -> bool:
+def _export_of(options_file: Path) -> str | None:
+    """Return the id of the export that wrote options; None for other options or without a file."""
+    try:
+        return load_model_options(options_file).other.get(EXPORT_ID)
+    except OptionsError:
+        return None
+
+
+def _is_needed(options_file: Path, weight_file: Path) -> bool:
     """Return whether exported options belong to a run or to other weights.
 
     A run may use the options of an export, and users of the reference add the row of padding to the
     options of a run by hand.
     """
-    folder = options_file.parent
+    folder, export = options_file.parent, _export_of(options_file)
     if (folder / CHECKPOINT_LIST).exists() or checkpoint_paths(folder):
         return True
-    mark = load_model_options(options_file).other.get(EXPORT_ID)
-    softmax = f"{outfile.stem}_softmax"
-    others = [p for p in folder.iterdir() if p.suffix in HDF5_SUFFIXES and p.is_file()]
-    return mark is not None and any(
-        p.name != outfile.name and p.stem != softmax and _id_of(p) == mark for p in others
-    )
-
-
-def _id_of(path: Path) -> str | None:
-    try:
-        return read_export_id(path)
-    except WeightsError:  # not an HDF5 file, despite its name
-        return None
-
-
-def _is_exported(options_file: Path) -> bool:
-    """Return whether options are from an export, so that another export may replace them."""
-    try:
-        return EXPORT_ID in load_model_options(options_file).other
-    except OptionsError:
-        return False
+    replaced = weight_file.name, weight_file.stem + SOFTMAX_ENDING
+    for path in folder.iterdir():
+        if path.suffix in HDF5_SUFFIXES and path.is_file() and path.name not in replaced:
+            with suppress(WeightsError):  # not an HDF5 file, despite its name
+                if read_export_id(path) == export:
+                    return True
+    return False

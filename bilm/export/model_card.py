@@ -11,6 +11,7 @@ from pathlib import Path
 from absl import logging
 
 import bilm
+from bilm.export.hdf5 import missing_for_allennlp
 from bilm.options.model_options import ModelOptions
 from bilm.options.run_options import load_model_options
 from bilm.storage.stored_model import StoredModel, open_model
@@ -63,22 +64,6 @@ SIZES = (
 )  # fmt: skip
 
 
-def missing_for_allennlp(options: ModelOptions) -> list[str]:
-    """Return the reasons why AllenNLP's `Elmo` cannot load a model; empty if it can."""
-    lstm, cnn = options.lstm, options.char_cnn
-    length = cnn and cnn.max_characters_per_token
-    lacks = {
-        "it reads words, not characters": cnn is None,
-        "it reads forwards only": len(options.directions) == 1,
-        f"it spells words in {length} characters, not 50": length not in (None, 50),
-        "its token encoder has no CNN_proj": cnn
-        and sum(n for _, n in cnn.filters) == lstm.projection_dim,
-        "its LSTM has no projection W_P_0": lstm.projection_dim == lstm.dim,
-        "its layers have no skip connections": not lstm.use_skip_connections,
-    }
-    return [reason for reason, holds in lacks.items() if holds]
-
-
 def write_card(model: str | Path | StoredModel, written: list[Path]) -> Path | None:
     """Write the card of an export: `README.md` beside `weights.hdf5`, else `<stem>_README.md`.
 
@@ -88,41 +73,49 @@ def write_card(model: str | Path | StoredModel, written: list[Path]) -> Path | N
     Returns: the path of the card; None if the file exists.
     Raises: BilmError; OSError if the card cannot be written.
     """
-    weight_file, options_file, *rest = written
+    weight_file, options_file, *softmax_file = written
     stem, stored = weight_file.stem, open_model(model)
-    path = weight_file.with_name(CARD if stem == "weights" else f"{stem}_{CARD}")
+    is_usual = stem == "weights"
+    path = weight_file.with_name(CARD if is_usual else f"{stem}_{CARD}")
     if path.exists():
         logging.warning("%s: exists and was not replaced; remove it to get a new card", path)
         return None
     options = load_model_options(options_file)
-    lacks = missing_for_allennlp(options)
-    readers = f"AllenNLP's `Elmo` cannot load it: {'; '.join(lacks)}."
-    if not lacks:
-        readers = "AllenNLP's `Elmo` and bilm-tf load the same two files."
-    if rest:
-        readers += f" `{rest[0].name}` is the softmax, for `bilm score` and `bilm substitutes`."
+    files = {}
+    for file in written:
+        files[file.name] = f"{file.stat().st_size:,} bytes, SHA-256 `{sha256_of(file)}`"
     text = TEMPLATE.format(
-        name=weight_file.absolute().parent.name if stem == "weights" else stem,
+        name=weight_file.absolute().parent.name if is_usual else stem,
         source=stored.format.description,
         version=bilm.__version__,
         options=options_file.name,
         weights=weight_file.name,
         vocabulary=', vocab_file="vocab.txt"' if options.reads_words else "",
-        readers=readers,
+        readers=_readers(options, *softmax_file),
         facts=_table(_sizes(options, stored.n_words) | _training(stored, options)),
-        files=_table(
-            {p.name: f"{p.stat().st_size:,} bytes, SHA-256 `{sha256_of(p)}`" for p in written}
-        ),
+        files=_table(files),
     )
     with replacing(path) as temporary:
         temporary.write_text(text, encoding="utf-8")
     return path
 
 
+def _readers(options: ModelOptions, softmax_file: Path | None = None) -> str:
+    """Return sentences about the programs that load the files."""
+    text = "AllenNLP's `Elmo` and bilm-tf load the same two files."
+    if reasons := missing_for_allennlp(options):
+        text = f"AllenNLP's `Elmo` cannot load it: {'; '.join(reasons)}."
+    if softmax_file is not None:
+        text += f" `{softmax_file.name}` is the softmax, for `bilm score` and `bilm substitutes`."
+    return text
+
+
 def _sizes(options: ModelOptions, n_words: int | None) -> dict[str, object]:
     """Return the sizes of a model; `n_words` is the size of its vocabulary."""
     sizes = sizes_of(options, n_words)
-    return {name: sizes[name] for name in SIZES} | {"directions": ", ".join(options.directions)}
+    facts = {name: sizes[name] for name in SIZES}
+    facts["directions"] = ", ".join(options.directions)
+    return facts
 
 
 def _training(model: StoredModel, options: ModelOptions) -> dict[str, object]:
@@ -141,10 +134,8 @@ def _training(model: StoredModel, options: ModelOptions) -> dict[str, object]:
     }
     measured = RunFolder(model.folder).read_measured()
     if measured is not None and measured.step == record.step:
-        n = measured.perplexity.n_predictions
-        facts["held-out perplexity"] = (
-            f"{measured.perplexity} (running text), over {n:,} predictions"
-        )
+        perplexity, n = measured.perplexity, measured.perplexity.n_predictions
+        facts["held-out perplexity"] = f"{perplexity} (running text), over {n:,} predictions"
     elif record.best is not None:
         facts["best held-out perplexity up to this step"] = f"{record.best:,.2f}"
     if record.finetuning is not None:
@@ -156,8 +147,11 @@ def _table(facts: Mapping[str, object]) -> str:
     """Return a table of the facts that are known."""
     lines = ["| | |", "| --- | --- |"]
     for name, value in facts.items():
-        if value not in (None, ""):
-            number = isinstance(value, int) and not isinstance(value, bool)
-            text = f"{value:,}" if number else " ".join(str(value).split()).replace("|", "\\|")
-            lines.append(f"| {name} | {text} |")
+        if value is None or value == "":
+            continue
+        if isinstance(value, int) and not isinstance(value, bool):
+            text = f"{value:,}"
+        else:
+            text = " ".join(str(value).split()).replace("|", "\\|")
+        lines.append(f"| {name} | {text} |")
     return "\n".join(lines)

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from pathlib import Path
-from typing import Any
+from typing import NamedTuple
 
 import tensorflow as tf
 
@@ -11,60 +11,7 @@ from bilm.elmo.layer import Elmo
 from bilm.errors import OptionsError
 from bilm.support.files import new_folder
 
-
-def _module(elmo: Elmo) -> tf.Module:
-    """Return a module whose attributes are the signatures of an `Elmo` layer.
-
-    The module refers to the variables and not to the layer: TensorFlow would write each variable of
-    a Keras layer twice and initialize only one copy, so only Python could load them.
-    """
-    module = tf.Module()
-    module.weights = [variable.value for variable in elmo.variables]
-
-    lengths = tf.TensorSpec((None,), tf.int32, name="sequence_len")
-
-    @tf.function(input_signature=[tf.TensorSpec((None, None), tf.string, name="tokens"), lengths])
-    def tokens(tokens: Any, sequence_len: Any) -> dict[str, tf.Tensor]:
-        """Embed tokens string (B, T), the first `sequence_len` (B,) of each row."""
-        return hub_outputs(elmo, tokens, sequence_len)
-
-    @tf.function(input_signature=[tf.TensorSpec((None,), tf.string, name="strings")])
-    def default(strings: Any) -> dict[str, tf.Tensor]:
-        """Embed sentences string (B,), split at white space."""
-        return hub_outputs(elmo, strings)
-
-    @tf.function(input_signature=[tf.TensorSpec((None,), tf.string, name="sentences")])
-    def serving_default(sentences: Any) -> dict[str, tf.Tensor]:
-        """Embed sentences string (B,), split at white space."""
-        return serving_outputs(elmo, sentences)
-
-    module.tokens, module.default, module.serving_default = tokens, default, serving_default
-    return module
-
-
-def _embed(elmo: Elmo, tokens: Any) -> tuple[tf.Tensor, ...]:
-    """Return layers, mask as float (B, T, 1), token vectors, output of `Elmo`, and its mean."""
-    layers, mask, vectors = elmo.layers_of(tokens)
-    there = tf.cast(mask, tf.float32)[..., None]
-    mixed = tf.cast(elmo.combined(layers, mask), tf.float32)
-    mean = tf.math.divide_no_nan(tf.reduce_sum(mixed, axis=1), tf.reduce_sum(there, axis=1))
-    return layers, there, vectors, mixed, mean
-
-
-def hub_outputs(elmo: Elmo, tokens: Any, lengths: Any = None) -> dict[str, tf.Tensor]:
-    """Return the outputs of `tokens`; `lengths` is its `sequence_len`, or None for all tokens."""
-    if lengths is not None:
-        tokens = tf.where(tf.sequence_mask(lengths, tf.shape(tokens)[1]), tokens, "")
-    layers, there, vectors, mixed, mean = _embed(elmo, tokens)
-    lstm = {f"lstm_outputs{j}": layers[:, j] * there for j in range(1, layers.shape[1])}
-    return {"word_emb": vectors * there, **lstm, "elmo": mixed, "default": mean}
-
-
-def serving_outputs(elmo: Elmo, tokens: Any) -> dict[str, tf.Tensor]:
-    """Return the outputs of the signature `serving_default` for inputs of the layer."""
-    layers, there, _, _, mean = _embed(elmo, tokens)
-    n_tokens = tf.cast(tf.reduce_sum(there, axis=(1, 2)), tf.int32)
-    return {"mean": mean, "layers": layers * there[:, None], "n_tokens": n_tokens}
+Outputs = dict[str, tf.Tensor]
 
 
 def export_saved_model(elmo: Elmo, path: str | Path) -> None:
@@ -99,9 +46,9 @@ def export_saved_model(elmo: Elmo, path: str | Path) -> None:
             "ONNX, which reads the ids of its batcher()"
         )
     module = _module(elmo)
-    names = "serving_default", "tokens", "default"
+    signatures = {name: getattr(module, name) for name in ("serving_default", "tokens", "default")}
     with new_folder(path) as folder:
-        tf.saved_model.save(module, str(folder), {name: getattr(module, name) for name in names})
+        tf.saved_model.save(module, str(folder), signatures)
 
 
 def require_strings(elmo: Elmo, form: str) -> None:
@@ -118,3 +65,74 @@ def require_strings(elmo: Elmo, form: str) -> None:
         )
     if not elmo.built:
         elmo.build()
+
+
+class Embedded(NamedTuple):
+    """What an `Elmo` layer computes for tokens, as float32."""
+
+    layers: tf.Tensor  # B, layers + 1, T, 2 P: of the biLM
+    is_token: tf.Tensor  # B, T, 1: 0 at padding, else 1
+    vectors: tf.Tensor  # B, T, P: of the tokens, from their characters
+    mixed: tf.Tensor  # B, T, 2 P: output of the layer, 0 at padding
+    mean: tf.Tensor  # B, 2 P: mean of the output over the tokens; 0 without tokens
+
+
+def _embed(elmo: Elmo, tokens: tf.Tensor) -> Embedded:
+    layers, mask, vectors = elmo.layers_of(tokens)
+    is_token = tf.cast(mask, tf.float32)[..., None]  # B, T, 1
+    mixed = tf.cast(elmo.combined(layers, mask), tf.float32)
+    n_tokens = tf.reduce_sum(is_token, axis=1)  # B, 1
+    mean = tf.math.divide_no_nan(tf.reduce_sum(mixed, axis=1), n_tokens)
+    return Embedded(layers, is_token, vectors, mixed, mean)
+
+
+def hub_outputs(elmo: Elmo, tokens: tf.Tensor, lengths: tf.Tensor | None = None) -> Outputs:
+    """Return the outputs of `tokens`; `lengths` is its `sequence_len`, or None for all tokens."""
+    if lengths is not None:
+        is_inside = tf.sequence_mask(lengths, tf.shape(tokens)[1])  # B, T
+        tokens = tf.where(is_inside, tokens, "")
+    result = _embed(elmo, tokens)
+    outputs = {"word_emb": result.vectors * result.is_token}
+    for number in range(1, result.layers.shape[1]):
+        outputs[f"lstm_outputs{number}"] = result.layers[:, number] * result.is_token
+    return {**outputs, "elmo": result.mixed, "default": result.mean}
+
+
+def serving_outputs(elmo: Elmo, tokens: tf.Tensor) -> Outputs:
+    """Return the outputs of the signature `serving_default` for inputs of the layer."""
+    result = _embed(elmo, tokens)
+    n_tokens = tf.reduce_sum(result.is_token, axis=(1, 2))  # B
+    return {
+        "mean": result.mean,
+        "layers": result.layers * result.is_token[:, None],
+        "n_tokens": tf.cast(n_tokens, tf.int32),
+    }
+
+
+def _module(elmo: Elmo) -> tf.Module:
+    """Return a module whose attributes are the signatures of an `Elmo` layer.
+
+    The module refers to the variables and not to the layer: TensorFlow would write each variable of
+    a Keras layer twice and initialize only one copy, so only Python could load them.
+    """
+    module = tf.Module()
+    module.weights = [variable.value for variable in elmo.variables]
+    lengths = tf.TensorSpec((None,), tf.int32, name="sequence_len")
+
+    @tf.function(input_signature=[tf.TensorSpec((None, None), tf.string, name="tokens"), lengths])
+    def tokens(tokens: tf.Tensor, sequence_len: tf.Tensor) -> Outputs:
+        """Embed tokens string (B, T), the first `sequence_len` (B,) of each row."""
+        return hub_outputs(elmo, tokens, sequence_len)
+
+    @tf.function(input_signature=[tf.TensorSpec((None,), tf.string, name="strings")])
+    def default(strings: tf.Tensor) -> Outputs:
+        """Embed sentences string (B,), split at white space."""
+        return hub_outputs(elmo, strings)
+
+    @tf.function(input_signature=[tf.TensorSpec((None,), tf.string, name="sentences")])
+    def serving_default(sentences: tf.Tensor) -> Outputs:
+        """Embed sentences string (B,), split at white space."""
+        return serving_outputs(elmo, sentences)
+
+    module.tokens, module.default, module.serving_default = tokens, default, serving_default
+    return module

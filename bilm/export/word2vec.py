@@ -14,10 +14,9 @@ from bilm.support.files import replacing
 
 
 def write_word2vec(model: StoredModel, words: Iterable[str], output: str | Path) -> None:
-    """Write the vectors of layer 0, float32 (P,), of distinct words.
+    """Write the vectors of layer 0, float32 (P,), of distinct words, without marks of sentences.
 
-    The first line contains the number of words and P; each other line a word and its numbers,
-    separated by blanks. Marks of sentences and empty words are left out.
+    The first line contains the number of words and P, each other line a word and its numbers.
 
     Raises: DataError for a word that contains a blank.
     """

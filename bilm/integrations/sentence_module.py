@@ -26,31 +26,41 @@ class ElmoSentences(InputModule):
     config_keys = ["model", "layers", "pool", "language", "precision", "digest"]  # noqa: RUF012
 
     def __init__(
-        self, model: str, layers: str | list[int] = "average", pool: str = "mean",
-        language: str | None = None, precision: str = "float32", digest: str | None = None,
-    ):  # fmt: skip
+        self,
+        model: str,
+        layers: str | list[int] = "average",
+        pool: str = "mean",
+        language: str | None = None,
+        precision: str = "float32",
+        digest: str | None = None,
+    ):
         super().__init__()
         self.model, self.layers, self.pool = model, layers, pool
-        self.language, self.precision, self._files = language, precision, ModelFiles(model)
+        self.language, self.precision = language, precision
+        self._files = ModelFiles(model)
         self.digest = digest or self._files.digest()
         self._files.check(self.digest, "this module")
         self.register_buffer("place", torch.empty(0), persistent=False)  # has the module's device
 
-    def preprocess(self, inputs: list[str], prompt: str | None = None, **_: Any) -> dict[str, Any]:
+    def preprocess(
+        self, inputs: list[str], prompt: str | None = None, **_: object
+    ) -> dict[str, Any]:
         """Split texts, each after the prompt, into words."""
-        return {"words": [tokenizer(self.language)((prompt or "") + text) for text in inputs]}
+        split = tokenizer(self.language)
+        return {"words": [split((prompt or "") + text) for text in inputs]}
 
-    def forward(self, features: dict[str, Any], **_: Any) -> dict[str, Any]:
+    def forward(self, features: dict[str, Any], **_: object) -> dict[str, Any]:
         """Add `sentence_embedding`, float32 (n, features)."""
         embedder = shared_embedder(self._files, self.digest, self.precision)
         vectors = embedder.sentence_vectors(features["words"], self.layers, pool=self.pool)
-        flat = torch.from_numpy(vectors).flatten(1).to(self.place.device)
-        return {**features, "sentence_embedding": flat}
+        flat = torch.from_numpy(vectors).flatten(1)  # n, features
+        return {**features, "sentence_embedding": flat.to(self.place.device)}
 
     def get_embedding_dimension(self) -> int:
         """Return the number of features of a text."""
-        return self.forward({"words": [[]]})["sentence_embedding"].shape[1]
+        no_words: list[str] = []
+        return self.forward({"words": [no_words]})["sentence_embedding"].shape[1]
 
-    def save(self, output_path: str, *_: Any, **__: Any) -> None:
+    def save(self, output_path: str, *_: object, **__: object) -> None:
         """Write arguments and digest, without weights; load with `trust_remote_code=True`."""
         self.save_config(output_path)

@@ -9,8 +9,9 @@ from __future__ import annotations
 import json
 import os
 from collections.abc import Callable, Iterable, Iterator
+from itertools import chain
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 
 import numpy as np
 
@@ -25,7 +26,7 @@ if TYPE_CHECKING:
 
 with needed("spacy", "The spaCy component bilm"):
     from spacy.language import Language
-    from spacy.tokens import Doc, Token
+    from spacy.tokens import Doc, Span, Token
     from spacy.util import minibatch, raise_error
 
 
@@ -104,17 +105,17 @@ class ElmoComponent:
 
         self._digest = self._digest or self.files.digest()
         embedder = shared_embedder(self.files, self._digest, self.precision)
-        sentences = [tokens for doc in docs for tokens in _sentences(doc)]
-        words = ([token.text for token in tokens] for tokens in sentences)
-        # The first sentence has no words; its result gives the width.
-        embedded = embedder.embed_sentences([[], *words], self.layers)
-        width = side_by_side(next(embedded)).shape[1]
-        tensors = {id(doc): np.zeros((len(doc), width), np.float32) for doc in docs}
-        for tokens, vectors in zip(sentences, embedded, strict=True):
-            places = [token.i for token in tokens]
-            tensors[id(tokens[0].doc)][places] = side_by_side(vectors)
-        for doc in docs:
-            doc.tensor = tensors[id(doc)]
+        n_features = int(np.prod(embedder.selection(self.layers).shape))
+
+        # Sentences of all documents together, which are faster than one document at a time.
+        by_doc = [list(_sentences(doc)) for doc in docs]
+        words = ([token.text for token in tokens] for tokens in chain.from_iterable(by_doc))
+        embedded = embedder.embed_sentences(words, self.layers)
+        for doc, sentences in zip(docs, by_doc, strict=True):
+            doc.tensor = np.zeros((len(doc), n_features), np.float32)
+            for tokens in sentences:
+                places = [token.i for token in tokens]
+                doc.tensor[places] = side_by_side(next(embedded))
             set_hooks(doc)
 
     def to_bytes(self, *, exclude: Iterable[str] = ()) -> bytes:
@@ -165,8 +166,10 @@ def set_hooks(doc: Doc) -> None:
 
 def _sentences(doc: Doc) -> Iterator[list[Token]]:
     """Yield the tokens of each sentence, without white space and empty sentences."""
-    for sentence in doc.sents if doc.has_annotation("SENT_START") else [doc]:
-        if tokens := [token for token in sentence if not token.is_space]:
+    sentences = doc.sents if doc.has_annotation("SENT_START") else [doc]
+    for sentence in sentences:
+        tokens = [token for token in sentence if not token.is_space]
+        if tokens:
             yield tokens
 
 
@@ -174,18 +177,22 @@ def _token_vector(token: Token) -> np.ndarray:
     return token.doc.tensor[token.i]
 
 
-def _mean_vector(tokens: Any) -> np.ndarray:
+def _mean_vector(tokens: Doc | Span) -> np.ndarray:
     """Return the mean over the tokens of a document or span; zeros if it has none."""
+    doc = tokens if isinstance(tokens, Doc) else tokens.doc
     rows = [token.i for token in tokens]
-    tensor = (tokens if isinstance(tokens, Doc) else tokens.doc).tensor
-    return tensor[rows].mean(axis=0) if rows else np.zeros(tensor.shape[1:], tensor.dtype)
+    if not rows:
+        return np.zeros(doc.tensor.shape[1:], doc.tensor.dtype)
+    return doc.tensor[rows].mean(axis=0)
 
 
-def _has_vector(of: Any) -> bool:
+def _has_vector(of: Doc | Span | Token) -> bool:
     return True
 
 
-def _similarity(of: Any, other: Any) -> float:
+def _similarity(of: Doc | Span | Token, other: Doc | Span | Token) -> float:
     """Return the cosine of two vectors; 0 if one of them is 0."""
     norms = np.linalg.norm(of.vector) * np.linalg.norm(other.vector)
-    return float(np.dot(of.vector, other.vector) / norms) if norms else 0.0
+    if norms == 0:
+        return 0.0
+    return float(np.dot(of.vector, other.vector) / norms)

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence, Set
 from pathlib import Path
-from typing import Any
 
 import numpy as np
 
@@ -63,7 +62,7 @@ class ElmoVectorizer(ClassNamePrefixFeaturesOutMixin, TransformerMixin, BaseEsti
         self.layers, self.pool, self.normalize = layers, pool, normalize
         self.tokenizer, self.precision = tokenizer, precision
 
-    def fit(self, X: Iterable[str | Sequence[str]], y: Any = None) -> ElmoVectorizer:
+    def fit(self, X: Iterable[str | Sequence[str]], y: object = None) -> ElmoVectorizer:
         """Load the model and check the texts; see `transform`."""
         if self.pool not in POOLS:
             raise OptionsError(f"pool is {self.pool!r}, expected one of {', '.join(POOLS)}")
@@ -105,7 +104,7 @@ class ElmoVectorizer(ClassNamePrefixFeaturesOutMixin, TransformerMixin, BaseEsti
         vectors = embedder.sentence_vectors(texts, self.layers, self.normalize, self.pool)
         return vectors.reshape(-1, self._n_features_out)
 
-    def _settings(self) -> dict[str, Any]:
+    def _settings(self) -> dict[str, object]:
         """Return the parameters that determine the features of a text: the `repr` of each, because
         a list may be changed in place, but the tokenizer itself, whose `repr` is not stable."""
         settings = {name: repr(getattr(self, name)) for name in SETTINGS}
@@ -133,7 +132,7 @@ class ElmoVectorizer(ClassNamePrefixFeaturesOutMixin, TransformerMixin, BaseEsti
         return tags
 
 
-def _described(texts: Any) -> str:
+def _described(texts: object) -> str:
     """Return a description of X for error messages."""
     if isinstance(texts, str | bytes):
         return f"the string {texts[:40]!r}"
