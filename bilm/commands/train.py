@@ -89,7 +89,7 @@ def train(vocab: str | None, options: str | None, **run: Any) -> int:
             else:
                 _check_new(folder, run["resume"])
                 started = click.get_current_context().meta[START]
-                chosen, choice = auto_choice.chosen(
+                chosen, choice, arguments["survey"] = auto_choice.chosen(
                     run["train_prefix"], run["heldout_prefix"], vocabulary, run["on_bad_utf8"],
                     request, opt.given(run, opt.DEVICES),
                     arguments["strategy"].num_replicas_in_sync, started,

@@ -45,17 +45,25 @@ class Shards:
     def __getitem__(self, index: int) -> str:
         return self.paths[index]
 
+    @property
+    def examined(self) -> list[str]:
+        """The files whose first words show whether the text is tokenized."""
+        # Pipes can be read only once.
+        return [path for path in self if is_url(path) or os.path.isfile(path)][:MAX_EXAMINED]
+
+    def signs(self) -> TextSigns:
+        """Return a counter of the signs in the `examined` files, which has read no words yet."""
+        name = self.paths[0] if len(self) == 1 else f"{self.paths[0]} and {len(self) - 1} more"
+        return TextSigns(name)
+
     def examine(self) -> None:
         """Warn of signs in the first lines that the text is not tokenized. Raises: DataError."""
-        # Pipes can be read only once.
-        files = [path for path in self if is_url(path) or os.path.isfile(path)][:MAX_EXAMINED]
-        if not files:
-            return
-        name = files[0] if len(self) == 1 else f"{files[0]} and {len(self) - 1} more"
-        signs = TextSigns(name)
-        max_words = -(-SAMPLE_WORDS // len(files))  # of a file
-        count_tokens(Shards(files, self.on_bad_utf8), on_words=signs.add, max_tokens=max_words)
-        signs.warn()
+        files = self.examined
+        if files:
+            signs = self.signs()
+            max_words = -(-SAMPLE_WORDS // len(files))  # of a file
+            count_tokens(Shards(files, self.on_bad_utf8), on_words=signs.add, max_tokens=max_words)
+            signs.warn()
 
     def texts(self) -> Iterator[str]:
         """Return the stripped text of each line that is not blank. Raises: DataError."""

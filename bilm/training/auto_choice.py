@@ -10,6 +10,7 @@ from typing import Any, NamedTuple
 from absl import logging
 
 from bilm.data.shards import count_tokens, resolve_shards
+from bilm.data.vocabulary import Vocabulary
 from bilm.errors import OptionsError
 from bilm.options import schema
 from bilm.options.run_options import RunOptions
@@ -17,6 +18,7 @@ from bilm.storage.run_record import RunRecord
 from bilm.support.probes import ProbeFailure
 from bilm.training import auto, timing
 from bilm.training.auto import Choice
+from bilm.training.survey import Survey, survey
 
 
 class Request(NamedTuple):
@@ -59,8 +61,9 @@ def chosen(
     devices: Mapping[str, Any],
     n_replicas: int,
     started: float,
-) -> tuple[RunOptions, Choice]:
-    """Return the options, length and precision that are best for a text on this machine.
+) -> tuple[RunOptions, Choice, Survey | None]:
+    """Return the options, length and precision that are best for a text on this machine, and what
+    is known of the text if it was read.
 
     Args:
         text, heldout: patterns of the training text and of the held-out text.
@@ -71,9 +74,12 @@ def chosen(
     Raises: BilmError if an input cannot be used.
     """
     # Options by the length of the text.
-    shards = resolve_shards(text, on_bad_utf8)
     logging.info("auto: counting the text, then timing training steps on this machine")
-    n_predictions = request.n_train_tokens or count_tokens(shards).n_predictions
+    n_predictions, known = request.n_train_tokens, None
+    if n_predictions is None:
+        shards = resolve_shards(text, on_bad_utf8)
+        known = survey(shards, Vocabulary(vocab_file, validate_file=True))
+        n_predictions = known.counts.n_predictions
     options = auto.options_for(n_predictions).replace(**request.changes)
 
     # Length and precision by the time of a step, and by the time that evaluations need.
@@ -104,4 +110,4 @@ def chosen(
         options = auto.with_warmup(options, choice.n_steps or 0)
     for line in auto.describe(options, choice, step_seconds, n_replicas):
         logging.info("auto: %s", line)
-    return options, choice
+    return options, choice, known

@@ -6,6 +6,7 @@ from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Any, NamedTuple
 
+import numpy as np
 from absl import logging
 
 from bilm.data.dataset import Reader
@@ -19,7 +20,9 @@ from bilm.scoring.evaluation import heldout_dataset
 from bilm.storage.checkpoint import Checkpoint
 from bilm.support.remote import RemoteError
 from bilm.training.settings import RunSettings
-from bilm.training.survey import SAMPLE_TOKENS, survey
+from bilm.training.survey import SAMPLE_TOKENS, Survey, log_survey, once_from, survey
+
+LONG_TEXT = 10 * SAMPLE_TOKENS  # predictions of a text that is not counted if they are given
 
 
 class Heldout(NamedTuple):
@@ -59,8 +62,10 @@ def check_words(vocab: Vocabulary) -> None:
         )
 
 
-def read_heldout(shards: Shards, train: Shards, vocab: Vocabulary, options: RunOptions) -> Heldout:
-    """Return the reader of a held-out text; `train` is the training text.
+def read_heldout(
+    shards: Shards, train_sample: np.ndarray, vocab: Vocabulary, options: RunOptions
+) -> Heldout:
+    """Return the reader of a held-out text; `train_sample`: see `Survey`.
 
     Raises: DataError if the text contains no sentence.
     """
@@ -69,11 +74,12 @@ def read_heldout(shards: Shards, train: Shards, vocab: Vocabulary, options: RunO
     ids = text_ids(shards, vocab)
     if len(ids) == 1:
         raise DataError(f"{shards.name}: no sentence; every line is blank")
-    sample = text_ids(train, vocab, -(-SAMPLE_TOKENS // len(train)))
-    bigrams, unknown = bigram_perplexity(sample, ids, vocab), unknown_percent(ids, vocab)
-    beside = f"bigrams alone: {bigrams:,.2f}; {unknown:.1f} % of the words unknown"
+
+    bigrams = bigram_perplexity(train_sample, ids, vocab)
+    unknown = unknown_percent(ids, vocab)
+    compared = f"bigrams alone: {bigrams:,.2f}; {unknown:.1f} % of the words unknown"
     reader = heldout_dataset(shards, vocab, options.bidirectional)
-    return Heldout(reader, described, len(ids) - 1, bigrams, beside)
+    return Heldout(reader, described, len(ids) - 1, bigrams, compared)
 
 
 def check_unchanged(shards: Shards, described: Sequence[str], step: int) -> None:
@@ -82,43 +88,52 @@ def check_unchanged(shards: Shards, described: Sequence[str], step: int) -> None
     Raises: DataError, naming the first file that differs.
     """
     try:
-        found = describe_shards(shards)
+        described_now = describe_shards(shards)
     except (OSError, RemoteError):  # missing for now; if it is needed, reading it raises an error
         return
-    for path, here, before in zip(shards, found, described, strict=False):
-        if here != before:
+    for path, now, before in zip(shards, described_now, described, strict=False):
+        if now != before:
             raise DataError(
-                f"{path}: has changed during training: found {here}, but {before} when it began; "
+                f"{path}: has changed during training: found {now}, but {before} when it began; "
                 f"nothing was saved after step {step}. Restore the file and continue from the "
                 "last checkpoint"
             )
 
 
+def survey_for(
+    shards: Shards, vocab: Vocabulary, options: RunOptions, is_new: bool, has_heldout: bool
+) -> Survey | None:
+    """Read a training text once, as far as its run needs it; None if it needs nothing.
+
+    A new run needs its counts. If they are given, a sample of a long text is enough; so is it for
+    the comparison with a held-out text.
+    """
+    if not is_new and not has_heldout:
+        return None
+    is_long = (options.n_train_tokens or 0) > LONG_TEXT
+    return survey(shards, vocab, is_whole=is_new and not is_long, warns=is_new)
+
+
 def complete_options(
-    options: RunOptions,
-    vocab: Vocabulary,
-    shards: Shards,
-    stored: Mapping[str, Any],
+    options: RunOptions, vocab: Vocabulary, survey: Survey | None, stored: Mapping[str, Any]
 ) -> RunOptions:
-    """Return the options with the sizes of corpus and vocabulary.
+    """Return the options with the sizes of corpus and vocabulary; log the survey of a new run.
 
     Args:
-        stored: training options stored by the resumed run; empty for a new run. If they contain
-            `n_train_tokens`, the corpus is not counted again.
-    Raises: DataError if the corpus contains no sentence.
+        survey: what is known of the text of a new run.
+        stored: training options stored by the resumed run; empty for a new run.
     """
-    n_given, once_from = options.n_train_tokens, stored.get("once_from")
-    n_train_tokens = n_given or stored.get("n_train_tokens")
-    if stored.get("n_train_tokens") is None:  # a run that is continued has checked its text before
-        is_long = (n_given or 0) > 10 * SAMPLE_TOKENS
-        counts, once_from = survey(shards, vocab, options.sample_softmax, sample=is_long)
-        if not counts.n_predictions:
-            raise DataError(f"{shards.name}: no sentence; every line is blank")
-        n_train_tokens = n_given or counts.n_predictions
-        if counts.n_predictions != n_train_tokens:  # not the whole text was read
-            once_from = None
+    if stored:
+        n_train_tokens = options.n_train_tokens or stored["n_train_tokens"]
+        first_rare = stored.get("once_from")
+    else:
+        assert survey is not None
+        log_survey(survey, vocab, check_order=options.sample_softmax)
+        n_counted = survey.counts.n_predictions
+        n_train_tokens = options.n_train_tokens or n_counted
+        first_rare = once_from(survey, vocab) if n_train_tokens == n_counted else None
     sizes = {"n_train_tokens": n_train_tokens, "n_tokens_vocab": vocab.size}
-    return options.replace(**sizes, once_from=once_from)
+    return options.replace(**sizes, once_from=first_rare)
 
 
 def replica_options(

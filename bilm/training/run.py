@@ -44,13 +44,14 @@ from bilm.training.plan import (
     read_heldout,
     read_vocabulary,
     replica_options,
+    survey_for,
 )
 from bilm.training.report import RunReport, TrainResult, progress_bar
 from bilm.training.run_folder import Measurement, RunFolder
 from bilm.training.settings import RunSettings, Saving
 from bilm.training.signals import stop_on_signal
 from bilm.training.step import Trainer
-from bilm.training.survey import check_training_text
+from bilm.training.survey import Survey, check_training_text
 from bilm.training.training_text import TrainingText
 
 __all__ = ["RunSettings", "Saving", "TrainResult", "TrainingRun"]
@@ -74,6 +75,7 @@ class TrainingRun:
         initialize: function that assigns the initial weights of a new run and returns the record of
             a fine-tuning run, see `RunRecord`; not called if a run is resumed.
         finetuning: that record, if a run is resumed.
+        survey: the result of `survey` for the training text, if the caller has read it.
         settings: fields of `RunSettings`, such as `n_steps` and `seed`.
     Raises: BilmError, here and in `train`, for unusable input, a folder in which another process
         trains, a checkpoint that cannot be written, insufficient memory, and a non-finite loss or
@@ -96,13 +98,17 @@ class TrainingRun:
         hosts: Hosts | None = None,
         initialize: Callable[[BiLM], Mapping[str, Any] | None] | None = None,
         finetuning: Mapping[str, Any] | None = None,
+        survey: Survey | None = None,
         **settings: Any,
     ):
-        self.options, self.settings = options, RunSettings(**settings)
-        self.initialize, self.finetuning = initialize, finetuning
+        self.options = options
+        self.settings = RunSettings(**settings)
+        self.initialize = initialize
+        self.finetuning = finetuning
+        self.survey = survey
         self.vocab_file = _absolute(local_copy(vocab_file))
         self.train_prefix = _absolute(train_prefix)
-        self.heldout_prefix = heldout_prefix and _absolute(heldout_prefix)
+        self.heldout_prefix = _absolute(heldout_prefix) if heldout_prefix else None
         save_dir = _absolute(save_dir)
         check_name(save_dir)
         self.devices = Devices(strategy, hosts)
@@ -120,14 +126,14 @@ class TrainingRun:
 
     def train(self) -> TrainResult:
         """Train from the latest valid checkpoint to the end of the run."""
-        shards, heldout = self._open_texts()
+        shards, heldout = self._find_texts()
         with self.folder.locked(), explaining_memory(str(self.folder), SMALLER):
             self._check_folder()  # another process may have trained here since
             setup = self._set_up(shards, heldout)
             if setup.is_done:
-                step, n_steps = setup.step, setup.plan.n_steps
-                logging.info("%s: finished at step %d of %d", self.folder, step, n_steps)
-                result = TrainResult(step, True, setup.perplexity)
+                n_steps = setup.plan.n_steps
+                logging.info("%s: finished at step %d of %d", self.folder, setup.step, n_steps)
+                result = TrainResult(setup.step, True, setup.perplexity)
             else:
                 text = TrainingText(setup.options, self.vocab, shards, self.settings.seed)
                 # Before this, a signal ends the process at once: there is nothing to save yet.
@@ -143,18 +149,22 @@ class TrainingRun:
         """Take the steps of the run until its end or a signal."""
         plan, trainer, checkpoint = setup.plan, setup.trainer, setup.checkpoint
         progress = Progress(setup.step, checkpoint.position if checkpoint else None, None)
+
+        # What happens after each step.
         history = History(self.folder.history_file if self.folder.writes else None, setup.step)
         is_measured = setup.heldout is not None
         report = RunReport(plan, setup.options, self.settings.log_steps, history, is_measured)
         evaluate = Evaluate(setup, report)
         save = Save(setup, self.settings.saving, report, text.shards, evaluate)
         budget = Budget(setup, report, save, self.settings.deadline)
+
         batches = text.batches(self.devices, checkpoint)
         if self.devices.several_hosts:
             trainer.expect(batches.element_spec)
         if setup.step and setup.perplexity is None:
             evaluate(progress)  # the run was killed before this evaluation ended
         save.last = time.monotonic()
+
         with progress_bar(plan.n_steps) as report.bar:
             while progress.step < plan.n_steps:
                 source, stops, late = agreement.next_turn(
@@ -184,48 +194,45 @@ class TrainingRun:
             self.folder.check_resume(self.settings.resume)
             self.folder.check_same_run(self.options, self.vocab_file, self.vocab_content)
 
-    def _open_texts(self) -> tuple[Shards, Heldout | None]:
-        """Find and check the files of the training text and of the held-out text."""
+    def _find_texts(self) -> tuple[Shards, Shards | None]:
+        """Find and compare the files of the training text and of the held-out text."""
         on_bad_utf8 = self.settings.on_bad_utf8
         shards = resolve_shards(self.train_prefix, on_bad_utf8)
-        heldout = files = None
+        heldout = None
         if self.heldout_prefix:
-            files = resolve_shards(self.heldout_prefix, on_bad_utf8)
-        self.hosts.check_alike("inputs", lambda: self._compared(shards, files))
-        if files is not None:
-            heldout = read_heldout(files, shards, self.vocab, self.options)
+            heldout = resolve_shards(self.heldout_prefix, on_bad_utf8)
+        self.hosts.check_alike("inputs", lambda: self._compared(shards, heldout))
         if self.hosts.is_chief:
-            check_training_text(shards, files, self.vocab_file)
+            check_training_text(shards, heldout, self.vocab_file)
         return shards, heldout
 
     def _compared(self, shards: Shards, heldout: Shards | None) -> dict[str, Any]:
         """Return what must be the same on all workers."""
-        texts = {"shard {} of the text": shards, "shard {} of the held-out text": heldout or ()}
-        return {
-            **self.options.to_dict(),
-            **self.settings.shared(),
-            "SHA-256 of the vocabulary": hashlib.sha256(self.vocab_content).hexdigest(),
-            **{
-                name.format(k): described
-                for name, files in texts.items()
-                for k, described in enumerate(describe_shards(files))
-            },
-        }
+        compared = self.options.to_dict() | self.settings.shared()
+        compared["SHA-256 of the vocabulary"] = hashlib.sha256(self.vocab_content).hexdigest()
+        for name, files in (("text", shards), ("held-out text", heldout or ())):
+            for k, described in enumerate(describe_shards(files)):
+                compared[f"shard {k} of the {name}"] = described
+        return compared
 
-    def _set_up(self, shards: Shards, heldout: Heldout | None) -> Setup:
-        """Count the text, create the model, restore the latest valid checkpoint; write the options.
+    def _set_up(self, shards: Shards, heldout_files: Shards | None) -> Setup:
+        """Read the texts, create the model, restore the latest valid checkpoint, and write the
+        options.
 
         All workers then have the same weights, slots and states.
         """
         checkpoint = agreement.agreed_checkpoint(self.hosts, self.folder)
         step = checkpoint.record.step if checkpoint else 0
-        requested = self._requested_options(shards, checkpoint)
-        measured = self._last_measurement() if heldout else None
-        same_heldout = not (measured and heldout) or self.folder.check_heldout(
-            measured, heldout.described
-        )
+        requested, heldout = self._read_texts(shards, heldout_files, checkpoint)
         options = replica_options(requested, self.vocab.size, self.devices.n_replicas, checkpoint)
         plan = Plan(options, self.devices.n_replicas, self.settings)
+
+        # The last evaluation counts if it measured the same text.
+        measured = self._last_measurement() if heldout else None
+        same_heldout = True
+        if measured and heldout:
+            same_heldout = self.folder.check_heldout(measured, heldout.described)
+
         # Here, because the program may have drawn random numbers since the run was created.
         keras.utils.set_random_seed(self.settings.seed)
         trainer = Trainer(
@@ -234,6 +241,7 @@ class TrainingRun:
         )  # fmt: skip
         if checkpoint is None and self.initialize is not None:
             self.finetuning = self.initialize(trainer.model)
+
         n_rows = options.batch_size * self.devices.n_replicas
         record = self._record(requested, plan, n_rows, describe_shards(shards), checkpoint)
         checkpoints = RunCheckpoints(trainer, self.folder, record, self.settings.saving.keep)
@@ -241,36 +249,46 @@ class TrainingRun:
             checkpoints.restore(checkpoint, same_heldout)
         self.hosts.check_alike("start", lambda: {"SHA-256": checkpoints.content.digests()})
         self.folder.write_inputs(record.options, self.vocab_content)
-        perplexity = None
-        if measured and same_heldout and measured.step == step:
-            perplexity = measured.perplexity
+
+        is_current = measured is not None and same_heldout and measured.step == step
+        perplexity = measured.perplexity if measured and is_current else None
         return Setup(options, plan, heldout, trainer, checkpoints, checkpoint, step, perplexity)
 
-    def _requested_options(self, shards: Shards, checkpoint: Checkpoint | None) -> RunOptions:
-        """Return the options with the sizes of corpus and vocabulary, as the chief counts them."""
+    def _read_texts(
+        self, shards: Shards, heldout: Shards | None, checkpoint: Checkpoint | None
+    ) -> tuple[RunOptions, Heldout | None]:
+        """Read the texts; return the options with the sizes of corpus and vocabulary, as the chief
+        counts them, and what is known of the held-out text."""
+        record = self.folder.record() if self.hosts.is_chief else None
+        is_new = self.hosts.is_chief and record is None
+        survey = self.survey
+        if survey is None:
+            has_heldout = heldout is not None
+            survey = survey_for(shards, self.vocab, self.options, is_new, has_heldout)
 
         def complete() -> dict[str, Any]:
-            record = self.folder.record()
             stored = record.options if record else {}
-            return complete_options(self.options, self.vocab, shards, stored).to_dict()
+            return complete_options(self.options, self.vocab, survey, stored).to_dict()
 
         completed = self.hosts.from_chief("options", complete)
-        requested = schema.read(RunOptions, completed, strict=False)
+        options = schema.read(RunOptions, completed, strict=False)
         if checkpoint:
             check_shards(shards, checkpoint.record.shards)
             if self.hosts.is_chief:
-                self.folder.log_changes(requested)
-        return requested
+                self.folder.log_changes(options)
+        if heldout is None or survey is None:
+            return options, None
+        return options, read_heldout(heldout, survey.sample, self.vocab, self.options)
 
     def _last_measurement(self) -> Measurement | None:
         """Return the run's last evaluation, as the chief has read it."""
 
         def read() -> dict[str, Any] | None:
-            found = self.folder.read_measured()
-            return found and found.to_record()
+            measured = self.folder.read_measured()
+            return None if measured is None else measured.to_record()
 
         record = self.hosts.from_chief("measured", read)
-        return record and Measurement.from_record(record)
+        return None if record is None else Measurement.from_record(record)
 
     def _record(
         self,
@@ -307,12 +325,15 @@ class TrainingRun:
             self.devices, self.devices.n_replicas, options.batch_size, options.unroll_steps,
             plan.epoch_steps, self.vocab.size,
         )  # fmt: skip
-        often = self.settings.saving.steps, self.settings.saving.minutes, self.folder
-        saved = "%s; saved every %d steps or %g minutes to %s"
-        logging.info(saved, setup.trainer.schedule, *often)
+        saving = self.settings.saving
+        logging.info(
+            "%s; saved every %d steps or %g minutes to %s",
+            setup.trainer.schedule, saving.steps, saving.minutes, self.folder,
+        )  # fmt: skip
         if self.settings.auto and setup.heldout and not setup.step:
-            found = setup.heldout.bigrams, plan.n_steps, self.devices.n_replicas
-            least, most = expected_perplexity(options, *found)
+            least, most = expected_perplexity(
+                options, setup.heldout.bigrams, plan.n_steps, self.devices.n_replicas
+            )
             logging.info("auto: expected held-out perplexity: %.0f to %.0f", least, most)
         check_memory(setup.trainer, self.vocab.size, self.settings.ignore_memory)
         logging.info("the first step compiles the graph, which may take half a minute")

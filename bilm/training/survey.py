@@ -1,8 +1,9 @@
-"""Checks of a text before training: signs, counts, and the vocabulary's order."""
+"""Reads a training text once before training: its counts, signs, the order of the vocabulary."""
 
 from __future__ import annotations
 
 import os
+from array import array
 from collections import Counter
 from pathlib import Path
 from typing import NamedTuple
@@ -11,45 +12,100 @@ import numpy as np
 from absl import logging
 
 from bilm.data.marks import MARKS
-from bilm.data.shards import Shards, TextCounts, count_tokens
+from bilm.data.shards import Shards, TextCounts
+from bilm.data.signs import SAMPLE_WORDS
+from bilm.data.text import placed_lines
 from bilm.data.vocabulary import Vocabulary
 from bilm.errors import DataError
+from bilm.support.progress import progress
 
-SAMPLE_TOKENS = 1_000_000  # number of tokens read if `sample`
+SAMPLE_TOKENS = 1_000_000  # of a sample of a text
 # Disorder: words MIN_RATIO times as frequent as one before them, by MIN_DEVIATIONS standard
 # deviations, are MIN_SHARE of the text. Alphabetical order: 0.9; that of other texts: at most 0.3.
 MIN_RATIO, MIN_DEVIATIONS, MIN_SHARE = 2, 4, 0.5
 
 
-def survey(
-    shards: Shards, vocab: Vocabulary, check_order: bool = True, sample: bool = False
-) -> tuple[TextCounts, int | None]:
-    """Count the text; log how many words are unknown, and words that are out of order.
+class Survey(NamedTuple):
+    """What is known of a text that was read once.
 
-    Returns: the counts; the first id of the vocabulary's last words, which occur at most once, in a
-        text without unknown words, else None.
+    Fields:
+        counts: numbers of the sentences and words that were read.
+        totals: occurrences of each id in them, int64 (V,).
+        sample: ids of `</S>` and of the predictions in the first lines of each file, with
+            `SAMPLE_TOKENS` words in total: int64 (N + 1,).
+        is_whole: whether the whole text was read, not only the sample.
+    """
+
+    counts: TextCounts
+    totals: np.ndarray
+    sample: np.ndarray
+    is_whole: bool
+
+
+def survey(shards: Shards, vocab: Vocabulary, is_whole: bool = True, warns: bool = True) -> Survey:
+    """Read a text.
+
+    Args:
+        shards: the files.
+        vocab: a vocabulary with the marks.
+        is_whole: whether to read the whole text, not only the sample.
+        warns: whether to warn of signs that the text is not tokenized.
+    Raises: DataError as `bilm.data.text.read_lines` does, and if the text contains no sentence.
+    """
+    signs, examined = shards.signs(), set(shards.examined if warns else ())
+    max_examined = -(-SAMPLE_WORDS // max(len(examined), 1))  # words of a file
+    max_sample = -(-SAMPLE_TOKENS // len(shards))
+    words: Counter[str] = Counter()
+    sample = array("i", [vocab.eos])
+    n_sentences = n_tokens = 0
+    with progress("counting", "files", len(shards)) as counted:
+        for path in counted.over(shards):
+            n_read = 0  # words of this file
+            for *_, line in placed_lines(path, shards.errors):
+                sentence = line.split()
+                if not sentence:
+                    continue
+                if path in examined and n_read < max_examined:
+                    signs.add(sentence)
+                if n_read < max_sample:
+                    sample.frombytes(vocab.known_ids(sentence).tobytes())
+                    sample.append(vocab.eos)
+                elif not is_whole:
+                    break
+                words.update(sentence)
+                n_sentences += 1
+                n_read += len(sentence)
+            n_tokens += n_read
+    signs.warn()
+    if not n_sentences:
+        raise DataError(f"{shards.name}: no sentence; every line is blank")
+    counts = TextCounts(n_sentences, n_tokens)
+    return Survey(counts, by_id(words, vocab), np.array(sample, np.int64), is_whole)
+
+
+def log_survey(survey: Survey, vocab: Vocabulary, check_order: bool = True) -> None:
+    """Log the counts, how many words are unknown, and words that are out of order.
+
     Args:
         check_order: whether to compare the vocabulary's order with the frequencies in the text.
-        sample: read only the first lines of each file, `SAMPLE_TOKENS` in total.
-    Raises: DataError as `bilm.data.text.read_lines` does.
     """
-    shards.examine()
-
-    # Occurrences of each word of the vocabulary.
-    words: Counter[str] = Counter()
-    max_tokens = -(-SAMPLE_TOKENS // len(shards)) if sample else None
-    counts = count_tokens(shards, words.update, max_tokens)
-    totals = by_id(words, vocab)  # V
-
-    if not sample:
+    counts = survey.counts
+    if survey.is_whole:
         logging.info("%d sentences, %d predictions", counts.n_sentences, counts.n_predictions)
-    if counts.n_tokens and vocab.unk >= 0:
-        unknown = f"{100 * totals[vocab.unk] / counts.n_tokens:.3g} %"
-        where = "sample: " if sample else ""
-        logging.info("%s%s of the words are not in the vocabulary", where, unknown)
+    unknown = f"{100 * survey.totals[vocab.unk] / counts.n_tokens:.3g} %"
+    where = "" if survey.is_whole else "sample: "
+    logging.info("%s%s of the words are not in the vocabulary", where, unknown)
     if check_order:
-        _warn_of_disorder(totals, vocab)
-    return counts, _first_rare(totals, vocab)
+        _warn_of_disorder(survey.totals, vocab)
+
+
+def once_from(survey: Survey, vocab: Vocabulary) -> int | None:
+    """Return the first id of the vocabulary's last words, which occur at most once; None for a text
+    with unknown words or that was not read whole, and if there are no such words."""
+    is_complete = survey.is_whole and survey.totals[vocab.unk] == 0
+    last_frequent = np.flatnonzero(survey.totals > 1).max(initial=0)
+    first_rare = int(max(last_frequent, vocab.bos, vocab.eos, vocab.unk)) + 1
+    return first_rare if is_complete and first_rare < vocab.size else None
 
 
 def _warn_of_disorder(totals: np.ndarray, vocab: Vocabulary) -> None:
@@ -62,14 +118,6 @@ def _warn_of_disorder(totals: np.ndarray, vocab: Vocabulary) -> None:
             "precedes %r, which occurs %s times; negative sampling assumes that order",
             vocab.filename, early.word, f"{early.n:,}", late.word, f"{late.n:,}",
         )  # fmt: skip
-
-
-def _first_rare(totals: np.ndarray, vocab: Vocabulary) -> int | None:
-    """Return the first of the last ids that occur at most once; see `survey`."""
-    is_complete = vocab.unk >= 0 and totals[vocab.unk] == 0
-    last_frequent = np.flatnonzero(totals > 1).max(initial=0)
-    first_rare = int(max(last_frequent, vocab.bos, vocab.eos, vocab.unk)) + 1
-    return first_rare if is_complete and first_rare < vocab.size else None
 
 
 class Occurrences(NamedTuple):
@@ -110,8 +158,7 @@ def by_id(words: Counter[str], vocab: Vocabulary) -> np.ndarray:
     """Return the number of occurrences of each id, int64 (V,)."""
     ids = np.fromiter(map(vocab.word_to_id, words), np.int64, len(words))
     n = np.fromiter(words.values(), np.int64, len(words))
-    is_known = ids >= 0  # the vocabulary may lack `<UNK>`
-    return np.bincount(ids[is_known], n[is_known], vocab.size).astype(np.int64)
+    return np.bincount(ids, n, vocab.size).astype(np.int64)
 
 
 def check_training_text(

@@ -28,6 +28,7 @@ from tiny_runs import (
     weights_of,
 )
 
+from bilm.data import text as text_files
 from bilm.data.dataset import SHUFFLE_BUFFER
 from bilm.errors import BilmError, DataError, OptionsError, OutOfMemoryError, WeightsError
 from bilm.options import schema
@@ -342,6 +343,26 @@ def test_blank_text_is_refused(tmp_path):
     (tmp_path / "blank.txt").write_text("\n \n")
     with pytest.raises(DataError, match=r"blank\.txt: no sentence"):
         run(tmp_path / "run", text=str(tmp_path / "blank.txt"))
+
+
+@pytest.mark.parametrize("is_new", [True, False], ids=["new run", "resumed run"])
+def test_training_text_is_read_once_before_the_first_step(tmp_path, a_run, monkeypatch, is_new):
+    """For counts, warnings and the comparison with held-out text together."""
+    opened = []
+    raw_lines = text_files.raw_lines
+
+    def counted_lines(path, *place):
+        opened.append(Path(path).name)
+        return raw_lines(path, *place)
+
+    def stop(*_):
+        raise KeyboardInterrupt
+
+    monkeypatch.setattr(text_files, "raw_lines", counted_lines)
+    monkeypatch.setattr(training, "TrainingText", stop)
+    with pytest.raises(KeyboardInterrupt):
+        run(tmp_path / "new" if is_new else a_run, 4, heldout=HELDOUT)
+    assert opened.count(next(Path(TEXT).parent.iterdir()).name) == 1
 
 
 def test_warning_if_heldout_text_is_trained_on(tmp_path, log):

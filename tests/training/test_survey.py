@@ -5,7 +5,8 @@ import pytest
 
 from bilm.data.shards import Shards
 from bilm.data.vocabulary import MARKS, Vocabulary
-from bilm.training.survey import find_disorder, survey
+from bilm.errors import DataError
+from bilm.training.survey import find_disorder, log_survey, once_from, survey
 
 
 @pytest.fixture
@@ -31,12 +32,14 @@ def messages(caplog, level):
 def test_survey_warns_of_an_unsorted_vocabulary(corpus, tmp_path, caplog):
     words = sorted((f"w{i}" for i in range(1, 301)), reverse=True)
     path = write_vocabulary(tmp_path, words)
-    survey(corpus, Vocabulary(path))
+    vocab = Vocabulary(path)
+    read = survey(corpus, vocab)
+    log_survey(read, vocab)
     (line,) = messages(caplog, "WARNING")
     assert line.startswith(f"{path}: not sorted by descending frequency in this text: ")
     assert "'w1', which occurs" in line and "\n" not in line
     caplog.clear()
-    survey(corpus, Vocabulary(path), check_order=False)  # a full softmax takes no negatives
+    log_survey(read, vocab, check_order=False)  # a full softmax takes no negatives
     assert messages(caplog, "WARNING") == []
 
 
@@ -45,7 +48,8 @@ def test_survey_finds_the_words_that_occur_once(tmp_path):
     shards = Shards([tmp_path / "text"])
 
     def found(*words):
-        return survey(shards, Vocabulary(write_vocabulary(tmp_path, words)))[1]
+        vocab = Vocabulary(write_vocabulary(tmp_path, words))
+        return once_from(survey(shards, vocab), vocab)
 
     assert found("a", "b", "c", "d", "other") == 5
     assert found("a", "c", "b", "d") == 6  # not sorted: only the last ones
@@ -67,9 +71,37 @@ def test_survey_accepts_the_order_of_similar_text(tmp_path):
     assert late == ("w1497", counts[1500]) and n_early == counts[:1500][3:].min()
 
 
-def test_survey_samples_every_shard(corpus, tmp_path, monkeypatch, caplog):
-    caplog.set_level("INFO", logger="absl")
+def test_survey_samples_every_shard(corpus, tmp_path, monkeypatch):
     monkeypatch.setattr("bilm.training.survey.SAMPLE_TOKENS", 20)
     vocab = Vocabulary(write_vocabulary(tmp_path, ["w1"]))
-    assert survey(corpus, vocab, sample=True)[0].n_tokens == 20
-    assert tuple(survey(corpus, vocab)[0]) == (802, 8004)
+    whole, sample = (survey(corpus, vocab, is_whole=is_whole) for is_whole in (True, False))
+    assert tuple(whole.counts) == (802, 8004) and whole.totals.sum() == 8004
+    assert tuple(sample.counts) == (2, 20) and sample.totals.sum() == 20
+    expected = [vocab.eos]
+    for path in corpus:
+        first = next(Shards([path]).sentences())
+        expected += [*vocab.known_ids(first), vocab.eos]
+    for read in (whole, sample):
+        np.testing.assert_array_equal(read.sample, expected)
+    assert once_from(sample, vocab) is None
+
+
+def test_survey_warns_of_signs_in_the_first_words_of_each_file(tmp_path, caplog):
+    for name in "ab":
+        (tmp_path / name).write_text("Not tokenized, as one sees.\n" * 10)
+    shards = Shards([tmp_path / "a", tmp_path / "b"])
+    vocab = Vocabulary(write_vocabulary(tmp_path, []))
+    survey(shards, vocab, warns=False)
+    assert messages(caplog, "WARNING") == []
+    survey(shards, vocab)
+    warned = messages(caplog, "WARNING")
+    caplog.clear()
+    shards.examine()
+    assert warned == messages(caplog, "WARNING") and len(warned) == 1
+
+
+def test_survey_of_a_blank_text_is_refused(tmp_path):
+    (tmp_path / "blank").write_text("\n \n")
+    vocab = Vocabulary(write_vocabulary(tmp_path, []))
+    with pytest.raises(DataError, match="blank: no sentence"):
+        survey(Shards([tmp_path / "blank"]), vocab)

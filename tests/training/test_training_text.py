@@ -18,6 +18,7 @@ from bilm.layers.token_encoder import TokenEncoder
 from bilm.training.devices import Devices
 from bilm.training.plan import complete_options
 from bilm.training.sampling import LogUniformSampler, with_unknown
+from bilm.training.survey import survey
 from bilm.training.training_text import ENDS, TrainingText, replica_batches
 
 N_CHARS = 12
@@ -88,7 +89,7 @@ def test_half_of_the_words_that_occur_once_are_unknown_targets(tmp_path):
     (tmp_path / "vocab").write_text("\n".join(words))
     vocab, shards = Vocabulary(tmp_path / "vocab"), resolve_shards(str(tmp_path / "text"))
     options = tiny_options(char_cnn=None, batch_size=16, unroll_steps=8)
-    options = complete_options(options, vocab, shards, {})
+    options = complete_options(options, vocab, survey(shards, vocab), {})
     assert options.once_from == 4
     text = TrainingText(options, vocab, shards, seed=0)
     batch = next(text.batches(Devices(on_cpu()), None))
