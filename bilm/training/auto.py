@@ -69,8 +69,9 @@ def recipe_for(n_predictions: int) -> Recipe:
 def options_for(n_predictions: int) -> RunOptions:
     """Return the options for a text with a number of predictions per epoch and direction."""
     recipe = recipe_for(n_predictions)
-    found = load_run_options(recipe.options).replace(**recipe.changes, n_epochs=recipe.n_epochs)
-    return found.replace(n_train_tokens=n_predictions)
+    return load_run_options(recipe.options).replace(
+        **recipe.changes, n_epochs=recipe.n_epochs, n_train_tokens=n_predictions
+    )
 
 
 def with_warmup(options: RunOptions, n_steps: int) -> RunOptions:
@@ -103,27 +104,38 @@ def choose(
     Raises: OptionsError if the time does not suffice for a step.
     """
     precision = min(step_seconds, key=lambda name: step_seconds[name])
-    step = step_seconds[precision]
-    a_step = _predictions(options, n_replicas)
-    epoch_steps = max(1, int((options.n_train_tokens or 0) // a_step))
-    is_given, n_steps = bool(n_steps), n_steps or options.n_epochs * epoch_steps
-    # An evaluation has no backward pass, but the full softmax: about as long per prediction.
-    an_evaluation = n_heldout * step / a_step
-    # The last evaluation need not be at the end of an interval.
-    start = spent + START_SECONDS + an_evaluation
-    seconds = step + an_evaluation / (eval_steps or epoch_steps)
-    if hours is not None and not is_given:
-        possible = int(STEPS_SHARE * (3600 * hours - start) / seconds)
-        if possible < 1:
-            least = (start + 100 * seconds / STEPS_SHARE) / 3600
-            raise OptionsError(
-                f"hours: found {hours:g}, expected more: everything but the steps takes "
-                f"about {start:.0f} s and a step {seconds:.2f} s here; {least:.2g} hours suffice "
-                "for 100 steps"
-            )
-        n_steps = min(n_steps, possible)
-    total = (start + n_steps * seconds / STEPS_SHARE) / 3600
-    return Choice(n_steps, precision, total)
+    seconds_a_step = step_seconds[precision]
+    predictions_a_step = _predictions(options, n_replicas)
+    epoch_steps = max(1, int((options.n_train_tokens or 0) // predictions_a_step))
+
+    # An evaluation has no backward pass, but the full softmax: about as long per prediction. The
+    # last one need not be at the end of an interval.
+    evaluation_seconds = n_heldout * seconds_a_step / predictions_a_step
+    start = spent + START_SECONDS + evaluation_seconds
+    seconds_a_step += evaluation_seconds / (eval_steps or epoch_steps)
+
+    if n_steps is None:
+        n_steps = options.n_epochs * epoch_steps
+        if hours is not None:
+            n_steps = min(n_steps, _steps_within(hours, start, seconds_a_step))
+    seconds = start + n_steps * seconds_a_step / STEPS_SHARE
+    return Choice(n_steps, precision, seconds / 3600)
+
+
+def _steps_within(hours: float, start: float, seconds_a_step: float) -> int:
+    """Return the number of steps for which there is time after `start` seconds.
+
+    Raises: OptionsError if there is none.
+    """
+    n_steps = int(STEPS_SHARE * (3600 * hours - start) / seconds_a_step)
+    if n_steps < 1:
+        enough = (start + 100 * seconds_a_step / STEPS_SHARE) / 3600
+        raise OptionsError(
+            f"hours: found {hours:g}, expected more: everything but the steps takes "
+            f"about {start:.0f} s and a step {seconds_a_step:.2f} s here; {enough:.2g} hours "
+            "suffice for 100 steps"
+        )
+    return n_steps
 
 
 def resumed(
@@ -153,14 +165,16 @@ def describe(
     options: RunOptions, choice: Choice, step_seconds: Mapping[str, float], n_replicas: int = 1
 ) -> Iterator[str]:
     """Yield lines that state what was chosen and what is expected."""
-    recipe, n_steps = recipe_for(options.n_train_tokens or 1), choice.n_steps or 0
-    changed = (f"{name}={value}" for name, value in recipe.changes.items())
+    n_train_tokens, n_steps = options.n_train_tokens or 1, choice.n_steps or 0
+    recipe = recipe_for(n_train_tokens)
+    changed = [f"{name}={value}" for name, value in recipe.changes.items()]
     chosen = ", ".join([recipe.options, *changed])
-    yield f"{options.n_train_tokens:,} predictions per epoch and direction: options {chosen}"
-    epochs = n_steps * _predictions(options, n_replicas) / (options.n_train_tokens or 1)
+    yield f"{n_train_tokens:,} predictions per epoch and direction: options {chosen}"
+
+    n_epochs = n_steps * _predictions(options, n_replicas) / n_train_tokens
     measured = ", ".join(f"{name} {1000 * s:,.0f} ms" for name, s in step_seconds.items())
     yield (
-        f"{n_steps:,} steps, {epochs:.1f} epochs (useful: at most {options.n_epochs:g}), "
+        f"{n_steps:,} steps, {n_epochs:.1f} epochs (useful: at most {options.n_epochs:g}), "
         f"in {choice.precision} (a step: {measured}); "
         f"expected: {choice.hours:.2g} hours"
     )
@@ -179,9 +193,11 @@ def expected_perplexity(
     """
     n_read = n_steps * _predictions(options, n_replicas)
     n_distinct = min(n_read, options.n_train_tokens or 1)
-    ratio = RATIO * (n_distinct / SAMPLE_TOKENS) ** BY_SIZE * (1 + BY_EPOCHS * n_distinct / n_read)
-    found = bigrams * ratio * max(1.0, n_distinct / SAMPLE_TOKENS) ** BY_SAMPLE
-    return found / SPREAD, found * SPREAD
+    size = n_distinct / SAMPLE_TOKENS
+    n_epochs = n_read / n_distinct
+    ratio = RATIO * size**BY_SIZE * (1 + BY_EPOCHS / n_epochs) * max(1.0, size) ** BY_SAMPLE
+    expected = bigrams * ratio
+    return expected / SPREAD, expected * SPREAD
 
 
 def _predictions(options: RunOptions, n_replicas: int) -> float:

@@ -72,10 +72,14 @@ class Evaluate:
     """Measures the held-out text when an evaluation is due, and keeps the best checkpoint."""
 
     def __init__(self, setup: Setup, report: RunReport):
-        self.folder, self.hosts = setup.checkpoints.folder, setup.trainer.devices.hosts
-        self.plan, self.heldout, self.checkpoints = setup.plan, setup.heldout, setup.checkpoints
+        self.plan = setup.plan
+        self.heldout = setup.heldout
+        self.checkpoints = setup.checkpoints
+        self.folder = setup.checkpoints.folder
+        self.hosts = setup.trainer.devices.hosts
+        self.report = report
         unk = -1 if self.heldout is None else self.heldout.reader.vocab.unk
-        self.report, self.evaluator = report, Evaluator(setup.trainer.model, unk)
+        self.evaluator = Evaluator(setup.trainer.model, unk)
 
     def is_due(self, step: int) -> bool:
         """Return whether an evaluation follows this number of steps."""
@@ -88,26 +92,27 @@ class Evaluate:
         Raises: DataError if the text has changed, before or after it is read; BilmError if the
             folder of the run was moved.
         """
-        step, (_, n_rows) = progress.step, self.checkpoints.record.batch
-        if self.heldout is None or not self.is_due(step):
+        step, heldout = progress.step, self.heldout
+        if heldout is None or not self.is_due(step):
             return
-        reader, described, *_, compared = self.heldout
 
         def measure() -> Perplexity:
-            check_unchanged(reader.shards, described, step)
-            found = self.evaluator(heldout_windows(reader, n_rows))
-            check_unchanged(reader.shards, described, step)
-            return found
+            shards = heldout.reader.shards
+            windows = heldout_windows(heldout.reader, self.checkpoints.record.n_rows)
+            check_unchanged(shards, heldout.described, step)
+            perplexity = self.evaluator(windows)
+            check_unchanged(shards, heldout.described, step)
+            return perplexity
 
         with self.report.evaluating():
-            found = Perplexity(*self.hosts.from_chief("evaluation", measure))
+            perplexity = Perplexity(*self.hosts.from_chief("evaluation", measure))
             self.folder.check_held(step)
-            is_best = self.checkpoints.save_if_best(found.mean)
-            self.report.heldout(step, found, compared, is_best)
+            is_best = self.checkpoints.save_if_best(perplexity.mean)
+            self.report.heldout(step, perplexity, heldout.compared, is_best)
             # The history first: after a kill between the two, a resumed run measures again.
             self.report.flush(step)
-            self.folder.write_measured(Measurement(step, found, described))
-        progress.perplexity = found
+            self.folder.write_measured(Measurement(step, perplexity, heldout.described))
+        progress.perplexity = perplexity
 
 
 class Save:
@@ -120,10 +125,15 @@ class Save:
     def __init__(
         self, setup: Setup, saving: Saving, report: RunReport, shards: Shards, evaluate: Evaluate
     ):
-        self.saving, self.hosts, self.shards = saving, setup.trainer.devices.hosts, shards
-        self.plan, self.checkpoints = setup.plan, setup.checkpoints
-        self.described, self.folder = setup.checkpoints.record.shards, setup.checkpoints.folder
-        self.report, self.evaluate = report, evaluate
+        self.plan = setup.plan
+        self.checkpoints = setup.checkpoints
+        self.folder = setup.checkpoints.folder
+        self.described = setup.checkpoints.record.shards
+        self.hosts = setup.trainer.devices.hosts
+        self.saving = saving
+        self.report = report
+        self.shards = shards
+        self.evaluate = evaluate
         self.last = time.monotonic()
 
     @property
@@ -149,8 +159,10 @@ class Save:
         self.folder.check_held(progress.step)
         check_unchanged(self.shards, self.described, progress.step)
         # The place in the text differs if the texts of workers differ.
-        arrays = [array.tobytes() for _, array in sorted((progress.position or {}).items())]
-        place = {f"the place in the text after step {progress.step}": zlib.crc32(b"".join(arrays))}
+        checksum = 0
+        for _, array in sorted((progress.position or {}).items()):
+            checksum = zlib.crc32(array.tobytes(), checksum)
+        place = {f"the place in the text after step {progress.step}": checksum}
         self.hosts.check_alike("place", lambda: place)
         return self._write(progress)
 
@@ -177,39 +189,60 @@ class Budget:
     """
 
     def __init__(self, setup: Setup, report: RunReport, save: Save, deadline: float | None):
-        self.setup, self.report, self.save, self.deadline = setup, report, save, deadline
+        self.setup = setup
+        self.report = report
+        self.save = save
+        self.deadline = deadline
         self.longest = setup.options.n_epochs * setup.plan.epoch_steps
-        self.seconds = (deadline or 0.0) - time.monotonic()
+        self.seconds = (deadline or 0.0) - time.monotonic()  # of the whole run
         self.last: tuple[int, float] | None = None  # step and time, without evaluations
         self.pace = 0.0  # seconds of a step, with its share of the saves
         self.stated = setup.plan.n_steps  # the length in the log; small changes are not stated
 
     def __call__(self, progress: Progress) -> None:
         """Measure the pace now and then; change the length if the run would be late or early."""
-        plan, step, now = self.setup.plan, progress.step, time.monotonic()
-        if self.deadline is None or step >= plan.n_steps:
+        if self.deadline is None or progress.step >= self.setup.plan.n_steps:
             return
+        now = time.monotonic()
+        if self._measure_pace(progress.step, now):
+            n_steps = self._length(progress.step, self.deadline - now)
+            if n_steps != self.setup.plan.n_steps:
+                self._change(n_steps)
+                self.save.now(progress)
+
+    def _measure_pace(self, step: int, now: float) -> bool:
+        """Return whether enough time has passed for a new measurement of the pace."""
         trained = now - self.report.evaluated
         if self.last is None:  # the first step included compiling the graph
             self.last = step, trained
-        since, before = self.last
-        if trained - before < max(5.0, 0.02 * self.seconds):
-            return
-        pace = (trained - before) / (step - since)
-        self.last, self.pace = (step, trained), (self.pace or pace) / 2 + pace / 2
+        last_step, last_trained = self.last
+        if trained - last_trained < max(5.0, 0.02 * self.seconds):
+            return False
+        pace = (trained - last_trained) / (step - last_step)
+        self.pace = (self.pace or pace) / 2 + pace / 2
+        self.last = step, trained
+        return True
+
+    def _length(self, step: int, seconds: float) -> int:
+        """Return the length of the run that ends in so many seconds; the present length if it ends
+        about then."""
+        plan, heldout = self.setup.plan, self.setup.heldout
         # Before the first evaluation: a prediction takes about as long as in training.
-        n = self.setup.heldout.n_predictions if self.setup.heldout else 0
-        evaluation = self.report.last_evaluation or self.pace * n / plan.predictions_a_step
-        each = self.pace + evaluation / plan.eval_steps
-        left = max(0.0, self.deadline - now - evaluation)
-        n_steps = min(self.longest, step + max(1, int(left / each)))
-        if abs(plan.n_steps - n_steps) * each <= 0.01 * self.seconds + 0.1 * left:
-            return
+        n_predictions = heldout.n_predictions if heldout else 0
+        evaluation = self.pace * n_predictions / plan.predictions_a_step
+        evaluation = self.report.last_evaluation or evaluation
+        step_seconds = self.pace + evaluation / plan.eval_steps
+        left = max(0.0, seconds - evaluation)
+        n_steps = min(self.longest, step + max(1, int(left / step_seconds)))
+        is_close = abs(plan.n_steps - n_steps) * step_seconds <= 0.01 * self.seconds + 0.1 * left
+        return plan.n_steps if is_close else n_steps
+
+    def _change(self, n_steps: int) -> None:
+        """Change the length of the run, also in the record of its next checkpoint."""
         if abs(n_steps - self.stated) > 0.25 * self.stated:
             logging.info("%d steps instead of %d, to end on time", n_steps, self.stated)
             self.stated = n_steps
-        plan.n_steps = self.setup.trainer.schedule.n_steps = n_steps
-        saved = self.setup.checkpoints
-        auto = {**(saved.record.auto or {}), "n_steps": n_steps}
-        saved.record = replace(saved.record, n_steps=n_steps, auto=auto)
-        self.save.now(progress)
+        self.setup.plan.n_steps = self.setup.trainer.schedule.n_steps = n_steps
+        checkpoints = self.setup.checkpoints
+        auto = {**(checkpoints.record.auto or {}), "n_steps": n_steps}
+        checkpoints.record = replace(checkpoints.record, n_steps=n_steps, auto=auto)

@@ -64,8 +64,10 @@ class Devices:
         replica. Indices and values are gathered separately, because `tf.distribute.Strategy.gather`
         does not support IndexedSlices.
         """
-        parts = self.strategy.run(lambda own: _sum_rows(own.indices, own.values), args=(slices,))
-        rows, values = map(self.gathered, parts)
+        rows, values = self.strategy.run(
+            lambda of_replica: _sum_rows(of_replica.indices, of_replica.values), args=(slices,)
+        )
+        rows, values = self.gathered(rows), self.gathered(values)
         if self.n_replicas > 1:
             rows, values = _sum_rows(rows, values)
         return tf.IndexedSlices(values, rows)
@@ -97,24 +99,35 @@ def make_strategy(
     Raises: BilmError if a requested GPU is missing or hidden, or if workers have different numbers
         of GPUs.
     """
-    found = tf.config.list_physical_devices("GPU")
-    if gpus is None:
-        gpus = range(len(found) if n_gpus is None else n_gpus)
-    missing = [k for k in gpus if k >= len(found) or k < 0]
-    if missing:
-        raise BilmError(
-            f"GPU {missing[0]} was requested, but TensorFlow finds {len(found)} GPUs on this "
-            f"host; indices start at 0"
-        )
+    chosen = _chosen_gpus(gpus, n_gpus)
     with suppress(RuntimeError):  # TensorFlow has started
-        tf.config.set_visible_devices([found[k] for k in gpus], "GPU")
-    if gpus:
+        tf.config.set_visible_devices(chosen, "GPU")
+    if chosen:
         grow_gpu_memory()
     if hosts is not None and hosts.n_workers > 1:
-        return _strategy_of(hosts, len(gpus))
-    if gpus:
+        return _strategy_of(hosts, len(chosen))
+    if chosen:
         visible = tf.config.get_visible_devices("GPU")  # TensorFlow numbers only these
-        return tf.distribute.MirroredStrategy([f"GPU:{visible.index(found[k])}" for k in gpus])
+        return tf.distribute.MirroredStrategy([f"GPU:{visible.index(gpu)}" for gpu in chosen])
+    return _strategy_of_cpus(cpu_replicas)
+
+
+def _chosen_gpus(numbers: Sequence[int] | None, n_gpus: int | None) -> list[Any]:
+    """Return the physical GPUs of `make_strategy`. Raises: BilmError if one is missing."""
+    gpus = tf.config.list_physical_devices("GPU")
+    if numbers is None:
+        numbers = range(len(gpus) if n_gpus is None else n_gpus)
+    for number in numbers:
+        if not 0 <= number < len(gpus):
+            raise BilmError(
+                f"GPU {number} was requested, but TensorFlow finds {len(gpus)} GPUs on this host; "
+                "indices start at 0"
+            )
+    return [gpus[number] for number in numbers]
+
+
+def _strategy_of_cpus(cpu_replicas: int) -> tf.distribute.Strategy:
+    """Return the strategy of one or several logical CPU devices. Raises: BilmError."""
     if cpu_replicas > 1:
         cpu = tf.config.list_physical_devices("CPU")[0]
         one = tf.config.LogicalDeviceConfiguration()

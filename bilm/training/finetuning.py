@@ -41,7 +41,7 @@ FALLBACKS = {
     "n_negative_samples_batch": 8192,
 }
 # Options of training that a run does not inherit from its source.
-OWN = {
+NOT_INHERITED = {
     "n_epochs": 1,
     "state_reset_probability": 0.05,
     "n_train_tokens": None,
@@ -98,35 +98,35 @@ def finetune(
     folder = RunFolder(save_dir, writes=hosts.is_chief)
     if start.folder.resolve() == folder.path.resolve():
         raise BilmError(f"{folder}: source and save_dir are one folder; use another save_dir")
-    on_bad_utf8 = training.get("on_bad_utf8", "error")
-    heldout = text = None
+    heldout = None
     if heldout_prefix:
-        heldout = resolve_shards(heldout_prefix, on_bad_utf8)
-        text = describe_shards(heldout)
+        heldout = resolve_shards(heldout_prefix, training.get("on_bad_utf8", "error"))
+    text = describe_shards(heldout) if heldout else None
     record = _stored_record(folder, start, text)
+
+    # Both vocabularies are read before the run starts: the files may be edited later.
     options = start.run_options(changes or {})
-    own, chosen = choose_vocabulary(start, vocab_file, new_vocab_file)
+    source_file, chosen_file = choose_vocabulary(start, vocab_file, new_vocab_file)
+    source_vocab = Vocabulary(source_file) if source_file else None
     # Only options and vocabulary are compared here: the weights are compared before the first step,
     # and the paths of the sources may differ.
     compared: dict[str, Any] = {"the source": start.options.to_dict()}
-    compared["SHA-256 of the source's vocabulary"] = own and sha256_of(own)
-    # Before the run starts: the file may be edited later.
-    own_words = Vocabulary(own) if own else None
+    compared["SHA-256 of the source's vocabulary"] = source_file and sha256_of(source_file)
     hosts.check_alike("source", lambda: compared)
 
     def initialize(model: BiLM) -> dict[str, Any]:
-        _set_weights(model, start, own_words, run.vocab)
-        measured = None
+        _set_weights(model, start, source_vocab, run.vocab)
+        before = None
         if heldout:
             dataset = heldout_dataset(heldout, run.vocab, options.bidirectional)
             evaluate = Evaluator(model, run.vocab.unk)
-            found = evaluate(heldout_windows(dataset, options.batch_size))
-            logging.info("before the first step: held-out perplexity %s (running text)", found)
-            measured = found._asdict()
-        return {"source": start.id, "before": measured, "text": text}
+            perplexity = evaluate(heldout_windows(dataset, options.batch_size))
+            logging.info("before the first step: held-out perplexity %s (running text)", perplexity)
+            before = perplexity._asdict()
+        return {"source": start.id, "before": before, "text": text}
 
     run = TrainingRun(
-        options, chosen, train_prefix, folder.path, heldout_prefix,
+        options, chosen_file, train_prefix, folder.path, heldout_prefix,
         initialize=initialize, finetuning=record, **training,
     )  # fmt: skip
     if new_vocab_file is not None and not folder.holds_run:
@@ -135,10 +135,10 @@ def finetune(
         # The file may be temporary, so messages name the model.
         run.vocab.filename = f"the vocabulary of {start.model}"
     result = run.train()
-    before = (run.finetuning or {}).get("before")
-    return TuneResult(
-        result.step, result.finished, before and Perplexity.from_record(before), result.heldout
-    )
+
+    stored = (run.finetuning or {}).get("before")
+    before = None if stored is None else Perplexity.from_record(stored)
+    return TuneResult(result.step, result.finished, before, result.heldout)
 
 
 def _stored_record(
@@ -170,36 +170,42 @@ def _stored_record(
     return record
 
 
-def _set_weights(model: BiLM, start: Source, own: Vocabulary | None, vocab: Vocabulary) -> None:
+def _set_weights(
+    model: BiLM, start: Source, source_vocab: Vocabulary | None, vocab: Vocabulary
+) -> None:
     """Assign the source's weights to a model, and the softmax rows of the words that both
-    vocabularies contain; `own` is the source's, None if it is unknown."""
-    path, stored_softmax = start.model.tensors.source, start.softmax
-    if stored_softmax is None or own is None:
+    vocabularies contain; `source_vocab` is the source's, None if it is unknown."""
+    path = start.model.tensors.source
+    if start.softmax is None or source_vocab is None:
         start.model.assign(model, softmax=False)
-        why = (
-            "the source has none" if start.softmax is None else "the source's vocabulary is missing"
-        )
-        logging.info("%s: weights loaded; the softmax is newly initialized: %s", path, why)
+        missing = "the source's vocabulary is missing"
+        if start.softmax is None:
+            missing = "the source has none"
+        logging.info("%s: weights loaded; the softmax is newly initialized: %s", path, missing)
         return
-    places = {word: i for i, word in enumerate(own.words)}
-    rows = np.array([places.get(word, -1) for word in vocab.words])
+
+    # The row of each word in the source's softmax, -1 for a new word.
+    places = {word: i for i, word in enumerate(source_vocab.words)}
+    rows = np.array([places.get(word, -1) for word in vocab.words])  # V
     if len(rows) == len(places) and (rows == np.arange(len(rows))).all():
         start.model.assign(model)
         logging.info("%s: weights and the softmax of %d words loaded", path, vocab.size)
         return
+
     start.model.assign(model, softmax=False)
     assert model.softmax is not None
-    shared = rows >= 0
+    is_shared = rows >= 0
     for name, variable in (("W", model.softmax.kernel), ("b", model.softmax.bias)):
-        stored, value = stored_softmax.value(weights.SOFTMAX + name), variable.numpy()
+        stored = start.softmax.value(weights.SOFTMAX + name)
         if not np.isfinite(stored).all():
             raise WeightsError(f"{path}: softmax/{name} contains non-finite values")
-        value[shared] = stored[rows[shared]]
+        value = variable.numpy()
+        value[is_shared] = stored[rows[is_shared]]
         variable.assign(value)
     logging.info(
         "%s: weights loaded; the softmax is newly initialized, except the rows of the %d of its "
         "%d words that the source's vocabulary also contains",
-        path, shared.sum(), vocab.size,
+        path, is_shared.sum(), vocab.size,
     )  # fmt: skip
 
 
@@ -219,10 +225,12 @@ class Source:
     def __init__(self, source: str | Path | StoredModel, weight_file: str | Path | None = None):
         self.model = open_model(source, weight_file)
         self.model.require_trainable("be fine-tuned")
-        self.softmax, self.options = self.model.softmax, self.model.options
+        self.options = self.model.options
+        self.softmax = self.model.softmax
+        self.n_tokens = self.model.n_words
+        self.folder = self.model.folder
         if self.softmax is not None and self.softmax.words is not None:
             self.model.vocabulary()  # raises DataError if its words cannot be used
-        self.n_tokens, self.folder = self.model.n_words, self.model.folder
         paths = ((name, Path(expanded(name))) for name in self.model.arguments)
         self.id = [str(p.resolve()) if p.exists() else masked(name) for name, p in paths]
 
@@ -252,7 +260,7 @@ class Source:
             # An export's n_characters includes the padding row, which is not trained.
             char_cnn=char_cnn and char_cnn.replace(n_characters=N_CHARACTERS, other={}),
             share_embedding_softmax=self.options.share_embedding_softmax,
-            **kept | OWN | changes,
+            **kept | NOT_INHERITED | changes,
         )
 
     def vocabulary_file(self) -> Path | None:
@@ -269,18 +277,17 @@ class Source:
 
 
 def choose_vocabulary(
-    start: Source, own: str | Path | None, new: str | Path | None
+    start: Source, of_source: str | Path | None, new: str | Path | None
 ) -> tuple[Path | None, Path]:
     """Choose the vocabularies of the source and of the new run.
 
     Args:
-        own: vocabulary of the source; None for `vocab.txt` in its folder.
+        of_source: vocabulary of the source; None for `vocab.txt` in its folder.
         new: vocabulary of a new softmax, or None.
     Returns: the vocabulary of the source (None if it is unknown) and that of the new run.
     Raises: DataError if one is missing or does not belong to the source.
     """
-    own, new = (path and expanded(path) for path in (own, new))
-    beside, reads_words = start.folder / VOCABULARY, start.options.char_cnn is None
+    reads_words = start.options.char_cnn is None
     if reads_words and new is not None:
         raise DataError(
             f"{new}: {start.model} reads words of its own vocabulary and cannot be "
@@ -292,15 +299,17 @@ def choose_vocabulary(
             "weights; pass the vocabulary of a new softmax with --new_vocab, for example the "
             "vocabulary that the model was trained with"
         )
-    if own is None:
-        own = start.vocabulary_file()
-    if own is None and new is None:
+
+    source_file = start.vocabulary_file() if of_source is None else Path(expanded(of_source))
+    if source_file is None and new is None:
+        or_new = "" if reads_words else ", or a new one (--new_vocab)"
         raise DataError(
-            f"{beside}: file not found; pass the vocabulary of the source (--vocab)"
-            + ("" if reads_words else ", or a new one (--new_vocab)")
+            f"{start.folder / VOCABULARY}: file not found; pass the vocabulary of the source "
+            f"(--vocab){or_new}"
         )
-    if own is not None and start.n_tokens is not None:
-        start.model.vocabulary(own)
-    chosen = new or own
+    if source_file is not None and start.n_tokens is not None:
+        start.model.vocabulary(source_file)
+
+    chosen = source_file if new is None else Path(expanded(new))
     assert chosen is not None  # an error was raised above
-    return (Path(own) if own else None), Path(chosen)
+    return source_file, chosen

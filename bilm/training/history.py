@@ -51,14 +51,22 @@ def read_history(path: str | Path) -> list[dict[str, str]]:
     """Return the rows of a `history.csv`, by column; none if it is missing or damaged."""
     try:
         with open(path, encoding="utf-8", newline="") as file:
-            read = list(csv.DictReader(file, restval="missing", strict=True))
-        if any(None in row for row in read):
-            raise ValueError("more values than columns")
-        rows = [{name: row[name] for name in COLUMNS} for row in read]
-        [(int(row["step"]), [float(text) for text in row.values() if text]) for row in rows]
+            rows = list(csv.DictReader(file, restval="missing", strict=True))
+        for row in rows:
+            _check_row(row)
     except FileNotFoundError:
         return []
-    except (OSError, ValueError, KeyError, csv.Error) as error:
+    except (OSError, ValueError, csv.Error) as error:
         logging.warning("%s: not the history of a run (%s); ignored", path, error)
         return []
     return rows
+
+
+def _check_row(row: dict[str, str]) -> None:
+    """Check the columns of a row and that its values are numbers. Raises: ValueError."""
+    if tuple(row) != COLUMNS:  # values beyond the last column have the name None
+        raise ValueError("other columns")
+    int(row["step"])
+    for text in row.values():
+        if text:
+            float(text)

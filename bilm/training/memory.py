@@ -2,15 +2,16 @@
 
 from __future__ import annotations
 
+import math
 import os
+from collections.abc import Iterable
 from pathlib import Path
 
-import numpy as np
 from absl import logging
 
 from bilm.errors import OutOfMemoryError
 from bilm.layers.sampled_softmax import VOCABULARY_CHUNK
-from bilm.tensors import FLOAT_BYTES, n_parameters
+from bilm.tensors import FLOAT_BYTES, n_filters, n_parameters
 from bilm.training.step import Trainer
 
 PROGRAM = 800_000_000  # bytes of Python, TensorFlow and the text in memory, as measured
@@ -19,24 +20,42 @@ GROUP_LIMIT = Path("/sys/fs/cgroup/memory.max")  # a container's limit
 
 def estimate_memory(trainer: Trainer, n_words: int) -> dict[str, int]:
     """Return the bytes of a replica by content; those of gradients and activations are rough."""
-    options, lstm = trainer.options, trainer.options.lstm
-    slots = [slot for by_name in trainer.optimizer.slots.values() for slot in by_name.values()]
-    weights, of_slots = (
-        sum(int(np.prod(v.shape)) for v in values) for values in (trainer.model.variables, slots)
-    )
+    options = trainer.options
+    n_weights = _size(trainer.model.variables)
+    n_slots = sum(_size(slots.values()) for slots in trainer.optimizer.slots.values())
     # Of a sampled softmax, few rows have a gradient; the full one is computed in slices.
-    gradients = n_parameters(options.model) if options.sample_softmax else weights
-    n_classes = min(n_words, VOCABULARY_CHUNK)
-    if options.sample_softmax:
-        n_classes = options.n_negative_samples_batch
+    n_gradients = n_parameters(options.model) if options.sample_softmax else n_weights
     n_tokens = options.batch_size * options.unroll_steps
-    layer = 10 * lstm.dim + 4 * lstm.projection_dim  # gates, cells and outputs of a token
-    a_token = len(trainer.model.directions) * lstm.n_layers * layer
-    a_token += 2 * n_classes  # logits of a direction, and their gradient
-    if cnn := options.char_cnn:
-        a_token += cnn.max_characters_per_token * sum(n for _, n in cnn.filters)
-    numbers = {"weights": weights, "slots": of_slots, "gradients": gradients}
-    return {k: FLOAT_BYTES * n for k, n in {**numbers, "activations": n_tokens * a_token}.items()}
+    sizes = {
+        "weights": n_weights,
+        "slots": n_slots,
+        "gradients": n_gradients,
+        "activations": n_tokens * _activations(trainer, n_words),
+    }
+    return {content: FLOAT_BYTES * size for content, size in sizes.items()}
+
+
+def _size(variables: Iterable) -> int:
+    """Return the number of values of variables."""
+    return sum(math.prod(variable.shape) for variable in variables)
+
+
+def _activations(trainer: Trainer, n_words: int) -> int:
+    """Return the number of values of one token that the gradient reads."""
+    options, lstm = trainer.options, trainer.options.lstm
+    of_layer = 10 * lstm.dim + 4 * lstm.projection_dim  # gates, cells and outputs
+    of_stacks = len(trainer.model.directions) * lstm.n_layers * of_layer
+
+    n_scores = min(n_words, VOCABULARY_CHUNK)
+    if options.sample_softmax:
+        n_scores = options.n_negative_samples_batch
+    of_softmax = 2 * n_scores  # of one direction at a time, and their gradients
+
+    of_cnn = 0
+    if options.char_cnn is not None:
+        cnn = options.char_cnn
+        of_cnn = cnn.max_characters_per_token * n_filters(cnn.filters)
+    return of_stacks + of_softmax + of_cnn
 
 
 def machine_memory() -> int:
@@ -51,14 +70,20 @@ def check_memory(trainer: Trainer, n_words: int, ignore: bool) -> None:
 
     Raises: OutOfMemoryError if it is 1.5 times as large, since it is rough, unless `ignore`.
     """
-    names, parts = trainer.devices.names, estimate_memory(trainer, n_words)
-    needed = sum(parts.values()) * len(names) + PROGRAM
-    each = ", ".join(f"{name} {n / 1e9:.2f}" for name, n in parts.items())
-    replica = f" for each of {len(names)} replicas" if len(names) > 1 else ""
-    about = f"memory: about {needed / 1e9:.1f} GB ({each}{replica}, program 0.8)"
+    devices, by_content = trainer.devices.names, estimate_memory(trainer, n_words)
+    of_replica = sum(by_content.values())
+    needed = of_replica * len(devices) + PROGRAM
+
+    listed = ", ".join(f"{content} {n / 1e9:.2f}" for content, n in by_content.items())
+    replicas = f" for each of {len(devices)} replicas" if len(devices) > 1 else ""
+    about = f"memory: about {needed / 1e9:.1f} GB ({listed}{replicas}, program 0.8)"
     logging.info("%s", about)
-    if names[0].startswith("CPU") and not ignore and needed > 1.5 * (available := machine_memory()):
-        is_large = parts["activations"] > sum(parts.values()) / 2
+
+    if ignore or not devices[0].startswith("CPU"):
+        return
+    available = machine_memory()
+    if needed > 1.5 * available:
+        is_large = by_content["activations"] > of_replica / 2
         smaller = "batch_size or unroll_steps" if is_large else "the vocabulary or lstm.dim"
         raise OutOfMemoryError(
             f"{about}, but this machine has {available / 1e9:.1f} GB; reduce {smaller}, or train "

@@ -52,16 +52,17 @@ class Optimizer:
         max_norm: float,
         devices: Devices,
     ):
-        self.variables, self.devices = dict(variables), devices
-        self.rate, self.max_norm = rate, max_norm
-        self.slots = {
-            slot: {
-                name: tf.Variable(tf.fill(variable.shape, start), trainable=False)
-                for name, variable in self.variables.items()
-                if slot in self.slots_of(name)
-            }
-            for slot, start in self.SLOTS.items()
-        }
+        self.variables = dict(variables)
+        self.rate = rate
+        self.max_norm = max_norm
+        self.devices = devices
+        self.slots: dict[str, dict[str, tf.Variable]] = {}
+        for slot, start in self.SLOTS.items():
+            self.slots[slot] = {}
+            for name, variable in self.variables.items():
+                if slot in self.slots_of(name):
+                    filled = tf.fill(variable.shape, start)
+                    self.slots[slot][name] = tf.Variable(filled, trainable=False)
 
     @classmethod
     def slots_of(cls, name: str) -> Sequence[str]:
@@ -94,7 +95,8 @@ class Optimizer:
         means = list(map(self._mean, gradients, self.variables.values()))
         norm = tf.linalg.global_norm([self.devices.local(mean)[0] for mean in means])
         norm = tf.debugging.check_numerics(norm, NORM)
-        scale = self.max_norm / tf.maximum(norm, self.max_norm)
+        scale = self.max_norm / tf.maximum(norm, self.max_norm)  # of the clipped gradient
+
         for (name, variable), mean in zip(self.variables.items(), means, strict=True):
             slots = [self.slots[slot][name] for slot in self.slots_of(name)]
             self.devices.strategy.extended.update(
@@ -114,6 +116,7 @@ class Optimizer:
         return reduce_to(tf.distribute.ReduceOp.MEAN, gradient, variable)
 
     def _clip_and_update(self, name, variable, gradient, scale, step_size, decay, *slots):
+        """Clip the mean gradient, decay the variable and update it, on one device."""
         is_sparse = isinstance(gradient, tf.IndexedSlices)
         if decay is not None and len(variable.shape) > 1:
             with tf.control_dependencies([scale]):  # only if the norm is finite
@@ -253,9 +256,8 @@ class Muon(Adam):
         (slot,) = slots
         mean = self.MOMENTUM * slot.value() + gradient
         slot.assign(mean)
-        return variable.assign_sub(
-            step_size[1] * self.change(self.MOMENTUM * mean + gradient, row.blocks)
-        )
+        change = self.change(self.MOMENTUM * mean + gradient, row.blocks)
+        return variable.assign_sub(step_size[1] * change)
 
     def update_rows(self, variable: Any, rows: Any, gradient: Any, size: Any, *slots: Any) -> Op:
         """See `Optimizer.update_rows`."""
@@ -263,37 +265,47 @@ class Muon(Adam):
 
     def change(self, matrix: Any, n_blocks: tuple[int, int]) -> tf.Tensor:
         """Return the update of a tensor (rows, columns) at rate 1, whose blocks are matrices."""
-        (n_rows, n_columns), (above, beside) = matrix.shape, n_blocks
+        n_rows, n_columns = matrix.shape
+        above, beside = n_blocks
         height, width = n_rows // above, n_columns // beside
         blocks = tf.reshape(matrix, (above, height, beside, width))
-        blocks = tf.transpose(blocks, (0, 2, 1, 3))
-        found = self.orthogonal(blocks) * self.UPDATE_RMS * math.sqrt(max(height, width))
-        return tf.reshape(tf.transpose(found, (0, 2, 1, 3)), matrix.shape)
+        blocks = tf.transpose(blocks, (0, 2, 1, 3))  # above, beside, height, width
+
+        changes = self.orthogonal(blocks) * self.UPDATE_RMS * math.sqrt(max(height, width))
+        return tf.reshape(tf.transpose(changes, (0, 2, 1, 3)), matrix.shape)
 
     def orthogonal(self, matrices: Any) -> tf.Tensor:
         """Return matrices (..., rows, columns) with their singular values replaced by about 1.
 
-        An iteration is x = p(x x') x with p(g) = a + b g + c g^2. For oblong matrices the products
-        p(g) are multiplied before they meet x: two thirds of the time.
+        An iteration is x = p(x x') x with p(g) = a + b g + c g^2.
         """
         n_rows, n_columns = matrices.shape[-2:]
         if n_rows > n_columns:
             return tf.linalg.matrix_transpose(self.orthogonal(tf.linalg.matrix_transpose(matrices)))
         x = matrices / (tf.norm(matrices, axis=(-2, -1), keepdims=True) + 1e-7)
+        if n_columns >= 2 * n_rows:
+            return self._orthogonal_oblong(x)
+
         a, b, c = self.COEFFICIENTS
-        gram, product = tf.matmul(x, x, transpose_b=True), None
-        # Added instead of using `set_diag`, which has an argument on the host.
-        identity: np.ndarray = np.eye(n_rows, dtype=np.float32)
         for _ in range(self.N_ITERATIONS):
+            gram = tf.matmul(x, x, transpose_b=True)  # ..., rows, rows
             factor = b * gram + c * tf.matmul(gram, gram)
-            if n_columns < 2 * n_rows:
-                x = a * x + tf.matmul(factor, x)
-                gram = tf.matmul(x, x, transpose_b=True)
-                continue
-            factor += a * identity
+            x = a * x + tf.matmul(factor, x)
+        return x
+
+    def _orthogonal_oblong(self, x: Any) -> tf.Tensor:
+        """Return the same for matrices with more columns than rows: the factors p(x x') are
+        multiplied before they meet x, which takes two thirds of the time."""
+        a, b, c = self.COEFFICIENTS
+        gram = tf.matmul(x, x, transpose_b=True)  # ..., rows, rows
+        # Added instead of using `set_diag`, which has an argument on the host.
+        identity: np.ndarray = np.eye(x.shape[-2], dtype=np.float32)
+        product = None
+        for _ in range(self.N_ITERATIONS):
+            factor = b * gram + c * tf.matmul(gram, gram) + a * identity
             product = factor if product is None else tf.matmul(factor, product)
             gram = tf.matmul(factor, tf.matmul(gram, factor))
-        return x if product is None else tf.matmul(product, x)
+        return tf.matmul(product, x)
 
 
 # By the names in options. Each name also needs a default learning rate in `LEARNING_RATES` of

@@ -74,22 +74,29 @@ class RunReport:
         history: History | None = None,
         is_measured: bool = False,
     ):
-        self.plan, self.log_steps, self.is_measured = plan, log_steps, is_measured
+        self.plan = plan
+        self.log_steps = log_steps
+        self.is_measured = is_measured
         self.history = history or History(None)
         # The sampled loss is much lower than the full one, so it is never reported as a perplexity.
         self.loss_name = "sampled loss" if options.sample_softmax else "full-softmax loss"
         self.directions = options.model.directions
         self.bar: Callable[..., None] | None = None
-        self._step_seconds = math.inf
-        self.evaluated, self.last_evaluation = 0.0, 0.0
+        self.evaluated = 0.0
+        self.last_evaluation = 0.0
+
+        # Losses since the last report.
         self._last: StepResult | None = None
-        self._n_added = 0  # steps since the last report
+        self._n_added = 0  # steps
         self._total: Any = 0.0  # sum of the losses of these steps, on the device
-        self._n_timed = 0  # steps since `_since`
+        # Speed since the last report.
         self._since = time.monotonic()
+        self._n_timed = 0  # steps
+        self._step_seconds = math.inf
         self._is_compiled = False
-        self._line = 0, 0.0  # step and time of the last line
-        self._perplexity = ""  # the last held-out one
+        # The last line, and the last held-out perplexity in words.
+        self._line_step, self._line_time = 0, 0.0
+        self._perplexity = ""
 
     def add(self, step: int, result: StepResult) -> None:
         """Add the result of step `step`, counted from 0; report if a report is due.
@@ -101,17 +108,22 @@ class RunReport:
         self._total += tf.cast(tf.reduce_mean(result.losses, axis=0), tf.float64)
         self._n_added += 1
         self._n_timed += 1
-        done, seconds = step + 1, time.monotonic() - self._since
-        due = done % self.log_steps == 0 if self.log_steps else seconds >= RECORD_SECONDS
-        due |= done == self.plan.n_steps
-        if due or not self._is_compiled:
+
+        done = step + 1
+        is_due = done == self.plan.n_steps
+        if self.log_steps:
+            is_due |= done % self.log_steps == 0
+        else:
+            is_due |= time.monotonic() - self._since >= RECORD_SECONDS
+
+        if is_due or not self._is_compiled:
             self._report(done, result)
         elif self.bar is not None:
             self.bar(completed=done)
-        if due:
+        if is_due:
             self._record(done, result)
         elif not self._is_compiled:  # its time includes compiling the graph
-            self._n_timed, self._since = 0, time.monotonic()
+            self._restart_timing()
         self._is_compiled = True
 
     def _report(self, done: int, result: StepResult) -> None:
@@ -121,23 +133,29 @@ class RunReport:
         if self.bar is not None:
             self.bar(completed=done, total=self.plan.n_steps, description=figures)
             return
-        (step, second), is_end = self._line, done == self.plan.n_steps
-        is_late = done >= step + self.plan.n_steps / LINES
-        is_late |= time.monotonic() >= second + LINE_SECONDS
-        if self.log_steps or not self._is_compiled or (not self.is_measured if is_end else is_late):
+        if self._is_line_due(done):
             self._log(done, f"{figures}, learning rate {result.learning_rate:.3g}")
+
+    def _is_line_due(self, done: int) -> bool:
+        """Return whether a line follows this number of steps."""
+        if self.log_steps or not self._is_compiled:
+            return True
+        if done == self.plan.n_steps:
+            return not self.is_measured
+        is_far = done >= self._line_step + self.plan.n_steps / LINES
+        return is_far or time.monotonic() >= self._line_time + LINE_SECONDS
 
     def heldout(self, step: int, perplexity: Perplexity, compared: str, is_best: bool) -> None:
         """Report an evaluation after `step` steps: see `Heldout`; `is_best`: whether the perplexity
         is lower than all before."""
         self._perplexity = f", perplexity {perplexity}"
-        self._log(
-            step, f"{self._place(step)}: held-out perplexity {perplexity} (running text"
-            f"{', the best so far' if is_best else ''}); {compared}",
-        )  # fmt: skip
-        directions = {f"heldout_{d}": p for d, p in perplexity.directions.items()}
-        directions["heldout_perplexity"] = perplexity.mean
-        self.history.add(step, epoch=self._epoch(step), **directions)
+        best = ", the best so far" if is_best else ""
+        measured = f"held-out perplexity {perplexity} (running text{best}); {compared}"
+        self._log(step, f"{self._place(step)}: {measured}")
+
+        values = {f"heldout_{d}": value for d, value in perplexity.directions.items()}
+        values["heldout_perplexity"] = perplexity.mean
+        self.history.add(step, epoch=self._epoch(step), **values)
 
     def flush(self, step: int) -> None:
         """Write all pending rows, so that the history includes the step of the checkpoint that is
@@ -169,10 +187,16 @@ class RunReport:
             tokens_per_s=self._speed(),
             **losses,
         )
-        self._total, self._n_added = 0.0, 0
-        self._n_timed, self._since = 0, time.monotonic()
+        self._total = 0.0
+        self._n_added = 0
+        self._restart_timing()
+
+    def _restart_timing(self) -> None:
+        self._n_timed = 0
+        self._since = time.monotonic()
 
     def _means(self) -> np.ndarray:
+        """Return the mean loss of each direction since the last report: float64 (directions,)."""
         return self._total.numpy() / self._n_added
 
     def _speed(self) -> float:
@@ -187,10 +211,10 @@ class RunReport:
     def _place(self, done: int) -> str:
         place = f"epoch {self._epoch(done)}, step {done:,} of {self.plan.n_steps:,}"
         seconds = (self.plan.n_steps - done) * self._step_seconds
-        return (
-            f"{place}, {timedelta(seconds=int(seconds))} left" if 0 < seconds < math.inf else place
-        )
+        if 0 < seconds < math.inf:
+            place += f", {timedelta(seconds=int(seconds))} left"
+        return place
 
     def _log(self, done: int, line: str) -> None:
-        self._line = done, time.monotonic()
+        self._line_step, self._line_time = done, time.monotonic()
         logging.info("%s", line)

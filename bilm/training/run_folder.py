@@ -173,11 +173,7 @@ class RunFolder:
         record = self.record()
         if record is not None:
             stored = schema.read(RunOptions, record.options, strict=False)
-            old, new = stored.model.to_dict(), options.model.to_dict()
-            # Another unroll_steps would change the position in the text; another optimizer has
-            # other slots.
-            for name in ("unroll_steps", "optimizer"):
-                old[name], new[name] = getattr(stored, name), getattr(options, name)
+            old, new = _fixed_options(stored), _fixed_options(options)
             for name in {**old, **new}:
                 if old.get(name) != new.get(name):
                     raise OptionsError(
@@ -272,11 +268,27 @@ class RunFolder:
 
     def log_end(self, step: int) -> None:
         """Log which checkpoint to export after a run of `step` steps, and the command for it."""
-        measured, best, source = self.read_measured(), self.find_best(), self.path
+        measured, best = self.read_measured(), self.find_best()
+        source = self.path
         if measured and measured.step == step and best:
-            source = self.path if best.record.step == step else self.best
-            found = f"perplexity {best.record.best:,.2f} at step {best.record.step:,} ({self.best})"
-            last = f"{measured.perplexity} at step {step:,} ({self})"
-            logging.info("best on held-out text: %s; the last: %s", found, last)
+            if best.record.step != step:
+                source = self.best
+            logging.info(
+                "best on held-out text: perplexity %s at step %s (%s); the last: %s at step %s (%s)",
+                f"{best.record.best:,.2f}",
+                f"{best.record.step:,}",
+                self.best,
+                measured.perplexity,
+                f"{step:,}",
+                self,
+            )
         flags = f"--model={source}", f"--output={self.export}", "--include_softmax"
         logging.info("to export: %s", shlex.join(["bilm", "export", *flags]))
+
+
+def _fixed_options(options: RunOptions) -> dict[str, Any]:
+    """Return the options that a resumed run cannot change, as JSON values by name."""
+    fixed = options.model.to_dict()
+    fixed["unroll_steps"] = options.unroll_steps  # determines the position in the text
+    fixed["optimizer"] = options.optimizer  # determines the slots
+    return fixed

@@ -37,18 +37,22 @@ class LogUniformSampler:
         """
         sequence = np.random.SeedSequence([self.seed, *key])
         random = np.random.Generator(np.random.Philox(sequence))
-        drawn: np.ndarray = np.zeros(0, np.int64)
-        n_next = 2 * self.n_samples
-        while True:
-            drawn = np.concatenate([drawn, self.words(random.random(n_next))])
-            distinct, first = np.unique(drawn, return_index=True)
-            if len(distinct) >= self.n_samples:
-                break
-            n_next = len(drawn)
-        order = np.sort(first)[: self.n_samples]
-        ids, n_tries = drawn[order], order[-1] + 1
-        counts = (self.expected_count(words, n_tries) for words in (ids, targets))
-        return Negatives(ids, *counts)
+
+        # Draw until enough words are distinct.
+        drawn = self.words(random.random(2 * self.n_samples))
+        first = _first_places(drawn)
+        while len(first) < self.n_samples:
+            more = self.words(random.random(len(drawn)))
+            drawn = np.concatenate([drawn, more])
+            first = _first_places(drawn)
+
+        # The first distinct ones, and the draw at which the last of them appeared.
+        first = first[: self.n_samples]
+        ids = drawn[first]  # S
+        n_tries = int(first[-1]) + 1
+        return Negatives(
+            ids, self.expected_count(ids, n_tries), self.expected_count(targets, n_tries)
+        )
 
     def expected_count(self, ids: np.ndarray, n_tries: int) -> np.ndarray:
         """Return the probability that a word is among `n_tries` draws, float32."""
@@ -59,6 +63,12 @@ class LogUniformSampler:
         """Return words, int64 (N,), from uniform numbers (N,) in [0, 1)."""
         words = np.exp(uniform * np.log(self.n_tokens + 1)).astype(np.int64) - 1
         return words % self.n_tokens  # exp(u log(V + 1)) may round up to V + 1
+
+
+def _first_places(words: np.ndarray) -> np.ndarray:
+    """Return the places at which each distinct word occurs first, in ascending order."""
+    _, places = np.unique(words, return_index=True)
+    return np.sort(places)
 
 
 def with_unknown(
@@ -78,8 +88,10 @@ def with_unknown(
         key: seed, step and direction.
         rows: these rows, of the rows of all replicas.
     """
-    drawn = np.random.default_rng(key).random((rows.stop, targets.shape[1]))[rows.start :]
-    return np.where((drawn < 0.5) & (targets >= once_from), unk, targets)
+    random = np.random.default_rng(key)
+    drawn = random.random((rows.stop, targets.shape[1]))[rows.start :]  # B, T
+    is_replaced = (targets >= once_from) & (drawn < 0.5)
+    return np.where(is_replaced, unk, targets)
 
 
 def log_uniform_probability(ids: np.ndarray, n_tokens: int) -> np.ndarray:

@@ -28,9 +28,12 @@ def stop_on_signal() -> Iterator[threading.Event]:
         for number, handler in previous.items():
             signal.signal(number, handler)
 
-    found = {number: signal.getsignal(number) for number in (signal.SIGINT, signal.SIGTERM)}
-    # None is a handler that Python did not install and cannot install again.
-    previous = {k: handler for k, handler in found.items() if handler not in (signal.SIG_IGN, None)}
+    previous = {}
+    for number in (signal.SIGINT, signal.SIGTERM):
+        handler = signal.getsignal(number)
+        # None is a handler that Python did not install and cannot install again.
+        if handler not in (signal.SIG_IGN, None):
+            previous[number] = handler
     for number in previous:
         signal.signal(number, set_once)
     try:

@@ -62,7 +62,9 @@ class Trainer:
         precision: str = "float32",
         n_steps: int | None = None,
     ):
-        self.options, self.devices, self.seed = options, devices, seed
+        self.options = options
+        self.devices = devices
+        self.seed = seed
         self.schedule = Schedule(options, n_steps)
         with devices.strategy.scope():
             self.model = BiLM(
@@ -76,7 +78,7 @@ class Trainer:
                 biases = np.log(log_uniform_probability(np.arange(n_tokens), n_tokens))
                 self.model.softmax.initial["bias"] = keras.initializers.Constant(biases)
             self.model.build()
-            variables: dict[str, Any] = {**stored_variables(self.model)}
+            variables = stored_variables(self.model)
             self.optimizer = OPTIMIZERS[options.optimizer](
                 {name: variable.value for name, variable in variables.items()},
                 self.schedule,
@@ -94,11 +96,11 @@ class Trainer:
             batch_spec: the `element_spec` of an iterator over distributed batches.
         """
         state = tf.nest.map_structure(tf.type_spec_from_value, self.state)
-        sizes = [tf.TensorSpec(np.shape(self.optimizer.step_size(0)), tf.float32)]
+        number = tf.TensorSpec((), tf.int32)
+        size = tf.TensorSpec(np.shape(self.optimizer.step_size(0)), tf.float32)
+        signature = [batch_spec, state, number, size]
         if self.options.weight_decay:
-            sizes.append(tf.TensorSpec((), tf.float32))
-        numbers = tf.TensorSpec((), tf.int32), *sizes
-        signature = batch_spec, state, *numbers
+            signature.append(tf.TensorSpec((), tf.float32))
         self._step = tf.function(self._take_step, autograph=False, input_signature=signature)
 
     def step(self, source: Any, step: int) -> StepResult:
@@ -110,50 +112,54 @@ class Trainer:
         Raises: NotFiniteError if a loss or the gradient's norm is not finite; weights, slots and
             state are then unchanged.
         """
+        rate = self.optimizer.rate(step)
+        numbers = [
+            tf.constant(step, tf.int32),
+            tf.constant(self.optimizer.step_size(step), tf.float32),
+        ]
+        if self.options.weight_decay:
+            numbers.append(tf.constant(rate * self.options.weight_decay, tf.float32))
         try:
-            number = tf.constant(step, tf.int32)
-            sizes = [tf.constant(self.optimizer.step_size(step), tf.float32)]
-            if self.options.weight_decay:
-                decay = self.optimizer.rate(step) * self.options.weight_decay
-                sizes.append(tf.constant(decay, tf.float32))
-            losses, norm, self.state = self._step(source, self.state, number, *sizes)
+            losses, norm, self.state = self._step(source, self.state, *numbers)
         except tf.errors.InvalidArgumentError as error:
-            for what in (LOSS, NORM):
-                if f"{what} : Tensor had" in error.message:
-                    raise NotFiniteError(f"the {what} is not finite") from None
+            for name in (LOSS, NORM):
+                if f"{name} : Tensor had" in error.message:
+                    raise NotFiniteError(f"the {name} is not finite") from None
             raise
-        return StepResult(losses, norm, self.optimizer.rate(step))
+        return StepResult(losses, norm, rate)
 
     def global_state(self) -> list[np.ndarray]:
         """Return the state of all rows: float32 arrays (global batch, width), in the order of
         `BiLM.flatten_state`."""
-        parts = self.model.flatten_state(self.state)
+        tensors = self.model.flatten_state(self.state)  # each distributed over the replicas
         if self.devices.several_hosts:
-            return [tensor.numpy() for tensor in self._gathered(parts)]
-        return [
-            np.concatenate([tensor.numpy() for tensor in self.devices.local(part)])
-            for part in parts
-        ]
+            return [tensor.numpy() for tensor in self._gathered(tensors)]
+        arrays = []
+        for tensor in tensors:
+            of_replicas = [part.numpy() for part in self.devices.local(tensor)]
+            arrays.append(np.concatenate(of_replicas))
+        return arrays
 
     def set_state(self, arrays: list[np.ndarray]) -> None:
         """Set the state of all rows, in the order of `BiLM.flatten_state`."""
         n_rows = self.options.batch_size
 
-        def own_rows():
-            replica = tf.distribute.get_replica_context().replica_id_in_sync_group
-            rows = [tf.constant(a)[replica * n_rows : (replica + 1) * n_rows] for a in arrays]
+        def of_replica():
+            first = tf.distribute.get_replica_context().replica_id_in_sync_group * n_rows
+            rows = [tf.constant(array)[first : first + n_rows] for array in arrays]
             return self.model.pack_state(rows)
 
-        self.state = self._on_replicas(own_rows)
+        self.state = self._on_replicas(of_replica)
 
     def _on_replicas(self, make):
         return self.devices.strategy.run(tf.function(make, autograph=False))
 
     @tf.function(autograph=False)
-    def _gathered(self, parts):
-        return [self.devices.gathered(part) for part in parts]
+    def _gathered(self, tensors):
+        return [self.devices.gathered(tensor) for tensor in tensors]
 
     def _take_step(self, source, state, step, step_size, decay=None):
+        """Return the losses (replicas, directions), the gradient's norm and the next state."""
         run = self.devices.strategy.run
         batch = source if self.devices.several_hosts else next(source)
         gradients, losses, state = run(self._gradients, args=(batch, state, step))
@@ -185,12 +191,16 @@ class Trainer:
         probability = self.options.state_reset_probability
         if not probability:
             return state
-        seeds, rows = self._seeds(step, RESETS), (self.options.batch_size, 1)
-        kept = {d: tf.random.stateless_uniform(rows, seeds[d]) >= probability for d in state}
-        return {
-            d: [LSTMState(*(tf.where(kept[d], part, 0.0) for part in layer)) for layer in state[d]]
-            for d in state
-        }
+        seeds = self._seeds(step, RESETS)
+        new = {}
+        for direction, layers in state.items():
+            drawn = tf.random.stateless_uniform((self.options.batch_size, 1), seeds[direction])
+            is_kept = drawn >= probability  # B, 1
+            new[direction] = []
+            for cell, hidden in layers:
+                cell, hidden = tf.where(is_kept, cell, 0.0), tf.where(is_kept, hidden, 0.0)
+                new[direction].append(LSTMState(cell, hidden))
+        return new
 
     def dropout_seeds(self, step: Any) -> DropoutSeeds:
         """Return the seeds of a step for this replica."""

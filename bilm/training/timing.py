@@ -62,14 +62,14 @@ class TimedRun(NamedTuple):
 
     def step_seconds(self, seconds: float) -> list[float]:
         """Return the times of the steps in so many seconds, at least five, after a first step."""
-        self.trainer.step(self.iterator, 0).global_norm.numpy()
-        found: list[float] = []
+        self.trainer.step(self.iterator, 0).global_norm.numpy()  # waits for the end of the step
+        times: list[float] = []
         end = time.perf_counter() + seconds
-        while time.perf_counter() < end or len(found) < 5:
+        while time.perf_counter() < end or len(times) < 5:
             start = time.perf_counter()
-            self.trainer.step(self.iterator, len(found) + 1).global_norm.numpy()
-            found.append(time.perf_counter() - start)
-        return found
+            self.trainer.step(self.iterator, len(times) + 1).global_norm.numpy()
+            times.append(time.perf_counter() - start)
+        return times
 
 
 def training_run(
@@ -101,10 +101,11 @@ def precisions(devices: Devices) -> tuple[str, ...]:
     """Return float32, and bfloat16 if the devices have instructions for it: it is very slow without
     them."""
     if devices.names[0].startswith("GPU"):
-        details = map(
-            tf.config.experimental.get_device_details, tf.config.get_visible_devices("GPU")
-        )
-        has_bfloat16 = all(each.get("compute_capability", (0,))[0] >= 8 for each in details)
+        has_bfloat16 = True
+        for gpu in tf.config.get_visible_devices("GPU"):
+            details = tf.config.experimental.get_device_details(gpu)
+            generation, *_ = details.get("compute_capability", (0,))
+            has_bfloat16 &= generation >= 8
     else:
         flags = CPU_INFO.read_text() if CPU_INFO.exists() else ""
         has_bfloat16 = bool(re.search(r"\b(avx512_bf16|amx_bf16)\b", flags))
@@ -116,12 +117,14 @@ def main(arguments: str) -> None:
     keep_freed_memory()  # like the commands
     share_cores()
     values, pattern, vocab_file, on_bad_utf8, precision, devices = json.loads(arguments)
-    options, text = RunOptions.from_dict(values), resolve_shards(pattern, on_bad_utf8)
-    strategy, found = make_strategy(**devices or {}), {}
+    options = RunOptions.from_dict(values)
+    text = resolve_shards(pattern, on_bad_utf8)
+    strategy = make_strategy(**devices or {})
+    step_seconds = {}
     for name in [precision] if precision else precisions(Devices(strategy)):
         run = training_run(options, text, vocab_file, name, strategy)
-        found[name] = statistics.median(run.step_seconds(STEP_SECONDS)[1:])
-    answer(found)
+        step_seconds[name] = statistics.median(run.step_seconds(STEP_SECONDS)[1:])
+    answer(step_seconds)
 
 
 if __name__ == "__main__":

@@ -46,59 +46,74 @@ class TrainingText:
     """
 
     def __init__(self, options: RunOptions, vocab: Vocabulary, shards: Shards, seed: int):
-        self.options, self.vocab, self.seed = options, vocab, seed
+        self.options = options
+        self.vocab = vocab
+        self.shards = shards
+        self.seed = seed
         reader = BidirectionalLMDataset if options.bidirectional else LMDataset
         self.reader = reader(shards, vocab, shuffle_on_load=True, seed=seed)
-        self.shards = shards
         self.positions: deque[Position] = deque()
         self.failures: list[BilmError] = []
-        self._reading, self._closed = threading.Lock(), False
+        self._reading = threading.Lock()
+        self._closed = False
         self._iterator: Any = iter(())
 
     def batches(self, devices: Devices, saved: Checkpoint | None) -> Any:
         """Return the iterator over the batches of the run from a checkpoint on."""
-        options, own = self.options, devices.own
-        step, position = (saved.record.step, saved.position) if saved else (0, None)
-        n_negatives = options.n_negative_samples_batch if options.sample_softmax else 0
+        options = self.options
+        step = saved.record.step if saved else 0
         sampler = None
-        if n_negatives:
+        if options.sample_softmax:
+            n_negatives = options.n_negative_samples_batch
             sampler = LogUniformSampler(self.vocab.size, n_negatives, self.seed)
         signature = batch_signature(
-            options.model, options.batch_size, options.unroll_steps, n_negatives
+            options.model,
+            options.batch_size,
+            options.unroll_steps,
+            n_negatives=sampler.n_samples if sampler else 0,
         )
 
-        def windows() -> Iterator[dict]:
-            n_rows = options.batch_size
-            rows = range(n_rows * own.start, n_rows * own.stop)
-            total = n_rows * devices.n_replicas
-            placed = self.reader.iter_placed_batches(total, options.unroll_steps, position, rows)
-            for number, (window, place) in enumerate(placed, start=step):
-                self.positions.append(place)
-                yield self._with_unknown(window, number, rows)
-
         def batches() -> Iterator[dict]:
-            made = replica_batches(windows(), options.model, own, sampler, step)
-            while True:
-                with self._reading:
-                    try:
-                        batch = None if self._closed else next(made, None)
-                    except BilmError as error:  # TensorFlow replaces it with another error
-                        self.failures.append(error)
-                        raise
-                if batch is None:
-                    return
-                yield batch
+            windows = self._windows(devices, step, saved.position if saved else None)
+            batches = replica_batches(windows, options.model, devices.own, sampler, step)
+            return self._until_closed(batches)
 
         self._iterator = iter(as_dataset(batches, signature, devices.strategy))
         return self._iterator
 
-    def _with_unknown(self, window: Any, step: int, rows: range) -> dict:
+    def _windows(self, devices: Devices, step: int, position: Position | None) -> Iterator[dict]:
+        """Yield the rows of this process in the window of each step, from a position on."""
+        n_rows, n_steps = self.options.batch_size, self.options.unroll_steps
+        rows = range(n_rows * devices.own.start, n_rows * devices.own.stop)
+        n_all_rows = n_rows * devices.n_replicas
+        placed = self.reader.iter_placed_batches(n_all_rows, n_steps, position, rows)
+        for number, (window, place) in enumerate(placed, start=step):
+            self.positions.append(place)
+            yield self._with_unknown(window, number, rows)
+
+    def _with_unknown(self, window: dict, step: int, rows: range) -> dict:
         """Return some rows of the window of a step with the targets of `with_unknown`."""
-        if (once_from := self.options.once_from) is not None:
-            for k, direction in enumerate(self.options.model.directions):
-                name, key = f"next_token_id{KEY_SUFFIX[direction]}", (self.seed, step, k)
-                window[name] = with_unknown(window[name], once_from, self.vocab.unk, key, rows)
+        once_from = self.options.once_from
+        if once_from is None:
+            return window
+        for k, direction in enumerate(self.options.model.directions):
+            name = f"next_token_id{KEY_SUFFIX[direction]}"
+            key = self.seed, step, k
+            window[name] = with_unknown(window[name], once_from, self.vocab.unk, key, rows)
         return window
+
+    def _until_closed(self, batches: Iterator[dict]) -> Iterator[dict]:
+        """Yield batches until `close` is called, and remember the error that ends them."""
+        while True:
+            with self._reading:
+                try:
+                    batch = None if self._closed else next(batches, None)
+                except BilmError as error:  # TensorFlow replaces it with another error
+                    self.failures.append(error)
+                    raise
+            if batch is None:
+                return
+            yield batch
 
     def close(self) -> None:
         """Stop reading ahead, and consume the pipeline to its end.
@@ -154,16 +169,15 @@ def replica_batches(
         n_rows = window["token_ids"].shape[0] // len(replicas)
         for place, replica in enumerate(replicas):
             rows = slice(place * n_rows, (place + 1) * n_rows)
-            part = {k: v[rows] for k, v in window.items() if v is not None}
+            own_rows = {name: ids[rows] for name, ids in window.items() if ids is not None}
+            batch = model_batch(own_rows, options)
             # TensorFlow keeps int32 in the host's memory if it computes on a GPU.
-            batch = tf.nest.map_structure(
-                lambda ids: ids.astype(np.int64), model_batch(part, options)
-            )
+            batch = tf.nest.map_structure(lambda ids: ids.astype(np.int64), batch)
             if sampler is not None:
-                batch["negatives"] = {
-                    d: sampler.draw((step, replica, k), ids.reshape(-1))
-                    for k, (d, ids) in enumerate(batch["targets"].items())
-                }
+                batch["negatives"] = {}
+                for k, (direction, targets) in enumerate(batch["targets"].items()):
+                    key = step, replica, k
+                    batch["negatives"][direction] = sampler.draw(key, targets.reshape(-1))
             yield batch
 
 
@@ -173,17 +187,16 @@ def batch_signature(
     """Return the `tf.TensorSpec` of each part of a replica's batch; `n_negatives` is 0 for the full
     softmax."""
     directions = options.directions
-    shape = batch_size, unroll_steps
-    shapes = distinct_shapes(options)
-    signature = {
-        "distinct": (
-            tf.TensorSpec(shapes, tf.int64)
-            if options.char_cnn is None
-            else tuple(tf.TensorSpec(shape, tf.int64) for shape in shapes)
-        ),
-        "places": dict.fromkeys(directions, tf.TensorSpec(shape, tf.int64)),
-        "targets": dict.fromkeys(directions, tf.TensorSpec(shape, tf.int64)),
+    of_window = tf.TensorSpec((batch_size, unroll_steps), tf.int64)
+    signature: dict[str, Any] = {
+        "places": dict.fromkeys(directions, of_window),
+        "targets": dict.fromkeys(directions, of_window),
     }
+    shapes = distinct_shapes(options)  # of words, or of each group of spelled tokens
+    if options.char_cnn is None:
+        signature["distinct"] = tf.TensorSpec(shapes, tf.int64)
+    else:
+        signature["distinct"] = tuple(tf.TensorSpec(shape, tf.int64) for shape in shapes)
     if n_negatives:
         draws = Negatives(
             tf.TensorSpec((n_negatives,), tf.int64),

@@ -53,12 +53,14 @@ class Hosts:
 
     def __init__(self, cluster: Cluster | None = None, minutes: float = 10.0):
         self.cluster = cluster or Cluster(("this process",), 0)
-        self.index, self.n_workers = self.cluster.index, len(self.cluster.workers)
+        self.index = self.cluster.index
+        self.n_workers = len(self.cluster.workers)
         self.is_chief = self.index == 0
+        self.name = self.cluster.name
         self._connections = join(cluster, minutes) if cluster else {}
         self._received = {k: queue.SimpleQueue[Any]() for k in self._connections}
-        self._sending, self._over = threading.Lock(), False
-        self.name = self.cluster.name
+        self._sending = threading.Lock()
+        self._over = False  # whether this worker has left the block with an error
         threading.Thread(target=self._listen, daemon=True, name="bilm-hosts").start()
 
     def gather(self, what: str, value: Any) -> list[Any]:
@@ -143,10 +145,10 @@ class Hosts:
 
 def _flat(values: Mapping[str, Any], prefix: str = "") -> dict[str, Any]:
     """Return the values of nested objects by their dotted names."""
-    found: dict[str, Any] = {}
+    flat: dict[str, Any] = {}
     for name, value in values.items():
         if isinstance(value, dict) and value:
-            found |= _flat(value, f"{prefix}{name}.")
+            flat |= _flat(value, f"{prefix}{name}.")
         else:
-            found[f"{prefix}{name}"] = value
-    return found
+            flat[f"{prefix}{name}"] = value
+    return flat

@@ -129,26 +129,30 @@ def _accept_all(
     listener: socket.socket, cluster: Cluster, deadline: float
 ) -> dict[int, Connection]:
     """Accept every other worker; answer when all have joined."""
-    others = range(1, len(cluster.workers))
-    found: dict[int, Connection] = {}
-    while missing := [k for k in others if k not in found]:
+    missing = set(range(1, len(cluster.workers)))
+    joined: dict[int, Connection] = {}
+    while missing:
         listener.settimeout(max(deadline - time.monotonic(), 0.001))
         try:
             connection = _connection(listener.accept()[0])
         except TimeoutError:
-            names = ", ".join(map(cluster.name, missing))
+            names = ", ".join(cluster.name(k) for k in sorted(missing))
             raise HostError(f"{names}: did not join in time") from None
         try:
             if not connection.poll(HELLO_SECONDS):
                 raise TimeoutError("no message")
-            found[others[others.index(receive(connection))]] = connection  # also a second time
+            index = receive(connection)
+            if index not in range(1, len(cluster.workers)):
+                raise ValueError(f"worker {index!r}")
+            joined[index] = connection  # a worker may connect a second time
+            missing.discard(index)
         except BROKEN as error:
             logging.warning("closed a connection that is not of a worker of this run (%r)", error)
             connection.close()
-    for connection in found.values():
+    for connection in joined.values():
         with suppress(OSError):  # `Hosts` detects a worker that has ended
             send(connection, "joined")
-    return found
+    return joined
 
 
 def _connect(cluster: Cluster, deadline: float) -> Connection:
