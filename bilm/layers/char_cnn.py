@@ -29,7 +29,6 @@ class CharacterCNN(WeightedLayer):
     Inputs: integer `(..., C)`, C at least the width of the widest filter; `padded=True` asserts
         that at least as many padding characters follow each token as the widest filter is wide.
     Returns: float `(..., F)`, F the total number of filters.
-    Stored as `char_embed`, `CNN/W_cnn_{i}` (1, width, embedding_dim, filters) and `CNN/b_cnn_{i}`.
     Reference: Kim et al. 2016, arXiv:1508.06615; Jozefowicz et al. 2016, arXiv:1602.02410.
     """
 

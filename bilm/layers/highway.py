@@ -23,8 +23,6 @@ class Highway(WeightedLayer):
         precision: see `BiLM`.
 
     Inputs: float `(..., D)`. Returns: float `(..., D)`.
-    Stored as `CNN_high_{i}/W_carry` and `b_carry` (W_g, b_g), `CNN_high_{i}/W_transform` and
-    `b_transform` (W, b).
     Reference: Srivastava et al. 2015, arXiv:1505.00387.
     """
 

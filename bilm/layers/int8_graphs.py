@@ -41,13 +41,9 @@ class Rounded(NamedTuple):
 
 
 class Int8Graph(GraphWriter):
-    """A graph with products of eight-bit integers.
+    """A graph with products of eight-bit integers; call `set_rows` before the first one.
 
-    Call `set_rows` before the first product.
-
-    Args:
-        levels: largest quantized input of a product, at most 127.
-        prefix, constants: see `GraphWriter`.
+    `levels`, at most 127, is the largest quantized input of a product.
     """
 
     def __init__(self, levels: int, prefix: str = "", constants: dict | None = None):

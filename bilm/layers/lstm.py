@@ -1,9 +1,7 @@
-"""LSTM with projection and clips: the cell, which computes one step, and the layer that runs it
-over time.
+"""LSTM with projection and clips: the cell, which computes one step, and its run over time.
 
-`LSTMCell` computes `lstm_equation` with Keras on any backend. `LSTM` computes the same numbers over
-a sequence: on TensorFlow with `layers/tensorflow/lstm`, whose gradient is written by hand, on
-PyTorch with `layers/torch/lstm`, elsewhere by scanning the cell.
+`LSTMCell` computes `lstm_equation` with Keras on any backend. `LSTM` runs over time with
+`tensorflow/lstm` on TensorFlow, `torch/lstm` on PyTorch, and by scanning the cell elsewhere.
 """
 
 from __future__ import annotations
@@ -39,8 +37,6 @@ class LSTMCell(WeightedLayer):
 
     Inputs: x float `(B, input)`, `LSTMState`. Returns: the next `LSTMState`; its `hidden` is the
     output.
-    Stored as `.../LSTMCell/W_0` (W: input + P, 4 D; the rows of the input above those of h),
-    `.../LSTMCell/B` (b: 4 D, without the 1 of the forget gate), `.../LSTMCell/W_P_0` (W_p: D, P).
     Reference: Sak et al. 2014, arXiv:1402.1128.
     """
 

@@ -5,15 +5,12 @@ c' = clip(sigmoid(f) c + sigmoid(i) tanh(j), cell_clip)
 h' = clip((sigmoid(o) tanh(c')) W_p, proj_clip)
 
 u is 1 for the forget gate and 0 for the others. `activated` and `next_state` compute everything but
-the product [x, h] W, whose fastest form differs from library to library: Keras computes x W_x for
-all steps together (`layers/lstm`), TensorFlow chooses a layout (`tensorflow/lstm_weights` for
-inference, `tensorflow/lstm_training`), PyTorch reorders the columns (`torch/lstm`), and ONNX has
-one product in eight bits per gate (`int8_graphs`).
+the product [x, h] W, whose fastest form differs: `lstm` (Keras), `tensorflow/lstm_weights`,
+`tensorflow/lstm_training`, `torch/lstm` and `int8_graphs` (ONNX) compute it and use this module.
 
 Two implementations write the equation a second time, because that was measured to be faster:
 `inference/numpy_lstm`, in place and with one tanh for all gates, which takes two thirds of the time
 for one sentence, and the gradient of `tensorflow/lstm_training`, which halves the time of training.
-Tests compare both with this module.
 """
 
 from __future__ import annotations
@@ -31,25 +28,17 @@ FORGET_BIAS = 1.0  # u, which the stored b does not contain
 
 
 class Library(NamedTuple):
-    """The functions of a library that the equation uses.
+    """The functions of a library that the equation uses; its tensors must support `+` and `*`.
 
-    Axes are those of the caller: its functions may expect rows first or features first, and gates
-    in one tensor or one tensor per gate. Tensors must support `+` and `*`.
-
-    Fields:
-        matmul: (x, weight) -> their product.
-        sigmoid, tanh: of each element.
-        clip: (x, low, high) -> x within these bounds.
-        where: (condition, x, y) -> x where the condition holds, y elsewhere.
-        split: gates -> the tensors of i, j, f and o.
+    Axes are those of the caller: rows or features may be first, gates may be one tensor or four.
     """
 
-    matmul: Callable[[Tensor, Tensor], Tensor]
+    matmul: Callable[[Tensor, Tensor], Tensor]  # x, weight
     sigmoid: Callable[[Tensor], Tensor]
     tanh: Callable[[Tensor], Tensor]
-    clip: Callable[[Tensor, float, float], Tensor]
-    where: Callable[[Tensor, Tensor, Tensor], Tensor]
-    split: Callable[[Tensor], Sequence[Tensor]]
+    clip: Callable[[Tensor, float, float], Tensor]  # x, lower bound, upper bound
+    where: Callable[[Tensor, Tensor, Tensor], Tensor]  # condition, x where it holds, y elsewhere
+    split: Callable[[Tensor], Sequence[Tensor]]  # gates -> i, j, f, o
 
 
 class Gates(NamedTuple):

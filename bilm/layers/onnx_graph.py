@@ -40,10 +40,8 @@ class GraphWriter:
     """Collects the inputs, nodes, constants and outputs of an ONNX graph.
 
     Args:
-        prefix: start of the names of nodes' outputs; empty for the outermost graph. Names must
-            differ from those of the graphs around it.
-        constants: the constants of the outermost graph, to which those of this one are added; None
-            if it is the outermost.
+        prefix: start of the names of nodes' outputs; empty for the outermost graph.
+        constants: those of the outermost graph, for a graph inside it.
     Raises: MissingExtraError without the packages of the extra `onnx`.
     """
 
@@ -122,21 +120,17 @@ class GraphWriter:
     def scan(
         self, body: GraphWriter, start: Sequence[Value], series: Sequence[Value]
     ) -> list[Value]:
-        """Run a graph for each step of some series.
+        """Run a graph for each step of some series, tensors with steps along their first axis.
 
         Args:
             body: from the carried values and one step of each series to the next carried values
                 and the values of the step.
             start: the carried values before the first step.
-            series: tensors with the steps along their first axis.
         Returns: the last carried values; then the series of each value of the steps.
         """
+        inputs, step = [*start, *series], body.graph("step")
         return self.add_node(
-            "Scan",
-            [*start, *series],
-            len(body.outputs),
-            body=body.graph("step"),
-            num_scan_inputs=len(series),
+            "Scan", inputs, len(body.outputs), body=step, num_scan_inputs=len(series)
         )
 
     # --- the graph ---

@@ -47,7 +47,6 @@ class SampledSoftmax(WeightedLayer):
     Inputs: hidden vectors float `(N, P)`, targets integer `(N,)`, and `Negatives` for the sampled
     loss. Returns: float32 `(N,)`, the negative log-probability of each target in nats. The sampled
     loss is much lower than the full loss; do not exponentiate it to get a perplexity.
-    Stored as `softmax/W` (V, P) and `softmax/b` (V,).
     Reference: Jean et al. 2015, arXiv:1412.2007.
     """
 

@@ -35,8 +35,6 @@ class TokenEncoder(WeightedLayer):
 
     Inputs: integer `(..., C)`, or `(..., 1 + C)` with a table: the id of the word and then its
     characters. Returns: float `(..., P)`.
-    Stored as `word_embed`, `char_embed`, `CNN*`, `CNN_high_*`, `CNN_proj/W_proj` and
-    `CNN_proj/b_proj`.
     Reference: Peters et al. 2018, arXiv:1802.05365.
     """
 
@@ -139,7 +137,7 @@ class WordEncoder(WeightedLayer):
         projection_dim: width P of a word's vector.
         n_words: number of rows, including padding if any.
 
-    Inputs: integer `(...)`. Returns: float `(..., P)`. Stored as `embedding`.
+    Inputs: integer `(...)`. Returns: float `(..., P)`.
     """
 
     def __init__(self, projection_dim: int, n_words: int, **kwargs: Any):

@@ -8,6 +8,7 @@ import keras
 from keras import initializers, ops
 
 from bilm.errors import WeightsError
+from bilm.layers.types import Tensor
 from bilm.tensors import TensorSpec
 
 
@@ -36,23 +37,18 @@ class WeightedLayer(keras.layers.Layer):
         """Make weights constants, for inference only; call it before the layer is built."""
         self.frozen = True
 
-    def add_tensor(self, spec: TensorSpec, initializer: Any, is_operand: bool = False) -> Any:
-        """Create the variable of a tensor: see `add_weight`."""
-        return self.add_weight(spec.shape, initializer, spec.attribute, is_operand)
-
-    def add_weight(self, shape: Any, initializer: Any, name: str, is_operand: bool = False) -> Any:
-        """Create a variable, or a constant if frozen, from `initial` if it contains the name.
+    def add_tensor(self, spec: TensorSpec, initializer: Any, is_operand: bool = False) -> Tensor:
+        """Create the variable of a tensor, or a constant if frozen; `initial` takes precedence.
 
         `is_operand` states that only products read the weight. If they round it to bfloat16, a
         constant is stored rounded.
         """
-        if name in self.initial:
-            initializer = self.initial[name]
-        if self.frozen:
-            value = initializers.get(initializer)(shape, dtype=self.variable_dtype)
-            is_rounded = is_operand and self.precision == "bfloat16"
-            return ops.cast(value, "bfloat16") if is_rounded else value
-        return super().add_weight(shape=shape, initializer=initializer, name=name)
+        initializer = self.initial.get(spec.attribute, initializer)
+        if not self.frozen:
+            return self.add_weight(spec.shape, initializer, name=spec.attribute)
+        value = initializers.get(initializer)(spec.shape, dtype=self.variable_dtype)
+        is_rounded = is_operand and self.precision == "bfloat16"
+        return ops.cast(value, "bfloat16") if is_rounded else value
 
     def own_weight(self, name: str) -> Any:
         """Return the variable with this name, of this layer itself and not of a sublayer.

@@ -20,9 +20,7 @@ from bilm.scoring.evaluation import heldout_dataset
 from bilm.storage.checkpoint import Checkpoint
 from bilm.support.remote import RemoteError
 from bilm.training.settings import RunSettings
-from bilm.training.survey import SAMPLE_TOKENS, Survey, log_survey, once_from, survey
-
-LONG_TEXT = 10 * SAMPLE_TOKENS  # predictions of a text that is not counted if they are given
+from bilm.training.survey import Survey, log_survey, once_from
 
 
 class Heldout(NamedTuple):
@@ -98,20 +96,6 @@ def check_unchanged(shards: Shards, described: Sequence[str], step: int) -> None
                 f"nothing was saved after step {step}. Restore the file and continue from the "
                 "last checkpoint"
             )
-
-
-def survey_for(
-    shards: Shards, vocab: Vocabulary, options: RunOptions, is_new: bool, has_heldout: bool
-) -> Survey | None:
-    """Read a training text once, as far as its run needs it; None if it needs nothing.
-
-    A new run needs its counts. If they are given, a sample of a long text is enough; so is it for
-    the comparison with a held-out text.
-    """
-    if not is_new and not has_heldout:
-        return None
-    is_long = (options.n_train_tokens or 0) > LONG_TEXT
-    return survey(shards, vocab, is_whole=is_new and not is_long, warns=is_new)
 
 
 def complete_options(

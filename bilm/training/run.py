@@ -44,14 +44,13 @@ from bilm.training.plan import (
     read_heldout,
     read_vocabulary,
     replica_options,
-    survey_for,
 )
 from bilm.training.report import RunReport, TrainResult, progress_bar
 from bilm.training.run_folder import Measurement, RunFolder
 from bilm.training.settings import RunSettings, Saving
 from bilm.training.signals import stop_on_signal
 from bilm.training.step import Trainer
-from bilm.training.survey import Survey, check_training_text
+from bilm.training.survey import LONG_TEXT, Survey, check_training_text, survey
 from bilm.training.training_text import TrainingText
 
 __all__ = ["RunSettings", "Saving", "TrainResult", "TrainingRun"]
@@ -261,14 +260,16 @@ class TrainingRun:
         counts them, and what is known of the held-out text."""
         record = self.folder.record() if self.hosts.is_chief else None
         is_new = self.hosts.is_chief and record is None
-        survey = self.survey
-        if survey is None:
-            has_heldout = heldout is not None
-            survey = survey_for(shards, self.vocab, self.options, is_new, has_heldout)
+        if self.survey is None and (is_new or heldout is not None):
+            # A new run needs the counts. If they are given, a sample of a long text is enough, as
+            # for the comparison with held-out text.
+            is_long = (self.options.n_train_tokens or 0) > LONG_TEXT
+            is_whole = is_new and not is_long
+            self.survey = survey(shards, self.vocab, is_whole, warns=is_new)
 
         def complete() -> dict[str, Any]:
             stored = record.options if record else {}
-            return complete_options(self.options, self.vocab, survey, stored).to_dict()
+            return complete_options(self.options, self.vocab, self.survey, stored).to_dict()
 
         completed = self.hosts.from_chief("options", complete)
         options = schema.read(RunOptions, completed, strict=False)
@@ -276,9 +277,9 @@ class TrainingRun:
             check_shards(shards, checkpoint.record.shards)
             if self.hosts.is_chief:
                 self.folder.log_changes(options)
-        if heldout is None or survey is None:
+        if heldout is None or self.survey is None:
             return options, None
-        return options, read_heldout(heldout, survey.sample, self.vocab, self.options)
+        return options, read_heldout(heldout, self.survey.sample, self.vocab, self.options)
 
     def _last_measurement(self) -> Measurement | None:
         """Return the run's last evaluation, as the chief has read it."""

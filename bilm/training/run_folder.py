@@ -273,14 +273,10 @@ class RunFolder:
         if measured and measured.step == step and best:
             if best.record.step != step:
                 source = self.best
+            lowest = f"perplexity {best.record.best:,.2f} at step {best.record.step:,}"
+            last = f"{measured.perplexity} at step {step:,}"
             logging.info(
-                "best on held-out text: perplexity %s at step %s (%s); the last: %s at step %s (%s)",
-                f"{best.record.best:,.2f}",
-                f"{best.record.step:,}",
-                self.best,
-                measured.perplexity,
-                f"{step:,}",
-                self,
+                "best on held-out text: %s (%s); the last: %s (%s)", lowest, self.best, last, self
             )
         flags = f"--model={source}", f"--output={self.export}", "--include_softmax"
         logging.info("to export: %s", shlex.join(["bilm", "export", *flags]))

@@ -36,10 +36,12 @@ class LogUniformSampler:
         Returns: `Negatives` of NumPy arrays, int64 (S,), float32 (S,) and float32 (N,).
         """
         sequence = np.random.SeedSequence([self.seed, *key])
-        random = np.random.Generator(np.random.Philox(sequence))
+        generator = np.random.Philox(sequence)
+        random = np.random.Generator(generator)
 
         # Draw until enough words are distinct.
-        drawn = self.words(random.random(2 * self.n_samples))
+        n_first = 2 * self.n_samples
+        drawn = self.words(random.random(n_first))
         first = _first_places(drawn)
         while len(first) < self.n_samples:
             more = self.words(random.random(len(drawn)))
@@ -51,7 +53,9 @@ class LogUniformSampler:
         ids = drawn[first]  # S
         n_tries = int(first[-1]) + 1
         return Negatives(
-            ids, self.expected_count(ids, n_tries), self.expected_count(targets, n_tries)
+            ids,
+            self.expected_count(ids, n_tries),
+            self.expected_count(targets, n_tries),
         )
 
     def expected_count(self, ids: np.ndarray, n_tries: int) -> np.ndarray:

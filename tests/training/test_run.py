@@ -36,7 +36,7 @@ from bilm.options.run_options import load_run_options
 from bilm.scoring.perplexity import Perplexity
 from bilm.storage.checkpoint import latest_checkpoint
 from bilm.storage.names import stored_values
-from bilm.training import callbacks, memory, plan
+from bilm.training import callbacks, memory
 from bilm.training import run as training
 from bilm.training.finetuning import finetune
 from bilm.training.history import COLUMNS, read_history
@@ -205,7 +205,7 @@ def test_resume_is_bit_identical(tmp_path, log, n_replicas):
 
 
 def test_resume_does_not_count_the_corpus_again(a_run, monkeypatch):
-    monkeypatch.setattr(plan, "survey", lambda *_, **__: pytest.fail("counted again"))
+    monkeypatch.setattr(training, "survey", lambda *_, **__: pytest.fail("counted again"))
     assert run(a_run, n_steps=4).step == 4
 
 

@@ -31,14 +31,19 @@ def maximum_over_places(
     operands = tf.as_dtype(precision)
 
     # One matrix of all filters; narrow filters have zeros below their rows.
-    same_width = [tf.pad(k, [[0, widest - k.shape[0]], [0, 0], [0, 0]]) for k in kernels]
-    kernel = tf.reshape(tf.concat(same_width, axis=2), (widest * dim, -1))  # widest E, F
+    same_width = []
+    for kernel in kernels:
+        n_missing = widest - kernel.shape[0]
+        same_width.append(tf.pad(kernel, [[0, n_missing], [0, 0], [0, 0]]))
+    kernel = tf.concat(same_width, axis=2)
+    kernel = tf.reshape(kernel, (widest * dim, -1))  # widest E, F
     flat = tf.reshape(characters, (-1, n_chars * dim))  # U, C E
     starts = range(0, (n_chars - widest + 1) * dim, dim)  # of the places
 
     @tf.custom_gradient
     def run(flat, kernel):
-        rounded, weight = tf.cast(flat, operands), tf.cast(kernel, operands)
+        rounded = tf.cast(flat, operands)
+        weight = tf.cast(kernel, operands)
         windows = [rounded[:, start : start + widest * dim] for start in starts]  # U, widest E
         scores = [tf.matmul(window, weight) for window in windows]  # U, F
         best = scores[0]
@@ -46,7 +51,8 @@ def maximum_over_places(
             best = tf.maximum(best, score)
 
         def gradient(d_best):
-            return _gradient(tf.cast(d_best, operands), windows, scores, best, kernel, flat, dim)
+            d_best = tf.cast(d_best, operands)
+            return _gradient(d_best, windows, scores, best, kernel, flat, dim)
 
         return tf.cast(best, flat.dtype), gradient
 
@@ -65,9 +71,11 @@ def _gradient(d_best, windows, scores, best, kernel, flat, dim):
         d_score = tf.where(tf.equal(score, best), d_best, zeros)  # U, F
         d_best -= d_score
 
-        d_kernel.append(tf.cast(tf.matmul(window, d_score, transpose_a=True), kernel.dtype))
+        d_weight = tf.matmul(window, d_score, transpose_a=True)  # widest E, F
+        d_kernel.append(tf.cast(d_weight, kernel.dtype))
+
         d_window = tf.cast(tf.matmul(d_score, transposed), flat.dtype)  # U, widest E
-        before = place * dim
-        after = flat.shape[1] - before - window.shape[1]
-        d_windows.append(tf.pad(d_window, [[0, 0], [before, after]]))  # U, C E
+        n_before = place * dim
+        n_after = flat.shape[1] - n_before - window.shape[1]
+        d_windows.append(tf.pad(d_window, [[0, 0], [n_before, n_after]]))  # U, C E
     return tf.add_n(d_windows), tf.add_n(d_kernel)

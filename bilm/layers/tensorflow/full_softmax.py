@@ -18,14 +18,8 @@ from bilm.layers.types import Tensor
 def log_normalizer(
     hidden: Tensor, kernel: Tensor, bias: Tensor, chunks: Sequence[slice]
 ) -> tf.Tensor:
-    """Return log sum_v exp(score_v).
-
-    Args:
-        hidden: float (N, P).
-        kernel, bias: float (V, P) and (V,).
-        chunks: slices that partition the vocabulary.
-    Returns: float (N,).
-    """
+    """Return log sum_v exp(score_v): hidden float (N, P), kernel (V, P) and bias (V,) -> (N,);
+    `chunks` are slices that partition the vocabulary."""
 
     @tf.custom_gradient
     def run(hidden, kernel, bias):

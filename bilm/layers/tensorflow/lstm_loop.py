@@ -18,22 +18,14 @@ Series: TypeAlias = list[tf.Tensor] | tf.Tensor
 
 
 class Spec(NamedTuple):
-    """The settings of a run over time.
-
-    Fields:
-        cell_clip, proj_clip: see `LSTMCell`; `proj_clip` is None without projection.
-        operands: dtype of matrix-multiplication inputs.
-        steps_mask: float (T, B), 0 where a step is skipped; None to skip none.
-        reverse: whether to run from the last step to the first.
-        fresh: float (T, B), 1 where a row starts from zero state; None if no row does.
-    """
+    """The settings of a run over time: see `LSTMCell` and `LSTM`."""
 
     cell_clip: float | None
-    proj_clip: float | None
-    operands: tf.DType
-    steps_mask: tf.Tensor | None
+    proj_clip: float | None  # None without projection
+    operands: tf.DType  # of matrix-multiplication inputs
+    steps_mask: tf.Tensor | None  # float T, B: 0 where a step is skipped
     reverse: bool
-    fresh: tf.Tensor | None
+    fresh: tf.Tensor | None  # float T, B: 1 where a row starts from zero state
 
 
 def loop(
@@ -46,15 +38,8 @@ def loop(
 ) -> tuple[Tensors, list[Series]]:
     """Run `carry, values = body(t, carry)` over time.
 
-    A short static length is unrolled, so that the steps of the two directions overlap.
-
-    Args:
-        body: one step.
-        carry: the first argument `carry`.
-        n_steps: number of steps T.
-        reverse: whether to run from the last step to the first.
-        shapes, dtype: of the values.
-    Returns: the last carry, and the series of each value.
+    A short static length is unrolled, so that the steps of the two directions overlap. `shapes` and
+    `dtype` are those of the values. Returns: the last carry, and the series of each value.
     """
     if isinstance(n_steps, int) and unrolled(n_steps):
         return _unrolled_loop(body, carry, n_steps, reverse, len(shapes))

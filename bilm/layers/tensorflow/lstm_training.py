@@ -19,14 +19,7 @@ from typing import NamedTuple
 
 import tensorflow as tf
 
-from bilm.layers.lstm_equation import (
-    GATES,
-    Gates,
-    Library,
-    activated,
-    forget_bias,
-    next_state,
-)
+from bilm.layers.lstm_equation import GATES, Gates, Library, activated, forget_bias, next_state
 from bilm.layers.state import LSTMState
 from bilm.layers.tensorflow.lstm_loop import (
     MAX_JOINT,
@@ -45,11 +38,7 @@ MIN_SHARED = 8192
 
 
 class Saved(NamedTuple):
-    """The values of all steps that the gradient reads, series of (P, B) and (D, B).
-
-    `i` to `o` are the gates after activation; for `tanh_cell` and `unprojected` see
-    `lstm_equation.Step`.
-    """
+    """The values of all steps that the gradient reads: see `Step` and `Gates`."""
 
     hidden: Series
     cell: Series
@@ -117,8 +106,9 @@ def _forward(x, state, weights, spec):
     shapes = [hidden.shape, *[cell.shape] * 7]  # of `Saved`
     last, series = loop(body, (cell, hidden), n_steps, spec.reverse, shapes, x.dtype)
     saved = Saved(*series)
+    outputs = tf.stack(saved.hidden) if isinstance(saved.hidden, list) else saved.hidden
     last = LSTMState(*(tf.transpose(part) for part in last))
-    return _rows_first(saved.hidden), last, saved
+    return tf.transpose(outputs, (0, 2, 1)), last, saved
 
 
 def _gates(x, kernel, bias, spec):
@@ -313,11 +303,6 @@ def _times_columns(weight, x):
 
 
 # --- series: lists of T tensors, or one tensor (T, ...) ---
-
-
-def _rows_first(series):
-    """Return (T, B, N) of a series of (N, B)."""
-    return tf.transpose(tf.stack(series) if isinstance(series, list) else series, (0, 2, 1))
 
 
 def _columns(series):

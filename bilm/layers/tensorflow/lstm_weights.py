@@ -38,12 +38,8 @@ class Layout(NamedTuple):
 
     @classmethod
     def frozen(cls, kernel: Tensor, projection: Tensor | None, rounded: bool) -> Layout:
-        """Return the fastest layout for weights that never change.
-
-        Args:
-            kernel, projection: see `LSTMCell`; `projection` may be None.
-            rounded: whether matrix-multiplication inputs are bfloat16.
-        """
+        """Return the fastest layout for weights that never change; `rounded`: whether
+        matrix-multiplication inputs are bfloat16."""
         joint = kernel.shape[0] <= MAX_JOINT
         # Rows of 2^k float32 values conflict in the processor's cache, which costs up to a fifth of
         # the time of a matrix multiplication. Without a projection, spare units would also lengthen
@@ -95,13 +91,8 @@ class CellWeights(NamedTuple):
         bias: Tensor,
         projection: Tensor | None,
     ) -> CellWeights:
-        """Arrange the stored weights of a cell.
-
-        Args:
-            layout, n_inputs, dtype: the layout, the number of rows of W_x, and the dtype of
-                matrix-multiplication inputs.
-            kernel, bias, projection: see `LSTMCell`; `projection` may be None.
-        """
+        """Arrange the stored weights of a cell, whose W_x has `n_inputs` rows; `dtype`: of
+        matrix-multiplication inputs."""
         kernel = tf.cast(kernel, dtype)
         if layout.joint:
             of_input, recurrent = [], layout.arranged(kernel)
@@ -176,12 +167,7 @@ class CellWeights(NamedTuple):
 def frozen_weights(
     n_inputs: int, precision: str, kernel: Tensor, bias: Tensor, projection: Tensor | None
 ) -> CellWeights:
-    """Arrange weights that never change.
-
-    Args:
-        n_inputs: number of rows of W_x.
-        precision, kernel, bias, projection: see `LSTMCell`; `projection` may be None.
-    """
+    """Arrange weights that never change: see `CellWeights.of`."""
     return_freed_memory()  # of the cell before this one
     layout = Layout.frozen(kernel, projection, precision != "float32")
     return CellWeights.of(layout, n_inputs, tf.as_dtype(precision), kernel, bias, projection)
