@@ -13,12 +13,10 @@ from bilm.data.vocabulary import Vocabulary
 DISCOUNT = 0.75  # D of `bigram_perplexity`
 
 
-def text_ids(shards: Shards, vocab: Vocabulary, max_tokens: int | None = None) -> np.ndarray:
+def text_ids(shards: Shards, vocab: Vocabulary) -> np.ndarray:
     """Return the id of `</S>` and those of all predictions, words and ends of sentences: int64
     (N + 1,).
 
-    Args:
-        max_tokens: see `count_tokens`.
     Raises: DataError for an unknown word if the vocabulary lacks `<UNK>`.
     """
     ids = array("i", [vocab.eos])
@@ -27,7 +25,7 @@ def text_ids(shards: Shards, vocab: Vocabulary, max_tokens: int | None = None) -
         ids.frombytes(vocab.known_ids(words).tobytes())
         ids.append(vocab.eos)
 
-    count_tokens(shards, add, max_tokens)
+    count_tokens(shards, add)
     return np.array(ids, np.int64)
 
 
