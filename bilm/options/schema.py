@@ -92,7 +92,9 @@ POSITIVE = Rule(
 )
 PROBABILITY = Rule(lambda value: _is_number(value) and 0 <= value < 1, "a number in [0, 1)")
 SHARE = Rule(lambda value: _is_number(value) and 0 <= value <= 1, "a number in [0, 1]")
-ACTIVATION = choice(*ACTIVATIONS)
+ACTIVATION = Rule(  # looks activations up when it is used, so that programs can add their own
+    lambda value: isinstance(value, str) and value in ACTIVATIONS, " or ".join(ACTIVATIONS)
+)
 FILTERS = Rule(
     _is_filters, f"a list of 1 to {MAX_LAYERS} pairs [width, number] of positive integers"
 )

@@ -103,7 +103,8 @@ except KeyboardInterrupt:
 
 def test_ctrl_c_while_tensorflow_is_imported(tmp_path):
     (tmp_path / "tensorflow.py").write_text(SLOW_TENSORFLOW)
-    command = [*words_of("bilm score"), "--model", tmp_path]
+    command = [*words_of("bilm usages"), "--model", tmp_path, "--input", tmp_path / "a.txt"]
+    command += ["--words", "bank", "--output", tmp_path / "usages.parquet"]
     path = os.pathsep.join(filter(None, [str(tmp_path), os.environ.get("PYTHONPATH")]))
     pipe = subprocess.PIPE
     with subprocess.Popen(
