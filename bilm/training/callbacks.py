@@ -98,7 +98,7 @@ class Evaluate:
 
         def measure() -> Perplexity:
             shards = heldout.reader.shards
-            windows = heldout_windows(heldout.reader, self.checkpoints.record.n_rows)
+            windows = heldout_windows(heldout.reader, self.checkpoints.record.batch_size)
             check_unchanged(shards, heldout.described, step)
             perplexity = self.evaluator(windows)
             check_unchanged(shards, heldout.described, step)
