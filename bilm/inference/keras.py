@@ -93,7 +93,7 @@ class KerasBackend(Backend):
             mask = _padded(np.ones_like(fresh), *shape)
             places = {d: _padded(rows, *shape) for d, rows in places.items()}
             layers, state = self._run(table, places, _padded(fresh, *shape), state, mask)
-            # JAX sorts the keys of dicts, so the order is that of the directions again.
+            # JAX sorts the keys of dicts; restore the order of the directions.
             by_direction = {d: np.asarray(layers[d])[:, :n_rows, :n_steps] for d in places}
             return by_direction, state
 

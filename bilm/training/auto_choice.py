@@ -22,7 +22,7 @@ from bilm.training.survey import Survey, survey
 
 
 class Request(NamedTuple):
-    """What the user has requested.
+    """The settings that the user has requested.
 
     Fields:
         changes: options of the run that replace those chosen.
