@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections import deque
 from collections.abc import Callable, Generator, Iterable, Iterator, Sequence
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, NamedTuple
+from typing import TYPE_CHECKING
 
 import numpy as np
 
@@ -74,15 +74,15 @@ def embed_batches(
         files = ModelFiles(model, weights, vocab)
         embedder = shared_embedder(files, files.digest(), precision)
     content = _content(embedder, layers, pool, dtype, normalize)
-    results = Results(content, column, keep)
     split = tokenizer(tokenize)
-    pending: deque[_Batch] = deque()  # batches whose sentences are being embedded
+    # Batches whose sentences are being embedded, and these sentences.
+    pending: deque[tuple[pyarrow.RecordBatch, list[list[str]]]] = deque()
 
     def sentences() -> Iterator[list[str]]:
         for batch in batches:
             words = _words(batch, column, split)
             if words:
-                pending.append(_Batch(batch, words))
+                pending.append((batch, words))
             yield from words
 
     def embedded() -> Generator[pyarrow.RecordBatch, None, None]:
@@ -97,7 +97,8 @@ def embed_batches(
             is_complete = stop == len(words)
             if is_complete or n_bytes >= GROUP_BYTES:
                 rows = batch.slice(start, stop - start)
-                yield results.batch(rows, words[start:stop], vectors)
+                schema = _output_schema(batch.schema, content, column, keep)
+                yield _result(rows, schema, content, words[start:stop], vectors)
                 start = stop
                 vectors = []
                 n_bytes = 0
@@ -129,71 +130,56 @@ def output_schema(
     optional("pyarrow", "parquet", "output_schema")
     _place(schema, column)
     source = model if isinstance(model, ElmoEmbedder) else open_model(model, weights)
-    return Results(_content(source, layers, pool, dtype), column, keep).schema(schema)
+    return _output_schema(schema, _content(source, layers, pool, dtype), column, keep)
 
 
-class Results:
-    """The batches of `embed_batches`: columns of the input, then words and vectors.
+def _output_schema(
+    schema: pyarrow.Schema, content: Content, column: str, keep: Sequence[str] | None
+) -> pyarrow.Schema:
+    """Return the schema of the results for that of the input.
 
-    Args:
-        content: the columns of words and vectors.
-        column: the input column that was embedded.
-        keep: columns to copy; None for all except `column`.
-    Raises: OptionsError if `keep` is not a list of names.
+    Raises: OptionsError if `keep` is not a list of names, or if a column to keep is missing, occurs
+        twice or has the name of a result.
     """
+    import pyarrow
 
-    def __init__(self, content: Content, column: str, keep: Sequence[str] | None):
-        if isinstance(keep, str):
-            raise OptionsError(f"keep is {keep!r}, expected a list of names, such as [{keep!r}]")
-        self.content, self.column, self.keep = content, column, keep
-
-    def schema(self, schema: pyarrow.Schema) -> pyarrow.Schema:
-        """Return the schema of the results for that of the input.
-
-        Raises: OptionsError if a column to keep is missing, occurs twice or has the name of a
-            result.
-        """
-        import pyarrow
-
-        kept = self.keep
-        if kept is None:
-            kept = [name for name in schema.names if name != self.column]
-        added = parquet_schema(self.content)
-        for name in kept:
-            problem = ""
-            if name not in schema.names:
-                problem = "is missing"
-            elif name in added.names:
-                problem = "has the name of a column of the result"
-            elif list(kept).count(name) > 1 or schema.names.count(name) > 1:
-                problem = "occurs twice"
-            if problem:
-                raise OptionsError(
-                    f"keep: the column {name!r} {problem}; name the columns to keep, which must "
-                    f"exist and differ from each other and from {', '.join(added.names)}"
-                )
-        return pyarrow.schema([*(schema.field(name) for name in kept), *added])
-
-    def batch(
-        self, rows: pyarrow.RecordBatch, words: list[list[str]], vectors: list[np.ndarray]
-    ) -> pyarrow.RecordBatch:
-        """Return the result of some rows of an input batch, their words and their vectors."""
-        import pyarrow
-
-        schema = self.schema(rows.schema)
-        records = [Record(sentence) for sentence in words]
-        arrays = [rows_of(array, self.content) for array in vectors]
-        added = parquet_columns(self.content, records, np.concatenate(arrays))
-        n_kept = len(schema) - len(added)
-        kept = [rows.column(name) for name in schema.names[:n_kept]]
-        return pyarrow.RecordBatch.from_arrays([*kept, *added], schema=schema)
+    if isinstance(keep, str):
+        raise OptionsError(f"keep is {keep!r}, expected a list of names, such as [{keep!r}]")
+    if keep is None:
+        keep = [name for name in schema.names if name != column]
+    added = parquet_schema(content)
+    for name in keep:
+        problem = ""
+        if name not in schema.names:
+            problem = "is missing"
+        elif name in added.names:
+            problem = "has the name of a column of the result"
+        elif list(keep).count(name) > 1 or schema.names.count(name) > 1:
+            problem = "occurs twice"
+        if problem:
+            raise OptionsError(
+                f"keep: the column {name!r} {problem}; name the columns to keep, which must "
+                f"exist and differ from each other and from {', '.join(added.names)}"
+            )
+    return pyarrow.schema([*(schema.field(name) for name in keep), *added])
 
 
-class _Batch(NamedTuple):
-    """A batch whose sentences are being embedded."""
+def _result(
+    rows: pyarrow.RecordBatch,
+    schema: pyarrow.Schema,
+    content: Content,
+    words: list[list[str]],
+    vectors: list[np.ndarray],
+) -> pyarrow.RecordBatch:
+    """Return the result of some rows of an input batch, their words and their vectors."""
+    import pyarrow
 
-    batch: pyarrow.RecordBatch
-    words: list[list[str]]
+    records = [Record(sentence) for sentence in words]
+    arrays = [rows_of(array, content) for array in vectors]
+    added = parquet_columns(content, records, np.concatenate(arrays))
+    n_kept = len(schema) - len(added)
+    kept = [rows.column(name) for name in schema.names[:n_kept]]
+    return pyarrow.RecordBatch.from_arrays([*kept, *added], schema=schema)
 
 
 def _content(
@@ -222,8 +208,13 @@ def _words(batch: pyarrow.RecordBatch, column: str, split: Split) -> list[list[s
     array = batch.column(_place(batch.schema, column))
     sentences = []
     for value in array.to_pylist():
-        words = _sentence(value, split)
-        if words is None:
+        if value is None:
+            words = []
+        elif isinstance(value, str):
+            words = split(value)
+        elif isinstance(value, list) and all(isinstance(word, str) for word in value):
+            words = value
+        else:
             raise DataError(
                 f"column {column!r} has the type {array.type}; expected text, or lists of words "
                 "without missing values"
@@ -240,13 +231,3 @@ def _place(schema: pyarrow.Schema, column: str) -> int:
         listed = ", ".join(map(repr, names[:20])) or "none"
         raise DataError(f"the data must have one column {column!r}; found {listed}")
     return names.index(column)
-
-
-def _sentence(value: Any, split: Split) -> list[str] | None:
-    """Return the words of a cell; None if it is neither text nor a list of words."""
-    if value is None:
-        return []
-    if isinstance(value, str):
-        return split(value)
-    is_words = isinstance(value, list) and all(isinstance(word, str) for word in value)
-    return value if is_words else None

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from bilm.commands import options as opt
 from bilm.commands.main import command
-from bilm.commands.output import Column, as_json, table
+from bilm.commands.output import as_json, write_table
 
 MEASURES = ("apd", "prt")
 TYPES = {"i": int, "f": float}  # by the kinds of pandas
@@ -28,8 +28,7 @@ author: compare with words of similar frequency that are known not to change.
 @command(tensorflow=False, notes=[NOTE])
 @opt.group(
     "Usages",
-    opt.option("--usages", opt.FILE, "Table that bilm usages wrote.", required=True,
-               metavar="PARQUET"),
+    opt.usages_option,
     opt.option("--between", opt.List(opt.TEXT, 2), "Names of two groupings.", "the only two",
                metavar="A,B"),
     opt.option("--layers", opt.NUMBERS, "Numbers of layers, such as 1,2.", "mean of LSTM layers"),
@@ -80,11 +79,9 @@ def change(
         measures, layers, between, n_resamples, selected_tags, not no_proper_names, seed
     )
     frame = measure_change(UsagesFile(usages), settings)
-    columns = [Column(name, TYPES.get(frame[name].dtype.kind, str)) for name in frame.columns]
     if output is not None or not json:
-        with table(output, columns, [usages]) as write:
-            for row in frame.itertuples(index=False):
-                write(tuple(row))
+        columns = {name: TYPES.get(frame[name].dtype.kind, str) for name in frame.columns}
+        write_table(output, columns, frame.itertuples(index=False), [usages])
     if plot is not None:
         draw_change(frame, plot, rank)
     if json:

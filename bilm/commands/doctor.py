@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from bilm.commands import options as opt
 from bilm.commands.main import command
-from bilm.commands.output import as_json, printable
+from bilm.commands.output import show
 
 NOTE = """
 The report contains versions, cores, load, settings and TensorFlow's devices. It computes the
@@ -33,8 +33,5 @@ def doctor(json: bool) -> int:
     from bilm.doctor.examination import examine
 
     report = examine(lambda title: logging.info("checking %s", title))
-    if json:
-        print(as_json(asdict(report), indent=2))
-    else:
-        print(printable("\n".join(report.lines())))
+    show(asdict(report), "\n".join(report.lines()), json, indent=2)
     return 1 if report.problems else 0

@@ -8,7 +8,7 @@ from bilm.commands import options as opt
 from bilm.commands.main import command, start_tensorflow
 from bilm.commands.output import show
 from bilm.embedding.choices import FORMATS, HELP, PARTS, POOLS
-from bilm.errors import BilmError, OptionsError
+from bilm.errors import BilmError
 from bilm.inference import BACKENDS
 
 OUTPUT_NOTE = """
@@ -19,18 +19,13 @@ continues; finished parts are kept in the folder <output>.parts until the output
 """
 
 
-def output_forms_help() -> str:
-    """Return the paragraph about the output forms, made from the table that writes them."""
-    lines = ["The ending of --output selects the form:"]
-    for form, help in HELP.items():
-        endings = ", ".join(ending for ending in FORMATS if FORMATS[ending] == form)
-        lines.append(f"  {endings:<12} {help}")
-    return "\n".join(lines)
+OUTPUT_FORMS = "The ending of --output selects the form:"
+for form, help in HELP.items():
+    endings = ", ".join(ending for ending in FORMATS if FORMATS[ending] == form)
+    OUTPUT_FORMS += f"\n  {endings:<12} {help}"
 
 
-@command(
-    tensorflow=False, notes=[opt.input_forms_help, output_forms_help, OUTPUT_NOTE, opt.MODEL_FORMS]
-)
+@command(tensorflow=False, notes=[opt.INPUT_FORMS, OUTPUT_FORMS, OUTPUT_NOTE, opt.MODEL_FORMS])
 @opt.model_options()
 @opt.group(
     "Corpus",
@@ -53,8 +48,7 @@ def output_forms_help() -> str:
     opt.option("--pool", opt.OneOf(POOLS), "How to pool the vectors of a sentence's words into one "
                "vector.", default="none"),
     opt.flag("--normalize", "Divide each pooled vector by its Euclidean norm."),
-    opt.option("--dtype", opt.OneOf(["float32", "float16"]), "dtype of the stored vectors.",
-               default="float32"),
+    opt.dtype_option,
     opt.precision_option,
     opt.option("--backend", opt.OneOf(BACKENDS), "Library that computes the vectors: keras, or "
                "numpy, which needs less memory and starts sooner, but is slower for long texts. "
@@ -78,10 +72,6 @@ def embed(
           --layers sum --pool mean
       bilm embed --model novels-en --input 'corpus/*.txt' --output vectors.npz --shard 0/4
     """
-    if how["backend"] == "numpy" and how["precision"] != "float32":
-        raise OptionsError("--backend numpy computes in float32; expected no other --precision")
-    if how["tokenize"]:  # spaCy imports TensorFlow
-        start_tensorflow()
     from absl import logging
 
     from bilm.data.readers import Share

@@ -18,17 +18,15 @@ The ending of --output selects the form:
 
 Distances in a map are approximate: it shows two of many dimensions.
 """
-MAX_USAGES = 5000
 
 
 @command(tensorflow=False, notes=[NOTE])
 @opt.group(
     "Usages",
-    opt.option("--usages", opt.FILE, "Table that bilm usages wrote.", required=True,
-               metavar="PARQUET"),
+    opt.usages_option,
     opt.option("--word", opt.TEXT, "A word; may be repeated.", "all words", multiple=True),
     opt.option("--max_usages", opt.Integer(2), "Maximum number of usages per word, drawn at "
-               "random.", default=MAX_USAGES),
+               "random.", default=5000),
     opt.option("--seed", opt.Integer(0), "Seed of the sample and the clusters.", default=0),
 )  # fmt: skip
 @opt.group(

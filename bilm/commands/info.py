@@ -13,12 +13,12 @@ from cloup.constraints import constraint, require_one
 
 from bilm.commands import options as opt
 from bilm.commands.main import command, start_tensorflow
-from bilm.commands.output import Column, as_json, print_table, printable
+from bilm.commands.output import print_table, show
 from bilm.errors import BilmError, WeightsError
 from bilm.support.files import sha256_of
 from bilm.support.model_files import CARD, HISTORY, META, VOCABULARY
 from bilm.support.urls import masked
-from bilm.tensors import tensors_of
+from bilm.tensors import sizes_of, tensors_of
 from bilm.training.history import COLUMNS, read_history
 
 if TYPE_CHECKING:
@@ -57,16 +57,18 @@ def info(model: str | None, named_model: str | None, weights: str | None, json: 
     if stored.format.needs_tensorflow:
         start_tensorflow()
     description = describe(stored)
-    evaluations = [] if stored.checkpoint is None else _evaluations(stored.folder / HISTORY)
-    if json:
-        print(as_json({**description, "evaluations": evaluations}, indent=2))
-        return
+    text = "\n".join(_lines(description))
 
-    print(printable("\n".join(_lines(description))))
-    if evaluations:
-        columns = [Column(name.replace("_", " "), float) for name in COLUMNS]
-        rows = ([_value(*cell) for cell in row.items()] for row in evaluations)
-        print_table(columns, rows, "Last evaluations")
+    # The last rows of a run's history with a held-out perplexity, or else its last rows.
+    rows = [] if stored.checkpoint is None else read_history(stored.folder / HISTORY)
+    evaluated = [row for row in rows if row["heldout_perplexity"]]
+    rows = (evaluated or rows)[-HISTORY_ROWS:]
+
+    show({**description, "evaluations": rows}, text, json, indent=2)
+    if rows and not json:
+        columns = [(name.replace("_", " "), float) for name in COLUMNS]
+        values = ([_value(*cell) for cell in row.items()] for row in rows)
+        print_table(columns, values, "Last evaluations")
 
 
 def describe(model: StoredModel) -> dict[str, Any]:
@@ -75,7 +77,7 @@ def describe(model: StoredModel) -> dict[str, Any]:
     Raises: OptionsError, WeightsError, DataError.
     """
     from bilm.storage import names
-    from bilm.tensors import sizes_of
+    from bilm.storage.finding.cache import read_record
 
     # Damaged parts are missing in the description and listed as problems.
     problems = find_problems(model)
@@ -88,7 +90,8 @@ def describe(model: StoredModel) -> dict[str, Any]:
     n_words = names.n_words(model.tensors) if model.options.reads_words else n_classes or None
     with model.tensors.opened() as read:
         types = {read(name).dtype.name for name in model.tensors.names}
-    archive, card = _archive_of(model), model.folder / CARD
+    archive = read_record(model.folder.parent).get("archive")  # that it was unpacked from
+    card = model.folder / CARD
     return {
         "model": str(model),
         "format": model.format.description + ("" if archive is None else " in an archive"),
@@ -103,15 +106,7 @@ def describe(model: StoredModel) -> dict[str, Any]:
     }
 
 
-def _archive_of(model: StoredModel) -> Path | None:
-    """Return the archive that contains the model; None if the model is not unpacked from one."""
-    from bilm.storage.finding.cache import read_record
-
-    archive = read_record(model.folder.parent).get("archive")
-    return None if archive is None else Path(archive)
-
-
-def _files_of(model: StoredModel, archive: Path | None) -> list[dict[str, Any]]:
+def _files_of(model: StoredModel, archive: str | None) -> list[dict[str, Any]]:
     """Return path, size and SHA-256 of each file of a model that exists."""
     paths = [*model.files, model.folder / META]  # META: of the NLPL repository
     if model.checkpoint is not None:
@@ -120,7 +115,7 @@ def _files_of(model: StoredModel, archive: Path | None) -> list[dict[str, Any]]:
         with suppress(WeightsError):
             paths += [] if model.softmax is None else model.softmax.tensors.paths[:1]
     if archive is not None:
-        paths.insert(0, archive)
+        paths.insert(0, Path(archive))
 
     files = []
     for path in dict.fromkeys(paths):
@@ -148,42 +143,36 @@ def find_problems(model: StoredModel) -> list[str]:
     damaged checkpoints that were skipped, a softmax of another export, options that do not fit the
     weights, and a vocabulary that is missing or does not fit the softmax."""
     problems = [] if model.checkpoint is None else [*model.checkpoint.skipped]
-    for check in (_check_weights, _check_vocabulary, attrgetter("mixes")):
+    for read in (_read_weights, _read_vocabulary, attrgetter("mixes")):
         try:
-            check(model)
+            read(model)
         except BilmError as error:
             problems.append(str(error))
     return problems
 
 
-def _check_weights(model: StoredModel) -> None:
+def _read_weights(model: StoredModel) -> None:
     """Read the weights and the softmax. Raises: WeightsError."""
     from bilm.storage import names
 
-    has_softmax = model.softmax is not None
-    specs = {spec.name: spec for spec in tensors_of(model.options, model.n_words, has_softmax)}
+    softmax = model.softmax
+    tensors = tensors_of(model.options, model.n_words, has_softmax=softmax is not None)
+    specs = {spec.name: spec for spec in tensors}
     for _ in names.checked_values(specs, model.tensors, names.is_bilm):
         pass
-    if model.softmax is not None:
-        for _ in names.checked_values(specs, model.softmax.tensors, names.is_softmax):
+    if softmax is not None:
+        for _ in names.checked_values(specs, softmax.tensors, names.is_softmax):
             pass
 
 
-def _check_vocabulary(model: StoredModel) -> None:
-    """Check the stored words. Raises: DataError if they are missing or differ in number."""
-    with suppress(WeightsError):  # reported by `_check_weights`
+def _read_vocabulary(model: StoredModel) -> None:
+    """Read the stored words. Raises: DataError if they are missing or differ in number."""
+    with suppress(WeightsError):  # reported by `_read_weights`
         if model.n_words is not None:
             model.vocabulary()
 
 
-# --- the evaluations of a run, and lines for people ---
-
-
-def _evaluations(path: Path) -> list[dict[str, str]]:
-    """Return the last rows of a run's history with a held-out perplexity, or else its last rows."""
-    rows = read_history(path)
-    evaluated = [row for row in rows if row["heldout_perplexity"]]
-    return (evaluated or rows)[-HISTORY_ROWS:]
+# --- values and lines for people ---
 
 
 def _value(column: str, text: str) -> float | str:

@@ -52,12 +52,12 @@ Option names may be written with dashes or underscores. To enable shell completi
 \b
   eval "$(_BILM_COMPLETE=bash_source bilm)"
 """
-FAILED, WRONG_USE, INTERRUPTED = 1, 2, 130  # exit statuses; 128 plus the number of the signal
+INTERRUPTED = 130  # exit status: 128 plus the number of the signal
 NO_TENSORFLOW = (
     "requires TensorFlow, which is not installed: pip install tensorflow. Without TensorFlow, bilm "
     "embeds and scores with exported models on PyTorch or JAX, but cannot train or read checkpoints"
 )
-QUIET, START = "bilm.quiet", "bilm.start"  # keys of the context's `meta`
+START = "bilm.start"  # key of the context's `meta`: the time at which the command started
 # Parts of the paths of modules whose notes are hidden.
 FOREIGN = ("/tensorflow/python/", "/tf2onnx/", "/aiobotocore/", "/botocore/", "/fsspec/", "/s3fs/")
 HELP = {"help_option_names": ["-h", "--help"], "max_content_width": 100}
@@ -73,18 +73,19 @@ class LazyGroup(click.Group):
     """The subcommands of `COMMANDS`; a module is imported when its command is used or listed."""
 
     def list_commands(self, ctx: click.Context | None) -> list[str]:
-        return list(COMMANDS)
+        return list(self.commands)
 
     def get_command(self, ctx: click.Context | None, cmd_name: str) -> click.Command | None:
-        if cmd_name not in COMMANDS:
-            if cmd_name.startswith("-"):
-                return None
-            raise click.NoSuchCommand(cmd_name, possibilities=COMMANDS, ctx=ctx)
+        if cmd_name not in self.commands:
+            return None
         name = cmd_name.replace("-", "_")
         return getattr(importlib.import_module(f"bilm.commands.{name}"), name)
 
 
-@click.group("bilm", cls=LazyGroup, no_args_is_help=False, context_settings=HELP, epilog=NOTES)
+@click.group(
+    "bilm", cls=LazyGroup, commands=dict.fromkeys(COMMANDS), no_args_is_help=False,
+    context_settings=HELP, epilog=NOTES,
+)  # fmt: skip
 @click.version_option(bilm.__version__, message="bilm %(version)s")
 def cli() -> None:
     """Train, evaluate and use the bidirectional language model behind ELMo."""
@@ -98,9 +99,7 @@ def main() -> NoReturn:
 def run_script(command: click.Command, program: str | None = None) -> NoReturn:
     """Run a command with the arguments of the command line, and exit.
 
-    Args:
-        command: the command, for example of a script in `bin/`.
-        program: its name for messages; None for the name of the script.
+    `program` is its name for messages; None for the name of the script.
     """
     _on_interrupt(signal.SIG_DFL)
     _open_streams()
@@ -136,8 +135,6 @@ def like_reference(
     """Return a command that also accepts the options of one of bilm-tf's scripts.
 
     Args:
-        command: the command.
-        help: its help.
         names: names of the options in bilm-tf, by the names of the function's arguments.
         complete: sets values that the reference does not have as options.
     """
@@ -156,21 +153,16 @@ def like_reference(
 
 
 def run(command: click.Command, program: str, words: Sequence[str]) -> int:
-    """Run a command and return the exit status: 0 for success, 1 for bad input, 2 for wrong use,
-    130 after Ctrl-C. Every error is one line on standard error.
-
-    Args:
-        command: a `Command` or a group of them.
-        program: its name, for messages, such as `bilm`.
-        words: the command line without the program.
-    """
+    """Run a command with `words`, the command line without the program, and return the exit status:
+    0 for success, 1 for bad input, 2 for wrong use, 130 after Ctrl-C. Every error is one line on
+    standard error."""
     try:
         status = command.main(list(words), program, standalone_mode=False)
         return status if isinstance(status, int) else 0
     except click.UsageError as error:
         name = error.ctx.command_path if error.ctx else program
         message = masked(" ".join(error.format_message().split()))
-        if error.exit_code == WRONG_USE:
+        if not isinstance(error, Failure):
             message = f"{message.rstrip('.')}; see {name} --help"
         say(f"{name}: error: {message}")
         return error.exit_code
@@ -179,7 +171,7 @@ def run(command: click.Command, program: str, words: Sequence[str]) -> int:
 class Failure(click.UsageError):
     """An error of a command that was used correctly."""
 
-    exit_code = FAILED
+    exit_code = 1
 
 
 # --- commands ---
@@ -189,21 +181,18 @@ class Command(cloup.Command):
     """A command with --quiet, which starts the log and TensorFlow and reports errors in one line.
 
     Args:
-        tensorflow: whether the command needs TensorFlow.
-        notes: paragraphs that the help shows after the options, or functions that return them.
+        tensorflow: whether the command always needs TensorFlow.
+        notes: paragraphs that the help shows after the options.
     """
 
     def __init__(
         self,
         *args: Any,
         tensorflow: bool = True,
-        notes: Sequence[str | Callable[[], str]] = (),
+        notes: Sequence[str] = (),
         **kwargs: Any,
     ):
-        help = "Log only warnings and errors."
-        quiet = cloup.Option(
-            ["--quiet"], is_flag=True, help=help, expose_value=False, callback=_keep_quiet
-        )
+        quiet = cloup.Option(["--quiet"], is_flag=True, help="Log only warnings and errors.")
         kwargs["params"] = [*kwargs["params"], quiet]
         kwargs["help"] = _with_kept_lines(cleandoc(kwargs["help"]))
         super().__init__(*args, **{"context_settings": SETTINGS, **kwargs})
@@ -214,10 +203,8 @@ class Command(cloup.Command):
         with click.core.augment_usage_errors(ctx):
             _, stray, order = self.make_parser(ctx).parse_args(list(args))
         for option in order:
-            is_repeatable = (
-                not isinstance(option, click.Option) or option.multiple or option.is_flag
-            )
-            if order.count(option) > 1 and not is_repeatable:
+            is_single = isinstance(option, click.Option) and not (option.multiple or option.is_flag)
+            if is_single and order.count(option) > 1:
                 raise click.UsageError(f"{option.opts[0]} is given twice", ctx)
         if len(stray) > len(self.arguments):
             raise click.UsageError(
@@ -229,11 +216,11 @@ class Command(cloup.Command):
     def invoke(self, ctx: click.Context) -> Any:
         """Start the log and TensorFlow, then call the function. Raises: Failure, Exit."""
         ctx.meta[START] = time.monotonic()
-        start_log(ctx.meta[QUIET])
+        start_log(ctx.params.pop("quiet"))
         try:
             process.keep_freed_memory()
             process.grow_gpu_memory()
-            if self.tensorflow:
+            if self.tensorflow or ctx.params.get("tokenize"):  # spaCy imports TensorFlow
                 if ctx.params.get("workers") or "TF_CONFIG" in os.environ:
                     # When a worker dies, TensorFlow logs every failed exchange; the command prints
                     # one error.
@@ -261,14 +248,10 @@ class Command(cloup.Command):
     def format_epilog(self, ctx: click.Context, formatter: click.HelpFormatter) -> None:
         for note in self.notes:
             formatter.write_paragraph()
-            formatter.write_text(_with_kept_lines(note if isinstance(note, str) else note()))
+            formatter.write_text(_with_kept_lines(note))
 
 
 command = partial(cloup.command, cls=Command)  # decorator that turns a function into a `Command`
-
-
-def _keep_quiet(ctx: click.Context, param: click.Parameter, value: bool) -> None:
-    ctx.meta[QUIET] = value
 
 
 def _with_kept_lines(text: str) -> str:

@@ -21,7 +21,7 @@ this text. The time of a prediction grows with the training text.
     opt.option("--heldout", opt.FILE_OR_URL, "Held-out text, as --input.", required=True),
     opt.option("--output", opt.FILE, "File to write.", required=True),
 )
-def memory(files: scoring.Files, input_: str, heldout: str, output: str) -> None:
+def memory(model: scoring.Model, input_: str, heldout: str, output: str) -> None:
     """Write a memory of the training text, for --memory.
 
     Examples:
@@ -33,12 +33,10 @@ def memory(files: scoring.Files, input_: str, heldout: str, output: str) -> None
     from bilm.support.files import protect
     from bilm.training.survey import check_training_text
 
-    # Files
     text, heldout_text = resolve_shards(input_), resolve_shards(heldout)
-    model = files.opened()
-    protect(output, *text, *heldout_text, *files, *model.stored.own_files)
+    protect(output, *text, *heldout_text, *model.files, *model.stored.own_files)
     text.examine()
-    check_training_text(text, heldout_text, files.vocab)
+    check_training_text(text, heldout_text, model.vocabulary.filename)
 
     counts = count_tokens(heldout_text)
     n_fitting = n_fitting_predictions(counts.n_sentences, counts.n_tokens)

@@ -3,35 +3,32 @@
 from __future__ import annotations
 
 from collections.abc import Iterator
-from itertools import chain
-from typing import TYPE_CHECKING, NamedTuple
+from itertools import chain, starmap
+from typing import TYPE_CHECKING
 
 from cloup.constraints import If, constraint, require_all
 
 from bilm.commands import options as opt
 from bilm.commands import scoring_options as scoring
-from bilm.commands.main import command, start_tensorflow
-from bilm.commands.output import MISSING, Column, Row, as_json, print_table, table
+from bilm.commands.main import command
+from bilm.commands.output import MISSING, Row, as_json, print_table, write_table
 
 if TYPE_CHECKING:
     from bilm.analysis.minimal_pairs import Accuracy, MinimalPair, PairResults, PairScore
 
 DIRECTIONS = ("forward", "backward", "both")
-GROUP_COLUMNS = (
-    Column("group", str), Column("linguistics_term", str), Column("UID", str),
-    Column("pairs", int), Column("unknown_pairs", int),
-    *(Column(name, float) for name in DIRECTIONS),
-    *(Column(f"{name}_ties", int) for name in DIRECTIONS),
-)  # fmt: skip
-PAIR_COLUMNS = (
-    Column("pair", int), Column("linguistics_term", str), Column("UID", str),
-    *(Column(name, float) for name in DIRECTIONS),
-    Column("unknown", str), Column("sentence_good", str), Column("sentence_bad", str),
-)  # fmt: skip
-PRINTED_COLUMNS = (
-    Column("accuracy in %", str), Column("pairs", int),
-    *(Column(name, float) for name in DIRECTIONS), Column("ties", int), Column("unknown", int),
-)  # fmt: skip
+GROUP_COLUMNS = {
+    "group": str, "linguistics_term": str, "UID": str, "pairs": int, "unknown_pairs": int,
+    **dict.fromkeys(DIRECTIONS, float), **{f"{name}_ties": int for name in DIRECTIONS},
+}  # fmt: skip
+PAIR_COLUMNS = {
+    "pair": int, "linguistics_term": str, "UID": str, **dict.fromkeys(DIRECTIONS, float),
+    "unknown": str, "sentence_good": str, "sentence_bad": str,
+}  # fmt: skip
+PRINTED_COLUMNS = {
+    "accuracy in %": str, "pairs": int, **dict.fromkeys(DIRECTIONS, float), "ties": int,
+    "unknown": int,
+}  # fmt: skip
 NAMES = {"known": "without unknown words", "overall": "overall"}
 NOTE = """
 --input is one or more tables (.jsonl, .ndjson, .csv, .tsv or .parquet, also compressed)
@@ -66,7 +63,7 @@ contain; such words are scored as <UNK>. The line `without unknown words` leaves
 )
 @constraint(If("per_pair", require_all), ["output"])
 def minimal_pairs(
-    files: scoring.Files, input_: str, on_bad_utf8: str, tokenize: str | None, output: str | None,
+    model: scoring.Model, input_: str, on_bad_utf8: str, tokenize: str | None, output: str | None,
     per_pair: bool, json: bool
 ) -> None:  # fmt: skip
     """Measure accuracy on minimal pairs of sentences.
@@ -86,8 +83,6 @@ def minimal_pairs(
     from bilm.errors import DataError
     from bilm.support.progress import progress
 
-    if tokenize:  # spaCy imports TensorFlow
-        start_tensorflow()
     paths = matching_files(input_)
     pairs: list[MinimalPair] = []
     with progress("reading", "pairs") as bar:
@@ -96,50 +91,36 @@ def minimal_pairs(
     if not pairs:
         raise DataError(f"{input_}: found no pairs, expected at least one")
     n_tokens = sum(map(scoring.n_predictions, chain.from_iterable(pair[:2] for pair in pairs)))
-    scorer = files.opened().scorer(n_tokens)
+    scorer = model.scorer(n_tokens)
     signs = TextSigns(input_, frozenset(scorer.words))
     watched = signs.watch(pairs, lambda pair: pair.good)
     with progress("scoring", "pairs", len(pairs)) as bar:
         scores = list(bar.over(score_pairs(scorer, watched)))
     groups = list(_groups(PairResults.of(scores)))
+    rows = [_group_row(*group) for group in groups]
 
     if output is not None:
-        columns = PAIR_COLUMNS if per_pair else GROUP_COLUMNS
-        with table(output, columns, [*paths, *files]) as write:
-            for row in _pair_rows(scores) if per_pair else map(_group_row, groups):
-                write(row)
+        inputs = [*paths, *model.files]
+        if per_pair:
+            write_table(output, PAIR_COLUMNS, _pair_rows(scores), inputs)
+        else:
+            write_table(output, GROUP_COLUMNS, rows, inputs)
     if json:
-        names = [column.name for column in GROUP_COLUMNS]
-        rows = [dict(zip(names, _group_row(group), strict=True)) for group in groups]
-        print(as_json({"groups": rows}))
+        print(as_json({"groups": [dict(zip(GROUP_COLUMNS, row, strict=True)) for row in rows]}))
     else:
-        print_table(PRINTED_COLUMNS, map(_printed_row, groups))
+        print_table(PRINTED_COLUMNS.items(), starmap(_printed_row, groups))
 
 
-class Group(NamedTuple):
-    """Pairs that are counted together.
-
-    Fields:
-        kind: "phenomenon", "UID", "known" or "overall".
-        phenomenon, uid: those of the pairs; "" for all.
-        accuracy: the counts.
-    """
-
-    kind: str
-    phenomenon: str
-    uid: str
-    accuracy: Accuracy
-
-
-def _groups(results: PairResults) -> Iterator[Group]:
-    """Yield the groups, the UIDs of a phenomenon after it."""
+def _groups(results: PairResults) -> Iterator[tuple[str, str, str, Accuracy]]:
+    """Yield the kind of each group, its phenomenon and UID ("" for all), and the counts of its
+    pairs; the UIDs of a phenomenon follow it."""
     for phenomenon, of_phenomenon in results.phenomena.items():
-        yield Group("phenomenon", phenomenon, "", of_phenomenon)
+        yield "phenomenon", phenomenon, "", of_phenomenon
         for (term, uid), of_uid in results.uids.items():
             if term == phenomenon:
-                yield Group("UID", phenomenon, uid, of_uid)
-    yield Group("known", "", "", results.known)
-    yield Group("overall", "", "", results.overall)
+                yield "UID", phenomenon, uid, of_uid
+    yield "known", "", "", results.known
+    yield "overall", "", "", results.overall
 
 
 def _pair_rows(scores: list[PairScore]) -> Iterator[Row]:
@@ -151,17 +132,15 @@ def _pair_rows(scores: list[PairScore]) -> Iterator[Row]:
         yield number, phenomenon, uid, *bits, *words
 
 
-def _group_row(group: Group) -> Row:
+def _group_row(kind: str, phenomenon: str, uid: str, counts: Accuracy) -> Row:
     """Return the values of `GROUP_COLUMNS`."""
-    kind, phenomenon, uid, counts = group
     percents = [counts.percent.get(direction, MISSING) for direction in DIRECTIONS]
-    ties = [counts.n_ties.get(direction, 0) for direction in DIRECTIONS]
+    ties = [counts.n_ties[direction] for direction in DIRECTIONS]
     return kind, phenomenon, uid, counts.n_pairs, counts.n_unknown, *percents, *ties
 
 
-def _printed_row(group: Group) -> Row:
+def _printed_row(kind: str, phenomenon: str, uid: str, counts: Accuracy) -> Row:
     """Return the values of `PRINTED_COLUMNS`."""
-    kind, phenomenon, uid, counts = group
     names = {"phenomenon": phenomenon, "UID": f"  {uid}"} | NAMES
     percents = [round(counts.percent.get(direction, MISSING), 1) for direction in DIRECTIONS]
     most_ties = max(counts.n_ties.values(), default=0)

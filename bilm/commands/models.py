@@ -6,7 +6,7 @@ import shutil
 
 from bilm.commands import options as opt
 from bilm.commands.main import command
-from bilm.commands.output import as_json, printable
+from bilm.commands.output import show
 
 NOTE = """
 Each name is a value of --model, such as bilm embed --model ru-news. Other names are nlpl:NUMBER for
@@ -42,16 +42,13 @@ def models(cached: bool, remove: str | None, json: bool) -> None:
         _show_cached(remove, json)
         return
     published = sorted(MODELS.values(), key=lambda model: model.language)
-    if json:
-        print(as_json([model._asdict() for model in published], indent=2))
-        return
-    for name in packaged():
-        print(f"{name}: part of the package")
+    lines = [f"{name}: part of the package" for name in packaged()]
     for model in published:
         notes = model.licence or "licence not stated"
         if not model.sha256:
             notes += "; unverified"
-        print(printable(f"{model.name}: {model.language}, {model.trained_on}; {notes}"))
+        lines.append(f"{model.name}: {model.language}, {model.trained_on}; {notes}")
+    show([model._asdict() for model in published], "\n".join(lines), json, indent=2)
 
 
 def _show_cached(pattern: str | None, json: bool) -> None:
@@ -66,12 +63,9 @@ def _show_cached(pattern: str | None, json: bool) -> None:
         for entry in cached:
             shutil.rmtree(entry.folder)
 
-    if json:
-        rows = [{"folder": str(e.folder), "source": e.source, "bytes": e.n_bytes} for e in cached]
-        print(as_json(rows, indent=2))
-        return
-    for entry in cached:
-        print(printable(f"{entry.n_bytes:>15,}  {entry.source}"))
+    rows = [{"folder": str(e.folder), "source": e.source, "bytes": e.n_bytes} for e in cached]
+    lines = [f"{entry.n_bytes:>15,}  {entry.source}" for entry in cached]
     total = sum(entry.n_bytes for entry in cached)
     what = "bytes" if pattern is None else "bytes removed"
-    print(printable(f"{total:>15,}  {what} in {cache_folder()}"))
+    lines.append(f"{total:>15,}  {what} in {cache_folder()}")
+    show(rows, "\n".join(lines), json, indent=2)

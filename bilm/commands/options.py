@@ -12,6 +12,7 @@ import click
 import cloup
 
 from bilm.commands.output import TABLES
+from bilm.data.readers import help_lines
 from bilm.data.text import ENDINGS, ON_BAD_UTF8, STANDARD_INPUT
 from bilm.options.run_options import DECAYS, LEARNING_RATES, MAX_SEED
 from bilm.precisions import INFERENCE_PRECISIONS, PRECISIONS
@@ -45,7 +46,6 @@ class File(click.Path):
         self.urls, self.fetched, self.endings = urls, fetched, endings
 
     def convert(self, value: Any, param: click.Parameter | None, ctx: click.Context | None) -> str:
-        """Return the name with `~` replaced by the home folder."""
         if not value or value.startswith("-"):
             self.fail(f"found {value!r}, expected a file name", param, ctx)
         if is_url(value) and not self.urls:
@@ -59,9 +59,8 @@ class TextInput(File):
     """A file, URL or pattern of text, where `-` is standard input.
 
     Args:
-        passes: phrase for messages that states how often the command reads the text, such as
-            "twice"; None if only once. A pipe can be read only once, so commands that read the text
-            more often require a redirected file as standard input.
+        passes: how often the command reads the text, such as "twice", for messages; None for once.
+            A pipe can be read only once, so other commands require a redirected file.
     """
 
     def __init__(self, passes: str | None = None):
@@ -69,7 +68,6 @@ class TextInput(File):
         self.passes = passes
 
     def convert(self, value: Any, param: click.Parameter | None, ctx: click.Context | None) -> str:
-        """Return the name, or the path of standard input for `-`."""
         if value != "-":
             return super().convert(value, param, ctx)
         if self.passes and not os.path.isfile(STANDARD_INPUT):
@@ -79,12 +77,7 @@ class TextInput(File):
 
 
 class List(click.ParamType):
-    """Distinct values separated by commas.
-
-    Args:
-        item: the type of a value.
-        n: number of values; None for any.
-    """
+    """Distinct values separated by commas; `n` is their number, None for any."""
 
     name = "list"
 
@@ -116,9 +109,6 @@ def option(
     """Declare an option with a value.
 
     Args:
-        name: its name, such as "--n_steps".
-        type: the type of its value.
-        help: a noun phrase, with the unit.
         unset: description of the default for the help, if the default is not a constant.
         dest: name of the function's argument; None to use the option's name.
         more: further arguments of `click.option`.
@@ -136,25 +126,9 @@ def flag(name: str, help: str, **more: Any) -> Decorator:
     return cloup.option(name, is_flag=True, help=help, **more)
 
 
-def every(*decorators: Decorator) -> Decorator:
-    """Return a decorator that declares all of these options, in this order."""
-
-    def decorate(function: Decorated) -> Decorated:
-        for decorator in reversed(decorators):
-            function = decorator(function)
-        return function
-
-    return decorate
-
-
 def gathered(name: str, gather: Callable[..., object], declare: Decorator) -> Decorator:
-    """Declare options whose values the function receives as one object.
-
-    Args:
-        name: name of the argument.
-        gather: class or function with an argument for each option.
-        declare: decorator that declares the options.
-    """
+    """Declare options whose values the function receives as one argument, the result of `gather`,
+    which has an argument for each option."""
 
     def decorate(function: Decorated) -> Decorated:
         @wraps(function)
@@ -191,13 +165,11 @@ weights_option = option(
 )
 
 
-def model_options(
-    *more: Decorator, help: str = "Stored model to use.", required: bool = True
-) -> Decorator:
+def model_options(*more: Decorator, help: str = "Stored model to use.") -> Decorator:
     """Declare --model, --weights, --vocab and the given options."""
     return group(
         "Model",
-        option("--model", FILE_OR_URL, help, metavar="MODEL", required=required),
+        option("--model", FILE_OR_URL, help, metavar="MODEL", required=True),
         weights_option,
         option("--vocab", FETCHED, "Vocabulary of the model, one word per line.",
                "vocab.txt in the model's folder"),
@@ -208,16 +180,11 @@ def model_options(
 # --- text ---
 
 
-def input_forms_help() -> str:
-    """Return the paragraph about the input forms."""
-    from bilm.data.readers import help_lines
-
-    title = (
-        "The ending of --input selects the input form; files may be compressed "
-        f"({' '.join(ENDINGS)}) and be URLs:"
-    )
-    return "\n".join([title, *(f"  {line}" for line in help_lines())])
-
+INPUT_FORMS = "\n  ".join([
+    "The ending of --input selects the input form; files may be compressed "
+    f"({' '.join(ENDINGS)}) and be URLs:",
+    *help_lines(),
+])  # fmt: skip
 
 bad_utf8_option = option(
     "--on_bad_utf8", OneOf(ON_BAD_UTF8), "What to do with bytes that are not UTF-8: end with an "
@@ -228,6 +195,9 @@ precision_option = option(
     "bfloat16 is faster and changes vectors by about 0.5 %; int8 is fastest "
     "and changes them by about 2 %. int8 requires the extra onnx.", default="float32",
 )  # fmt: skip
+dtype_option = option(
+    "--dtype", OneOf(["float32", "float16"]), "dtype of the stored vectors.", default="float32"
+)
 tokenize_option = option(
     "--tokenize", TEXT, "Split text into words with spaCy's rules for a language, such as en.",
     "split at whitespace", metavar="LANG",
@@ -237,6 +207,9 @@ column_option = option(
 )
 id_column_option = option(
     "--id_column", TEXT, "Column of a table that contains the ids.", metavar="NAME"
+)
+usages_option = option(
+    "--usages", FILE, "Table that bilm usages wrote.", required=True, metavar="PARQUET"
 )
 table_option = option(
     "--output", File(endings=tuple(TABLES)), "Table to write: .csv, .tsv or .parquet."
@@ -263,16 +236,6 @@ DEVICES = "gpus", "n_gpus", "cpu_replicas"  # arguments of `make_strategy`
 PASSES = "once per epoch"
 SAVING = Saving()  # the defaults
 
-resume_option = option(
-    "--resume", OneOf(RESUME), "What to do with a run in the folder. auto: "
-    "resume it, or start a new run. never: refuse it. must: refuse a folder without a run.",
-    default="auto",
-)  # fmt: skip
-run_precision_option = option(
-    "--precision", OneOf(PRECISIONS), "dtype of the matrix-multiplication inputs; weights, "
-    "states, sums and the loss are float32.", "float32, or chosen by --options auto",
-)  # fmt: skip
-
 
 def run_options(
     source: str, n_epochs: str, warmup: str, usual: Sequence[Decorator], more: Sequence[Decorator]
@@ -281,14 +244,13 @@ def run_options(
 
     Args:
         source: what states the defaults, for the help: "the options" or "the model".
-        n_epochs: default of the number of epochs, for the help.
-        warmup: default of the warm-up, for the help.
+        n_epochs, warmup: their defaults, for the help.
         usual: further options that the help shows first.
         more: further options that describe training.
     """
     stored = f"from {source}, or "
     rates = ", ".join(f"{value} for {name}" for name, value in LEARNING_RATES.items())
-    return every(
+    groups = [
         group(
             "Usual",
             text_input("Training text: a file or a quoted pattern.", PASSES, dest="train_prefix"),
@@ -299,8 +261,12 @@ def run_options(
             *usual,
             option("--n_epochs", Integer(1), "Passes over the text.", n_epochs),
             option("--gpus", NUMBERS, "Indices of the GPUs to use, from 0.", "all", metavar="N,N"),
-            run_precision_option,
-            resume_option,
+            option("--precision", OneOf(PRECISIONS), "dtype of the matrix-multiplication inputs; "
+                   "weights, states, sums and the loss are float32.",
+                   "float32, or chosen by --options auto"),
+            option("--resume", OneOf(RESUME), "What to do with a run in the folder. auto: resume "
+                   "it, or start a new run. never: refuse it. must: refuse a folder without a run.",
+                   default="auto"),
         ),
         group(
             "Advanced (training)",
@@ -355,7 +321,14 @@ def run_options(
             option("--join_minutes", Number(0, YEAR), "Maximum number of minutes to wait for the "
                    "other workers.", default=10.0),
         ),
-    )  # fmt: skip
+    ]  # fmt: skip
+
+    def decorate(function: Decorated) -> Decorated:
+        for declare in reversed(groups):
+            function = declare(function)
+        return function
+
+    return decorate
 
 
 def run_hosts(values: Mapping[str, Any]) -> Hosts:
@@ -385,17 +358,13 @@ def run_arguments(values: Mapping[str, Any], hosts: Hosts) -> dict[str, Any]:
     for name in ("train_prefix", "heldout_prefix"):
         if values[name]:
             require_files(matching_files(values[name]))
-    devices = {name: values[name] for name in DEVICES}
+    strategy = make_strategy(**{name: values[name] for name in DEVICES}, hosts=hosts)
     saving = Saving(
         values["checkpoint_steps"], values["checkpoint_minutes"], values["keep_checkpoints"]
     )
-    return {
-        **{name: values[name] for name in RUN},
-        "precision": values["precision"] or "float32",
-        "strategy": make_strategy(**devices, hosts=hosts),
-        "hosts": hosts,
-        "saving": saving,
-    }
+    arguments = {name: values[name] for name in RUN}
+    arguments["precision"] = values["precision"] or "float32"
+    return {**arguments, "strategy": strategy, "hosts": hosts, "saving": saving}
 
 
 def given(values: Mapping[str, Any], names: Sequence[str]) -> dict[str, Any]:

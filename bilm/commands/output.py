@@ -11,10 +11,11 @@ import math
 import os
 import re
 import sys
-from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
-from contextlib import contextmanager, suppress
+from collections.abc import Iterable, Mapping, Sequence
+from contextlib import suppress
+from itertools import islice
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, Literal, NamedTuple
+from typing import TYPE_CHECKING, Any, Literal
 
 from bilm.support.files import protect, replacing
 from bilm.support.imports import optional
@@ -27,8 +28,8 @@ MISSING = math.nan  # a missing value of a column of numbers
 ROW_GROUP = 10_000  # rows per row group of a Parquet file
 TABLES = {".csv": ",", ".tsv": "\t", ".parquet": ""}  # endings of tables, and their delimiters
 
+Columns = Mapping[str, type]  # names and types of the values: str, float, int or bool
 Row = Sequence[Any]
-Write = Callable[[Row], object]
 
 
 # --- standard streams ---
@@ -67,9 +68,9 @@ def say(line: str) -> None:
 # --- results ---
 
 
-def show(values: Mapping[str, Any], text: str, json: bool) -> None:
-    """Print a result: one line of JSON, or text with control characters escaped."""
-    print(as_json(values) if json else printable(text))
+def show(values: object, text: str, json: bool, indent: int | None = None) -> None:
+    """Print a result: JSON, see `as_json`, or text with control characters escaped."""
+    print(as_json(values, indent) if json else printable(text))
 
 
 def as_json(value: Any, indent: int | None = None) -> str:
@@ -89,19 +90,9 @@ def _finite(value: Any) -> Any:
     return value
 
 
-class Column(NamedTuple):
-    """A column of a table.
-
-    Fields:
-        name: its name.
-        type: the type of its values: str, float, int or bool; nan is a missing value.
-    """
-
-    name: str
-    type: type
-
-
-def print_table(columns: Sequence[Column], rows: Iterable[Row], title: str | None = None) -> None:
+def print_table(
+    columns: Iterable[tuple[str, type]], rows: Iterable[Row], title: str | None = None
+) -> None:
     """Print a table for people: text to the left, numbers to the right, missing values as "-"."""
     from rich.box import SIMPLE_HEAD
     from rich.console import Console
@@ -130,11 +121,10 @@ def _for_people(value: Any) -> str:
     return str(value)
 
 
-@contextmanager
-def table(
-    output: str | None, columns: Sequence[Column], inputs: Iterable[str | None] = ()
-) -> Iterator[Write]:
-    """Yield a function that writes a row of a table.
+def write_table(
+    output: str | None, columns: Columns, rows: Iterable[Row], inputs: Iterable[str | None] = ()
+) -> None:
+    """Write a table.
 
     In CSV and TSV, fields are quoted where necessary, as `bilm.data.readers.tables` reads them, and
     a missing value is an empty field:
@@ -142,23 +132,23 @@ def table(
 
     Args:
         output: the file to write, whose ending, one of `TABLES`, selects the format; it is created
-            when the block ends. None prints TSV, with control characters escaped.
-        columns: the columns, whose names are the header.
+            after the last row. None prints TSV, with control characters escaped.
+        columns: names and types of the columns.
+        rows: the rows, which are written as they are computed.
         inputs: files that the output must not replace.
     Raises: DataError if the output is also an input.
     """
     if output is None:
-        yield _delimited(_Printed(), columns, "\t")
+        _write_delimited(_Printed(), columns, rows, "\t")
         return
     ending = Path(output).suffix.lower()
     protect(output, *inputs)
     with replacing(output) as temporary:
         if ending == ".parquet":
-            with _parquet(temporary, columns) as write:
-                yield write
+            _write_parquet(temporary, columns, rows)
         else:
             with open(temporary, "w", encoding="utf-8", newline="") as file:
-                yield _delimited(file, columns, TABLES[ending])
+                _write_delimited(file, columns, rows, TABLES[ending])
 
 
 class _Printed:
@@ -168,11 +158,14 @@ class _Printed:
         sys.stdout.write(printable(text))
 
 
-def _delimited(file: SupportsWrite[str], columns: Sequence[Column], delimiter: str) -> Write:
-    """Write the header of a CSV or TSV table; return the function that writes a row."""
-    rows = csv.writer(file, delimiter=delimiter, lineterminator="\n")
-    rows.writerow(column.name for column in columns)
-    return lambda row: rows.writerow(map(_field, row))
+def _write_delimited(
+    file: SupportsWrite[str], columns: Columns, rows: Iterable[Row], delimiter: str
+) -> None:
+    """Write a CSV or TSV table."""
+    writer = csv.writer(file, delimiter=delimiter, lineterminator="\n")
+    writer.writerow(columns)
+    for row in rows:
+        writer.writerow(map(_field, row))
 
 
 def _field(value: Any) -> str:
@@ -184,30 +177,14 @@ def _field(value: Any) -> str:
     return str(value)
 
 
-@contextmanager
-def _parquet(path: Path, columns: Sequence[Column]) -> Iterator[Write]:
-    """Yield the function that writes a row of a Parquet table."""
+def _write_parquet(path: Path, columns: Columns, rows: Iterable[Row]) -> None:
+    """Write a Parquet table, in groups of rows."""
     arrow = optional("pyarrow", "parquet", "Parquet")
     parquet = optional("pyarrow.parquet", "parquet", "Parquet")
-    types = {
-        str: arrow.string(),
-        float: arrow.float64(),
-        int: arrow.int64(),
-        bool: arrow.bool_(),
-    }
-    schema = arrow.schema([(column.name, types[column.type]) for column in columns])
-    waiting: list[dict[str, Any]] = []  # rows of the next group
+    types = {str: arrow.string(), float: arrow.float64(), int: arrow.int64(), bool: arrow.bool_()}
+    schema = arrow.schema([(name, types[type]) for name, type in columns.items()])
+    values = ([None if value != value else value for value in row] for row in rows)  # nan: missing
     with parquet.ParquetWriter(path, schema) as file:
-
-        def flush() -> None:
-            file.write_batch(arrow.RecordBatch.from_pylist(waiting, schema))
-            waiting.clear()
-
-        def write(row: Row) -> None:
-            values = (None if value != value else value for value in row)  # nan is missing
-            waiting.append(dict(zip(schema.names, values, strict=True)))
-            if len(waiting) >= ROW_GROUP:
-                flush()
-
-        yield write
-        flush()
+        while group := list(islice(values, ROW_GROUP)):
+            records = [dict(zip(columns, row, strict=True)) for row in group]
+            file.write_batch(arrow.RecordBatch.from_pylist(records, schema))

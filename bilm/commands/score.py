@@ -2,20 +2,21 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterator
 from typing import TYPE_CHECKING
 
 from bilm.commands import options as opt
 from bilm.commands import scoring_options as scoring
 from bilm.commands.main import command
-from bilm.commands.output import MISSING, Column, Row, table
+from bilm.commands.output import MISSING, Row, write_table
 
 if TYPE_CHECKING:
     from bilm.scoring.scores import Score
 
-SENTENCE_COLUMNS = (
-    Column("forward", float), Column("backward", float), Column("mean", float),
-    Column("predictions", int), Column("unknown", str), Column("sentence", str),
-)  # fmt: skip
+SENTENCE_COLUMNS = {
+    "forward": float, "backward": float, "mean": float, "predictions": int, "unknown": str,
+    "sentence": str,
+}  # fmt: skip
 NOTE = """
 Each sentence starts from zero state. Log-probabilities are natural logarithms. There is a row for
 each sentence ("bilm surprisal" writes a row for each word):
@@ -35,7 +36,7 @@ The last line of the log is AVERAGE PERPLEXITY = <number>, as of "bilm test --st
 @scoring.model_options
 @scoring.text_options
 @opt.group("Results", opt.table_option, scoring.memory_option)
-def score(files: scoring.Files, text: scoring.Text, output: str | None, memory: str | None) -> None:
+def score(model: scoring.Model, text: scoring.Text, output: str | None, memory: str | None) -> None:
     """Print the log-probabilities of sentences.
 
     Probabilities are computed with the full softmax.
@@ -49,24 +50,22 @@ def score(files: scoring.Files, text: scoring.Text, output: str | None, memory: 
 
     from bilm.scoring.memory.file import StoredMemory
     from bilm.scoring.perplexity import LossCounter
-    from bilm.support.progress import progress
 
-    scorer = text.scorer(files)
+    scorer = text.scorer(model)
     recall = StoredMemory.load(memory, scorer.words).memory if memory else None
     alone, with_memory = LossCounter(), LossCounter()
-    columns = [*text.columns[:-1], *SENTENCE_COLUMNS]  # the words instead of the number
-    with (
-        table(output, columns, [*text.files, *files]) as write,
-        progress("scoring", "sentences") as bar,
-    ):
-        for place, sentence in text.scored(scorer.score):
+
+    def rows() -> Iterator[Row]:
+        for place, sentence in text.scored(scorer.score, logs_progress=output is not None):
             alone.add(sentence)
             if recall is not None:
                 sentence = sentence.mixed(recall)
                 with_memory.add(sentence)
-            write((*place[:-1], *_row(sentence)))
-            if output is not None:
-                bar.add(1)
+            yield *place[:-1], *_row(sentence)
+
+    *place_columns, _ = text.columns.items()  # the words instead of the number
+    columns = dict(place_columns) | SENTENCE_COLUMNS
+    write_table(output, columns, rows(), [*text.files, *model.files])
 
     perplexity = alone.perplexity()
     if recall is not None:

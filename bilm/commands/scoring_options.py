@@ -9,7 +9,6 @@ from typing import TYPE_CHECKING, NamedTuple, TypeVar
 
 from bilm.commands import options as opt
 from bilm.commands.main import start_tensorflow
-from bilm.commands.output import Column
 from bilm.data.text import STANDARD_INPUT
 
 if TYPE_CHECKING:
@@ -18,6 +17,7 @@ if TYPE_CHECKING:
     from bilm.storage.stored_model import StoredModel
 
 Place = list[str | int]  # of a sentence: file and id, if there are any, and number
+Sentence = tuple[Place, list[str]]
 Result = TypeVar("Result")
 PLACE_NOTE = """
 The first columns state the place of a row, with the same numbers in "bilm score" and "bilm
@@ -32,44 +32,35 @@ Rows are written to standard output, separated by tabs, or to --output as .csv, 
 Fields are quoted where necessary. So that pandas does not read the word NA as a missing value, use
 pandas.read_csv(FILE, keep_default_na=False, na_values=[""]), and sep="\\t" for tabs.
 """
-NOTES = [TABLE_NOTE, opt.input_forms_help, opt.SOFTMAX_NOTE, opt.MODEL_FORMS]
+NOTES = [TABLE_NOTE, opt.INPUT_FORMS, opt.SOFTMAX_NOTE, opt.MODEL_FORMS]
 
 
 # --- models ---
 
 
-class Files(NamedTuple):
-    """The files of a model with its softmax."""
+class Model(NamedTuple):
+    """A model with its softmax, whose weights are not read yet.
 
-    model: str
-    weights: str | None
-    vocab: str | None
-    softmax: str | None
-
-    def opened(self) -> OpenedModel:
-        """Open the model and its vocabulary. Raises: BilmError."""
-        from bilm.storage.formats.run import Run
-        from bilm.storage.stored_model import open_model
-
-        stored = open_model(self.model, self.weights, self.softmax)
-        if isinstance(stored.format, Run):
-            start_tensorflow()  # it reads checkpoints
-        stored.require_softmax()
-        return OpenedModel(stored, stored.vocabulary(self.vocab))
-
-
-class OpenedModel(NamedTuple):
-    """A model with its softmax, whose weights are not read yet, and its vocabulary."""
+    Fields:
+        stored: the model.
+        vocabulary: its vocabulary.
+        files: the values of the options, which no output must replace.
+    """
 
     stored: StoredModel
     vocabulary: Vocabulary
+    files: tuple[str | None, ...]
 
-    @property
-    def most_tokens(self) -> int:
-        """The most tokens that NumPy scores sooner than Keras."""
-        from bilm.inference.backend import most_tokens
+    @classmethod
+    def open(cls, model: str, weights: str | None, vocab: str | None, softmax: str | None) -> Model:
+        """Open the model and its vocabulary. Raises: BilmError."""
+        from bilm.storage.stored_model import open_model
 
-        return most_tokens(self.stored.options, self.vocabulary.size)
+        stored = open_model(model, weights, softmax)
+        if stored.format.needs_tensorflow:
+            start_tensorflow()
+        stored.require_softmax()
+        return cls(stored, stored.vocabulary(vocab), (model, weights, vocab, softmax))
 
     def backend(self, n_tokens: int) -> str:
         """Return the backend that scores a number of tokens sooner, with its start."""
@@ -89,7 +80,7 @@ class OpenedModel(NamedTuple):
         return Scorer(backend, self.vocabulary.words)
 
 
-model_options = opt.gathered("files", Files, opt.model_options(
+model_options = opt.gathered("model", Model.open, opt.model_options(
     opt.option("--softmax", opt.FETCHED, "HDF5 softmax of an exported model.",
                "<stem>_softmax.hdf5 beside the weights"),
     help="Stored model with its softmax.",
@@ -106,13 +97,6 @@ def n_predictions(words: Sequence[str]) -> int:
     return len(words) + 1
 
 
-class Sentence(NamedTuple):
-    """A sentence, with the values of the columns of its place."""
-
-    place: list[str | int]
-    words: list[str]
-
-
 class Text:
     """Sentences to score, from the values of the options. Raises: DataError.
 
@@ -123,8 +107,6 @@ class Text:
         self, input_: str, column: str | None, id_column: str | None, on_bad_utf8: str,
         tokenize: str | None
     ):  # fmt: skip
-        if tokenize:  # spaCy imports TensorFlow
-            start_tensorflow()
         from bilm.data.readers import Corpus
         from bilm.data.signs import TextSigns
         from bilm.data.text import matching_files
@@ -138,14 +120,13 @@ class Text:
         self._has_files = len(self.files) > 1
         self._has_ids = any(corpus.has_ids for corpus in self._corpora)
         self._sentences = self._read()
-        self.columns = [Column("sentence", int)]
+        self.columns: dict[str, type] = {"file": str} if self._has_files else {}
         if self._has_ids:
-            self.columns.insert(0, Column("id", str))
-        if self._has_files:
-            self.columns.insert(0, Column("file", str))
+            self.columns["id"] = str
+        self.columns["sentence"] = int
 
     def scorer(
-        self, files: Files, n_computed: Callable[[list[str]], int] = n_predictions
+        self, model: Model, n_computed: Callable[[list[str]], int] = n_predictions
     ) -> Scorer:
         """Load a language model into the backend that scores the text sooner.
 
@@ -153,30 +134,36 @@ class Text:
         alike.
 
         Args:
-            files: of the model.
             n_computed: function from the words of a sentence to the number of predictions that are
                 computed for it.
         """
-        model = files.opened()
+        from bilm.inference.backend import most_tokens
+
         self._signs.known = frozenset(model.vocabulary.words)
-        n_tokens, most_tokens = 0, model.most_tokens
+        most = most_tokens(model.stored.options, model.vocabulary.size)
+        n_tokens = 0
         beginning: list[Sentence] = []
-        for sentence in self._sentences:
-            beginning.append(sentence)
-            n_tokens += n_computed(sentence.words)
-            if n_tokens > most_tokens:
+        for place, words in self._sentences:
+            beginning.append((place, words))
+            n_tokens += n_computed(words)
+            if n_tokens > most:
                 break
         self._sentences = chain(beginning, self._sentences)
         return model.scorer(n_tokens)
 
     def scored(
-        self, score: Callable[[Iterator[list[str]]], Iterable[Result]], apart: bool = False
-    ) -> Iterator[tuple[list[str | int], Result]]:
+        self,
+        score: Callable[[Iterator[list[str]]], Iterable[Result]],
+        apart: bool = False,
+        logs_progress: bool = False,
+    ) -> Iterator[tuple[Place, Result]]:
         """Yield the place and the result of each sentence with words, in order, in bounded memory.
 
         Args:
             score: function from sentences to their results, called once or, if `apart`, per file.
         """
+        from bilm.support.progress import progress
+
         places: deque[Place] = deque()  # of the sentences read, but not yet scored
 
         def words_of(sentences: Iterable[Sentence]) -> Iterator[list[str]]:
@@ -186,22 +173,25 @@ class Text:
 
         texts: Iterable[Iterable[Sentence]] = [self._sentences]
         if apart and self._has_files:
-            texts = (text for _, text in groupby(self._sentences, lambda each: each.place[0]))
-        for text in texts:
-            for result in score(words_of(text)):
-                yield places.popleft(), result
+            texts = (text for _, text in groupby(self._sentences, lambda sentence: sentence[0][0]))
+        with progress("scoring", "sentences") as bar:
+            for text in texts:
+                for result in score(words_of(text)):
+                    yield places.popleft(), result
+                    if logs_progress:
+                        bar.add(1)
 
     def _read(self) -> Iterator[Sentence]:
         """Yield the sentences with words of all files."""
         for corpus in self._corpora:
             for number, record in enumerate(corpus):
-                place: list[str | int] = [number]
+                place: Place = [number]
                 if self._has_ids:
                     place.insert(0, record.id or "")
                 if self._has_files:
                     place.insert(0, corpus.path)
                 if record.words:
-                    yield Sentence(place, record.words)
+                    yield place, record.words
 
 
 text_options = opt.gathered("text", Text, opt.group(

@@ -7,8 +7,8 @@ from typing import TYPE_CHECKING
 
 from bilm.commands import options as opt
 from bilm.commands import scoring_options as scoring
-from bilm.commands.main import command, start_tensorflow
-from bilm.commands.output import Column, as_json, print_table
+from bilm.commands.main import command
+from bilm.commands.output import as_json, print_table
 
 if TYPE_CHECKING:
     from bilm.scoring.scorer import Substitutes
@@ -38,7 +38,7 @@ vocabulary does not contain; --json lists them under the key `unknown`.
              "log-probability]."),
 )  # fmt: skip
 def substitutes(
-    files: scoring.Files, sentence: str, tokenize: str | None, position: int, n: int,
+    model: scoring.Model, sentence: str, tokenize: str | None, position: int, n: int,
     json: bool
 ) -> None:  # fmt: skip
     """List the most likely words at a position of a sentence.
@@ -53,10 +53,8 @@ def substitutes(
     from bilm.data.signs import TextSigns
     from bilm.data.tokenization import tokenizer
 
-    if tokenize:  # spaCy imports TensorFlow
-        start_tensorflow()
     words = tokenizer(tokenize)(sentence)
-    scorer = files.opened().scorer(scoring.n_predictions(words))
+    scorer = model.scorer(scoring.n_predictions(words))
     signs = TextSigns("--sentence", frozenset(scorer.words))
     signs.add(words)
     signs.warn()
@@ -77,8 +75,8 @@ def _print_lists(likeliest: Substitutes) -> None:
     lists = {"forward": likeliest.forward}
     if likeliest.backward is not None and likeliest.both is not None:
         lists |= {"backward": likeliest.backward, "both": likeliest.both}
-    columns: list[Column] = []
+    columns: list[tuple[str, type]] = []
     for name in lists:
-        columns += [Column(name, str), Column("", float)]
+        columns += [(name, str), ("", float)]
     rows = zip(*lists.values(), strict=True)
     print_table(columns, (list(chain.from_iterable(row)) for row in rows))

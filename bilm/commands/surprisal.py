@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections import Counter
+from collections.abc import Iterator
 from functools import partial
 
 from cloup.constraints import constraint, mutually_exclusive
@@ -10,21 +11,20 @@ from cloup.constraints import constraint, mutually_exclusive
 from bilm.commands import options as opt
 from bilm.commands import scoring_options as scoring
 from bilm.commands.main import command
-from bilm.commands.output import Column, table
+from bilm.commands.output import Columns, Row, write_table
 
-WORD_COLUMNS = (
-    Column("position", int), Column("word", str), Column("characters", int), Column("known", bool),
-    Column("forward", float), Column("backward", float),
-    Column("forward_cumulative", float), Column("backward_cumulative", float),
-    Column("forward_entropy", float), Column("backward_entropy", float),
-    Column("forward_rank", float), Column("backward_rank", float),
-)  # fmt: skip
-TOP_COLUMNS = (Column("forward_top", str), Column("backward_top", str))
-REGION_COLUMNS = (
-    Column("region", int), Column("words", str), Column("n_words", int), Column("known", bool),
-    Column("forward_sum", float), Column("forward_mean", float),
-    Column("backward_sum", float), Column("backward_mean", float),
-)  # fmt: skip
+WORD_COLUMNS = {
+    "position": int, "word": str, "characters": int, "known": bool,
+    "forward": float, "backward": float,
+    "forward_cumulative": float, "backward_cumulative": float,
+    "forward_entropy": float, "backward_entropy": float,
+    "forward_rank": float, "backward_rank": float,
+}  # fmt: skip
+TOP_COLUMNS = {"forward_top": str, "backward_top": str}
+REGION_COLUMNS = {
+    "region": int, "words": str, "n_words": int, "known": bool,
+    "forward_sum": float, "forward_mean": float, "backward_sum": float, "backward_mean": float,
+}  # fmt: skip
 NOTE = """
 Surprisal is -log2 of the probability of a word given the words to its left (forward) or to its
 right (backward), in bits. There is one row per word, with the other columns
@@ -60,7 +60,7 @@ are; forward_sum, -log2 of its probability given its context; forward_mean; the 
 )  # fmt: skip
 @constraint(mutually_exclusive, ["regions", "top"])
 def surprisal(
-    files: scoring.Files, text: scoring.Text, context: int | None, top: int | None,
+    model: scoring.Model, text: scoring.Text, context: int | None, top: int | None,
     regions: str | None, output: str | None, memory: str | None
 ) -> None:  # fmt: skip
     """Print the surprisal of words or regions in bits.
@@ -75,30 +75,28 @@ def surprisal(
     from bilm.analysis.surprisal import columns_of, word_surprisals
     from bilm.errors import DataError
     from bilm.scoring.memory.file import StoredMemory
-    from bilm.support.progress import progress
 
     n_context = context or 0
-    scorer = text.scorer(files, lambda words: (n_context + 1) * scoring.n_predictions(words))
+    scorer = text.scorer(model, lambda words: (n_context + 1) * scoring.n_predictions(words))
     recall = StoredMemory.load(memory, scorer.words).memory if memory else None
     surprisals_of = partial(
         word_surprisals, scorer, context=n_context, top=top or 0, mark=regions, memory=recall
     )
-    columns: tuple[Column, ...] = REGION_COLUMNS if regions else WORD_COLUMNS
+    columns: Columns = REGION_COLUMNS if regions else WORD_COLUMNS
     if top:
-        columns += TOP_COLUMNS
+        columns = {**columns, **TOP_COLUMNS}
 
     is_known = Counter[bool]()
-    with (
-        table(output, [*text.columns, *columns], [*text.files, *files]) as write,
-        progress("scoring", "sentences") as bar,
-    ):
-        for place, surprisal in text.scored(surprisals_of, apart=n_context > 0):
+    scored = text.scored(surprisals_of, apart=n_context > 0, logs_progress=output is not None)
+
+    def rows() -> Iterator[Row]:
+        for place, surprisal in scored:
             values = columns_of(surprisal, regions=regions is not None)
-            for row in zip(*(values[column.name] for column in columns), strict=True):
-                write((*place, *row))
+            for row in zip(*(values[name] for name in columns), strict=True):
+                yield *place, *row
             is_known.update(values["known"])
-            if output is not None:
-                bar.add(1)
         if not is_known:
             raise DataError(f"{text.name}: found no words, expected at least one sentence")
+
+    write_table(output, {**text.columns, **columns}, rows(), [*text.files, *model.files])
     logging.info("%d rows, %d of them not in the vocabulary", is_known.total(), is_known[False])

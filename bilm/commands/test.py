@@ -49,7 +49,7 @@ lower case as keys, such as average_perplexity. WITH MEMORY: of the mixture.
 @constraint(If("memory", require_all), ["stateless"])
 @opt.json_option
 def test(
-    files: scoring.Files, input_: str, on_bad_utf8: str, batch_size: int | None, stateless: bool,
+    model: scoring.Model, input_: str, on_bad_utf8: str, batch_size: int | None, stateless: bool,
     start: str | None, memory: str | None, decimals: int, json: bool
 ) -> None:  # fmt: skip
     """Measure the perplexity of held-out text.
@@ -64,8 +64,6 @@ def test(
     from bilm.data.shards import resolve_shards
     from bilm.errors import DataError
 
-    # Model and text
-    model = files.opened()
     vocabulary = model.vocabulary
     text = resolve_shards(input_, on_bad_utf8)
     text.examine()
@@ -100,8 +98,12 @@ def test(
         "perplexity %s (%s); word frequencies alone: %.2f; %.1f %% of the words unknown; without "
         "them: %.2f", result, reading, unigram, unknown, result.known,
     )  # fmt: skip
+
+    lines = []
+    for name, value in figures.items():
+        rounded = f"{value:.{decimals}f}" if isinstance(value, float) else value
+        lines.append(f"{name} = {rounded}")
     keyed = {name.lower().replace(" ", "_"): value for name, value in figures.items()}
-    lines = [_line(name, value, decimals) for name, value in figures.items()]
     show(keyed, "\n".join(lines), json)
 
 
@@ -124,7 +126,7 @@ def _single_sentences(
 
 
 def _running_text(
-    model: scoring.OpenedModel, text: Shards, n_rows: int, n_tokens: int, start: str | None
+    model: scoring.Model, text: Shards, n_rows: int, n_tokens: int, start: str | None
 ) -> Perplexity:
     """Return the perplexity of text whose rows carry the state from sentence to sentence."""
     from bilm.scoring.perplexity import perplexity_of_scores
@@ -153,8 +155,3 @@ def _checkpoint_state(stored: StoredModel, model: BiLM, batch_size: int) -> Any:
             f"--batch_size={n_rows}"
         )
     return model.pack_state(state)
-
-
-def _line(name: str, value: object, decimals: int) -> str:
-    """Return the line of a figure."""
-    return f"{name} = {value:.{decimals}f}" if isinstance(value, float) else f"{name} = {value}"

@@ -15,7 +15,7 @@ parquet.
 """
 
 
-@command(tensorflow=False, notes=[opt.input_forms_help, WORDS_NOTE])
+@command(tensorflow=False, notes=[opt.INPUT_FORMS, WORDS_NOTE])
 @opt.group(
     "Corpus",
     opt.text_input("Corpus.", metavar="FILE"),
@@ -49,12 +49,9 @@ def text(
     from bilm.data.readers import Corpus
     from bilm.data.text import writing_text
     from bilm.support.files import protect
-    from bilm.support.process import quiet
     from bilm.support.progress import progress
 
     protect(output, input_)
-    if tokenize:
-        quiet()  # spaCy imports TensorFlow
     corpus = Corpus(
         input_, column, tokenize=tokenize, on_bad_utf8=on_bad_utf8,
         split_sentences=split_sentences, paragraph_per_line=paragraph_per_line,

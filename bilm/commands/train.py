@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 import click
 from cloup.constraints import constraint, mutually_exclusive
@@ -12,9 +12,6 @@ from bilm.commands import options as opt
 from bilm.commands.main import INTERRUPTED, START, command
 from bilm.errors import OptionsError
 from bilm.options.run_options import AUTO, load_run_options, packaged_options
-
-if TYPE_CHECKING:
-    from bilm.training.run_folder import RunFolder
 
 SIZES = [AUTO, *packaged_options()]
 NOTE = """
@@ -87,7 +84,12 @@ def train(vocab: str | None, options: str | None, **run: Any) -> int:
             if record is not None and resumes_auto:
                 chosen, choice = auto_choice.resumed(record, request)
             else:
-                _check_new(folder, run["resume"])
+                if folder.holds_run:
+                    raise OptionsError(
+                        f"{folder}: contains a run whose options were not chosen by auto; omit "
+                        "--options to resume it, or use another folder"
+                    )
+                folder.check_resume(run["resume"])
                 started = click.get_current_context().meta[START]
                 chosen, choice, arguments["survey"] = auto_choice.chosen(
                     run["train_prefix"], run["heldout_prefix"], vocabulary, run["on_bad_utf8"],
@@ -100,11 +102,3 @@ def train(vocab: str | None, options: str | None, **run: Any) -> int:
             arguments["auto"] = choice._asdict()
         result = TrainingRun(chosen, vocabulary, **arguments).train()
     return 0 if result.finished else INTERRUPTED
-
-
-def _check_new(folder: RunFolder, resume: str) -> None:
-    """Check that auto can choose for a new run in a folder. Raises: BilmError."""
-    if folder.holds_run:
-        raise OptionsError(f"{folder}: contains a run whose options were not chosen by auto; omit "
-                           "--options to resume it, or use another folder")  # fmt: skip
-    folder.check_resume(resume)

@@ -5,7 +5,6 @@ from __future__ import annotations
 import os
 import re
 from collections.abc import Sequence
-from typing import TYPE_CHECKING
 
 import click
 from cloup.constraints import If, IsSet, accept_none, constraint, require_any, require_one
@@ -13,9 +12,6 @@ from cloup.constraints import If, IsSet, accept_none, constraint, require_any, r
 from bilm.commands import options as opt
 from bilm.commands.main import command
 from bilm.commands.output import show
-
-if TYPE_CHECKING:
-    from bilm.data.readers import Corpus
 
 NOTE = """
 --words is a file with one entry per line, and --word gives one entry:
@@ -38,8 +34,8 @@ or with bilm.analysis.read_usages. "bilm change" compares groupings, "bilm explo
 NAMED = re.compile(r"([^=/\\]+)=(.+)")
 
 
-@command(notes=[NOTE, opt.input_forms_help, opt.MODEL_FORMS])
-@opt.model_options(help="Stored model to use.")
+@command(notes=[NOTE, opt.INPUT_FORMS, opt.MODEL_FORMS])
+@opt.model_options()
 @opt.group(
     "Words and texts",
     opt.option("--words", opt.FILE, "File with the words, one entry per line."),
@@ -63,8 +59,7 @@ NAMED = re.compile(r"([^=/\\]+)=(.+)")
                "at random; 0 keeps all.", default=1000),
     opt.option("--seed", opt.Integer(0), "Seed of the sample.", default=0),
     opt.option("--layers", opt.NUMBERS, "Numbers of the layers to store, such as 0,2.", "all"),
-    opt.option("--dtype", opt.OneOf(["float32", "float16"]), "dtype of the stored vectors.",
-               default="float32"),
+    opt.dtype_option,
     opt.precision_option,
 )  # fmt: skip
 @constraint(require_one, ["dwug", "input_"])
@@ -91,7 +86,7 @@ def usages(
     """
     from bilm.analysis.collecting import write_usages
     from bilm.analysis.dwug import read_dwug
-    from bilm.analysis.finding import find_usages, parse_query, read_queries
+    from bilm.analysis.finding import find_usages, open_texts, parse_query, read_queries
     from bilm.analysis.usages_file import arrow
     from bilm.embedding.embedder import ElmoEmbedder
     from bilm.support.files import protect
@@ -109,9 +104,10 @@ def usages(
         names = [query.name for query in queries] or None
         collected = read_dwug(dwug, names, tokenize, sample or None, seed)
     else:
+        texts = open_texts(_patterns(input_), column, tokenize, on_bad_utf8)
         collected = find_usages(
-            texts_of(input_, column, on_bad_utf8, tokenize), queries, ignore_case=ignore_case,
-            lemma=lemma, tags=None if tags is None else set(tags), sample=sample or None, seed=seed,
+            texts, queries, ignore_case=ignore_case, lemma=lemma,
+            tags=None if tags is None else set(tags), sample=sample or None, seed=seed,
         )  # fmt: skip
     write_usages(collected, embedder, output, layers=layers, dtype=dtype)
 
@@ -124,24 +120,18 @@ def usages(
     show({"output": output, "usages": n_usages, "counts": counts}, "\n".join(lines), json)
 
 
-def texts_of(
-    inputs: Sequence[str], column: str | None, on_bad_utf8: str, tokenize: str | None
-) -> dict[str, list[Corpus]]:
-    """Return the files of each grouping from values of --input."""
-    from bilm.analysis.finding import open_texts
-
-    texts: dict[str, list[str]] = {}
+def _patterns(inputs: Sequence[str]) -> dict[str, list[str]]:
+    """Return the patterns of each grouping from values of --input."""
+    patterns: dict[str, list[str]] = {}
     for text in inputs:
-        named = NAMED.fullmatch(text)
-        name, pattern = named.groups() if named else (_stem(text), text)
-        if named is None and name in texts:
-            raise click.UsageError(
-                f"two texts have the name {name!r}; name them, as in --input 1850={pattern}"
-            )
-        texts.setdefault(name, []).append(pattern)
-    return open_texts(texts, column, tokenize, on_bad_utf8)
-
-
-def _stem(pattern: str) -> str:
-    """Return the name of a file or pattern without folder and endings."""
-    return os.path.basename(pattern).partition(".")[0].strip("*?") or pattern
+        if named := NAMED.fullmatch(text):
+            name, pattern = named.groups()
+        else:
+            pattern = text
+            name = os.path.basename(text).partition(".")[0].strip("*?") or text
+            if name in patterns:
+                raise click.UsageError(
+                    f"two texts have the name {name!r}; name them, as in --input 1850={pattern}"
+                )
+        patterns.setdefault(name, []).append(pattern)
+    return patterns

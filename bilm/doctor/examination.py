@@ -11,7 +11,6 @@ from collections.abc import Callable, Iterator
 from dataclasses import dataclass, field
 from importlib import metadata
 from importlib.util import find_spec
-from typing import NamedTuple
 
 from bilm.support.imports import DISTRIBUTION
 from bilm.support.probes import ProbeFailure, ask
@@ -60,29 +59,8 @@ class Report:
             yield f"     Fix: {problem['fix']}"
 
 
-class Way(NamedTuple):
-    """A way to compute vectors.
-
-    Fields:
-        device: library and device, as the report names them.
-        precision: see `ElmoEmbedder`.
-        environment: the variables that select library and device.
-    """
-
-    device: str
-    precision: str
-    environment: dict[str, str]
-
-    def __str__(self) -> str:
-        return f"{self.device}, {self.precision}"
-
-
 def examine(show: Show = lambda text: None) -> Report:
-    """Examine this installation.
-
-    Args:
-        show: is called with the name of each step before it starts.
-    """
+    """Examine this installation; call `show` with the name of each step before it starts."""
     report = Report()
     report.checks["versions"] = _versions()
     report.checks["machine and settings"] = _settings()
@@ -157,20 +135,21 @@ def _vectors(report: Report, gpus: list[str] | None, show: Show) -> Values:
             "pip install 'tensorflow>=2.16'",
         )
     values: Values = {}
-    for way in _ways(gpus):
+    for device, precision, environment in _ways(gpus):
+        way = f"{device}, {precision}"
         show(f"vectors: {way}")
         try:
-            answer = ask(PROBES, "golden", way.precision, timeout=TIMEOUT, **way.environment)
+            answer = ask(PROBES, "golden", precision, timeout=TIMEOUT, **environment)
         except ProbeFailure as error:
-            values[str(way)] = "failed"
+            values[way] = "failed"
             report.problem(
                 f"{way}: computing vectors fails: {error}",
                 "use another backend (KERAS_BACKEND), device (CUDA_VISIBLE_DEVICES) or precision, "
                 "and report this text",
             )
             continue
-        difference, tolerance = answer["difference"], TOLERANCES[way.precision]
-        values[str(way)] = f"largest difference {difference:.1e}"
+        difference, tolerance = answer["difference"], TOLERANCES[precision]
+        values[way] = f"largest difference {difference:.1e}"
         if not difference <= tolerance:  # also if it is nan
             report.problem(
                 f"{way}: vectors differ from bilm-tf's by {difference:.1e}, expected at most "
@@ -180,16 +159,17 @@ def _vectors(report: Report, gpus: list[str] | None, show: Show) -> Values:
     return values
 
 
-def _ways(gpus: list[str] | None) -> Iterator[Way]:
-    """Yield the ways to compute vectors; `gpus` is None if TensorFlow does not work."""
+def _ways(gpus: list[str] | None) -> Iterator[tuple[str, str, dict[str, str]]]:
+    """Yield the ways to compute vectors: library and device, precision, and the environment that
+    selects them; `gpus` is None if TensorFlow does not work."""
     for backend in BACKENDS:
         is_broken = backend == "tensorflow" and gpus is None
         if find_spec(backend) is not None and not is_broken:
             environment = {"KERAS_BACKEND": backend, **NO_GPU}
             for precision in ("float32", "bfloat16"):
-                yield Way(f"{backend} on the CPU", precision, environment)
+                yield f"{backend} on the CPU", precision, environment
     if gpus:
         for precision in ("float32", "bfloat16"):
-            yield Way(f"tensorflow on {gpus[0]}", precision, {"KERAS_BACKEND": "tensorflow"})
+            yield f"tensorflow on {gpus[0]}", precision, {"KERAS_BACKEND": "tensorflow"}
     if gpus is not None and all(map(find_spec, INT8)):
-        yield Way("ONNX Runtime on the CPU", "int8", {"KERAS_BACKEND": "tensorflow", **NO_GPU})
+        yield "ONNX Runtime on the CPU", "int8", {"KERAS_BACKEND": "tensorflow", **NO_GPU}

@@ -5,7 +5,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
 from typing import Any
 
@@ -47,8 +47,8 @@ class CharCnnOptions(Checked):
 
     def __post_init__(self) -> None:
         super().__post_init__()
-        object.__setattr__(self, "filters", tuple(tuple(pair) for pair in self.filters))
-        _check_widest(self.filters, self.max_characters_per_token)
+        filters = _checked_filters(self.filters, self.max_characters_per_token)
+        object.__setattr__(self, "filters", filters)
 
 
 @dataclass(frozen=True)
@@ -116,8 +116,8 @@ class LexiconEncoderOptions(Checked):
             return
         if self.filters is None:
             raise OptionsError(f"filters: missing, expected {schema.FILTERS.expected}")
-        object.__setattr__(self, "filters", tuple(tuple(pair) for pair in self.filters))
-        _check_widest(self.filters, self.max_characters_per_token)
+        filters = _checked_filters(self.filters, self.max_characters_per_token)
+        object.__setattr__(self, "filters", filters)
 
 
 @dataclass(frozen=True)
@@ -174,9 +174,13 @@ class ModelOptions(Checked):
         return values
 
 
-def _check_widest(filters: tuple[tuple[int, int], ...], max_characters: int) -> None:
-    """Check that no filter is wider than a token. Raises: OptionsError."""
-    widest = max(width for width, _ in filters)
+def _checked_filters(
+    filters: Iterable[Iterable[int]], max_characters: int
+) -> tuple[tuple[int, ...], ...]:
+    """Return pairs as tuples. Raises: OptionsError if a filter is wider than a token."""
+    pairs = tuple(map(tuple, filters))
+    widest = max(width for width, _ in pairs)
     if widest > max_characters:
         limit = f"at most max_characters_per_token, {max_characters}"
         raise OptionsError(f"filters: found a filter of width {widest}, expected {limit}")
+    return pairs

@@ -12,7 +12,7 @@ import sys
 from collections.abc import Callable, Iterator, Mapping
 from dataclasses import MISSING, dataclass
 from pathlib import Path
-from typing import Any, ClassVar, NamedTuple, TypeGuard, TypeVar
+from typing import Any, ClassVar, NamedTuple, TypeVar
 
 from bilm.activations import ACTIVATIONS
 from bilm.errors import OptionsError
@@ -24,8 +24,7 @@ MAX_SHOWN = 60  # characters of a value in a message
 # files of its text.
 MAX_BYTES = 1 << 24
 
-MAX_INT32 = 2**31 - 1
-MAX_SIZE = MAX_INT32  # limit on the length of an axis: ids and row numbers are int32
+MAX_INT32 = 2**31 - 1  # limit on the length of an axis: ids and row numbers are int32
 LARGEST = 2**63 - 1  # limit on counts, which are int64
 MAX_LAYERS = 128  # limit on LSTM layers, highway layers and filters
 MIN_WORD_LENGTH = 3  # characters of a word: the begin mark, one character and the end mark
@@ -40,32 +39,28 @@ class Rule(NamedTuple):
     expected: str
 
 
-def _is_integer(value: object) -> TypeGuard[int]:
+def _is_integer(value: Any) -> bool:
     return isinstance(value, int) and not isinstance(value, bool)
 
 
-def _is_number(value: object) -> TypeGuard[float]:
-    if not (_is_integer(value) or isinstance(value, float)):
-        return False
-    return abs(value) <= sys.float_info.max  # neither NaN nor infinite
+def _is_number(value: Any) -> bool:
+    is_number = _is_integer(value) or isinstance(value, float)
+    return is_number and abs(value) <= sys.float_info.max  # neither NaN nor infinite
 
 
-def _is_filters(value: object) -> bool:
-    if not isinstance(value, list | tuple) or not 0 < len(value) <= MAX_LAYERS:
-        return False
-    return all(_is_filter(pair) for pair in value)
+def _is_filters(value: Any) -> bool:
+    is_list = isinstance(value, list | tuple) and 0 < len(value) <= MAX_LAYERS
+    return is_list and all(map(_is_filter, value))
 
 
-def _is_filter(pair: object) -> bool:
-    if not isinstance(pair, list | tuple) or len(pair) != 2:
-        return False
-    return all(SIZE.holds(number) for number in pair)
+def _is_filter(pair: Any) -> bool:
+    is_pair = isinstance(pair, list | tuple) and len(pair) == 2
+    return is_pair and all(map(SIZE.holds, pair))
 
 
-def _is_lexicon(value: object) -> bool:
-    if not isinstance(value, Mapping):
-        return False
-    return all(isinstance(key, str) and _is_integer(id_) for key, id_ in value.items())
+def _is_lexicon(value: Any) -> bool:
+    is_object = isinstance(value, Mapping)
+    return is_object and all(isinstance(key, str) and _is_integer(value[key]) for key in value)
 
 
 def integer(low: int, high: int) -> Rule:
@@ -82,7 +77,7 @@ def choice(*values: str) -> Rule:
 BOOLEAN = Rule(lambda value: isinstance(value, bool), "true or false")
 NUMBER = integer(1, LARGEST)
 COUNT = integer(0, LARGEST)
-SIZE = integer(1, MAX_SIZE)
+SIZE = integer(1, MAX_INT32)
 LAYERS = integer(1, MAX_LAYERS)
 LAYERS_OR_NONE = integer(0, MAX_LAYERS)
 WORD_LENGTH = integer(MIN_WORD_LENGTH, MAX_WORD_LENGTH)

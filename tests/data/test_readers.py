@@ -5,7 +5,7 @@ import gzip
 
 import pytest
 
-from bilm.commands.output import Column, table
+from bilm.commands.output import write_table
 from bilm.data.readers import Corpus, Record
 from bilm.data.shards import resolve_shards
 from bilm.errors import DataError
@@ -85,9 +85,7 @@ ODD_WORDS = [
 def test_tables_of_bilm_and_pandas_are_read_back(tmp_path, name):
     rows = [(str(i), " ".join(words)) for i, words in enumerate(ODD_WORDS)]
     expected = [Record(text.split(), id_) for id_, text in rows]
-    with table(str(tmp_path / name), [Column("id", str), Column("text", str)]) as write:
-        for row in rows:
-            write(row)
+    write_table(str(tmp_path / name), {"id": str, "text": str}, rows)
     assert list(Corpus(tmp_path / name, "text", "id")) == expected
     pandas = pytest.importorskip("pandas", reason="make test-clients has pandas")
     delimiter = "\t" if name.endswith("tsv") else ","
