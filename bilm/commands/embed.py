@@ -7,6 +7,7 @@ from typing import Any
 from bilm.commands import options as opt
 from bilm.commands.main import command, start_tensorflow
 from bilm.commands.output import show
+from bilm.data.readers import Share
 from bilm.embedding.choices import FORMATS, HELP, PARTS, POOLS
 from bilm.errors import BilmError
 from bilm.inference import BACKENDS
@@ -74,7 +75,6 @@ def embed(
     """
     from absl import logging
 
-    from bilm.data.readers import Share
     from bilm.embedding.corpus import dump_bilm_embeddings
     from bilm.support.files import beside, output_path
 

@@ -6,7 +6,7 @@ import os
 from collections.abc import Callable, Mapping, Sequence
 from functools import wraps
 from inspect import signature
-from typing import TYPE_CHECKING, Any, TypeVar
+from typing import TYPE_CHECKING, Any
 
 import click
 import cloup
@@ -22,8 +22,7 @@ from bilm.training.settings import RESUME, Saving
 if TYPE_CHECKING:
     from bilm.training.hosts.exchange import Hosts
 
-Decorated = TypeVar("Decorated", bound=Callable[..., Any])
-Decorator = Callable[[Decorated], Decorated]
+Decorator = Callable[[Any], Any]
 
 YEAR = 365 * 24 * 60  # minutes
 RATE = ("optimizer", "learning_rate", "warmup_steps", "decay", "decay_start", "decay_floor")
@@ -130,7 +129,7 @@ def gathered(name: str, gather: Callable[..., object], declare: Decorator) -> De
     """Declare options whose values the function receives as one argument, the result of `gather`,
     which has an argument for each option."""
 
-    def decorate(function: Decorated) -> Decorated:
+    def decorate(function: Callable) -> Callable:
         @wraps(function)
         def call(**values: Any) -> Any:
             gathered_values = {key: values.pop(key) for key in signature(gather).parameters}
@@ -323,7 +322,7 @@ def run_options(
         ),
     ]  # fmt: skip
 
-    def decorate(function: Decorated) -> Decorated:
+    def decorate(function: Callable) -> Callable:
         for declare in reversed(groups):
             function = declare(function)
         return function

@@ -9,7 +9,9 @@ from typing import TYPE_CHECKING, NamedTuple, TypeVar
 
 from bilm.commands import options as opt
 from bilm.commands.main import start_tensorflow
-from bilm.data.text import STANDARD_INPUT
+from bilm.data.readers import Corpus
+from bilm.data.signs import TextSigns
+from bilm.data.text import STANDARD_INPUT, matching_files
 
 if TYPE_CHECKING:
     from bilm.data.vocabulary import Vocabulary
@@ -107,10 +109,6 @@ class Text:
         self, input_: str, column: str | None, id_column: str | None, on_bad_utf8: str,
         tokenize: str | None
     ):  # fmt: skip
-        from bilm.data.readers import Corpus
-        from bilm.data.signs import TextSigns
-        from bilm.data.text import matching_files
-
         self.name, self._signs = input_, TextSigns(input_)
         self.files = [input_] if input_ == STANDARD_INPUT else matching_files(input_)
         self._corpora = [

@@ -51,7 +51,7 @@ are; forward_sum, -log2 of its probability given its context; forward_mean; the 
 @opt.group(
     "Results",
     opt.option("--context", opt.Integer(0), "Number of sentences of the same file before a "
-               "sentence that both directions read first, as in training.", "none"),
+               "sentence that both directions read first, as in training.", "none", default=0),
     opt.option("--top", opt.Integer(1), "Number of likeliest words to list.", "none", metavar="K"),
     opt.option("--regions", opt.TEXT, "Word that separates regions, such as |.", "none",
                metavar="MARK"),
@@ -60,7 +60,7 @@ are; forward_sum, -log2 of its probability given its context; forward_mean; the 
 )  # fmt: skip
 @constraint(mutually_exclusive, ["regions", "top"])
 def surprisal(
-    model: scoring.Model, text: scoring.Text, context: int | None, top: int | None,
+    model: scoring.Model, text: scoring.Text, context: int, top: int | None,
     regions: str | None, output: str | None, memory: str | None
 ) -> None:  # fmt: skip
     """Print the surprisal of words or regions in bits.
@@ -76,18 +76,17 @@ def surprisal(
     from bilm.errors import DataError
     from bilm.scoring.memory.file import StoredMemory
 
-    n_context = context or 0
-    scorer = text.scorer(model, lambda words: (n_context + 1) * scoring.n_predictions(words))
+    scorer = text.scorer(model, lambda words: (context + 1) * scoring.n_predictions(words))
     recall = StoredMemory.load(memory, scorer.words).memory if memory else None
     surprisals_of = partial(
-        word_surprisals, scorer, context=n_context, top=top or 0, mark=regions, memory=recall
+        word_surprisals, scorer, context=context, top=top or 0, mark=regions, memory=recall
     )
     columns: Columns = REGION_COLUMNS if regions else WORD_COLUMNS
     if top:
         columns = {**columns, **TOP_COLUMNS}
 
     is_known = Counter[bool]()
-    scored = text.scored(surprisals_of, apart=n_context > 0, logs_progress=output is not None)
+    scored = text.scored(surprisals_of, apart=context > 0, logs_progress=output is not None)
 
     def rows() -> Iterator[Row]:
         for place, surprisal in scored:

@@ -7,6 +7,8 @@ from cloup.constraints import If, constraint, require_all
 from bilm.commands import options as opt
 from bilm.commands.main import command
 from bilm.commands.output import show
+from bilm.data.readers import Corpus
+from bilm.support.files import protect
 
 WORDS_NOTE = """
 If a word of a list or of a CoNLL-U file contains blanks, it becomes several words; the log reports
@@ -46,9 +48,7 @@ def text(
     """
     from absl import logging
 
-    from bilm.data.readers import Corpus
     from bilm.data.text import writing_text
-    from bilm.support.files import protect
     from bilm.support.progress import progress
 
     protect(output, input_)
