@@ -23,7 +23,7 @@ import common
 from absl import app, flags
 
 import bilm
-from bilm.scoring.gaps import MASK, pattern
+from bilm.scoring.filling import MASK, pattern
 from bilm.scoring.memory import StoredMemory
 
 FLAGS = flags.FLAGS

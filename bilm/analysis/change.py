@@ -5,6 +5,7 @@
 
 from __future__ import annotations
 
+import math
 from collections.abc import Collection
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, NamedTuple
@@ -21,12 +22,10 @@ from bilm.support.progress import progress
 if TYPE_CHECKING:
     import pandas
 
-MEAN = "mean"  # in the column `layer`: the vectors are means over the LSTM layers
 PROPER = "PROPN"  # the tag of proper nouns in Universal Dependencies
 MIN_USAGES = 2  # per grouping
 FEW = 20  # usages per grouping, below which a value is mostly chance
 N_SPLITS = 200  # random splits, if nothing is resampled
-NAN = float("nan")
 
 
 @dataclass(frozen=True)
@@ -46,14 +45,17 @@ class Settings:
     seed: int = 0  # of the resamples
 
 
+DEFAULTS = Settings()
+
+
 class Measured(NamedTuple):
     """A measure of one word; `low`, `high` and `p` are nan if nothing was resampled."""
 
     value: float
-    low: float = NAN  # bounds of the interval
-    high: float = NAN
-    p: float = NAN  # p-value
-    same: float = NAN  # value expected without change
+    low: float = math.nan  # bounds of the interval
+    high: float = math.nan
+    p: float = math.nan  # p-value
+    same: float = math.nan  # value expected without change
 
 
 def measure(
@@ -61,7 +63,7 @@ def measure(
     usages: Usages,
     is_first: np.ndarray,
     layer: int | None = None,
-    settings: Settings | None = None,
+    settings: Settings = DEFAULTS,
 ) -> Measured:
     """Measure the change of one word between two groupings.
 
@@ -74,9 +76,8 @@ def measure(
     Returns: nan if a grouping has fewer than two usages.
     Raises: OptionsError if the layer is not stored; DataError for vectors that are not finite.
     """
-    settings = settings or Settings()
     if min(is_first.sum(), (~is_first).sum()) < MIN_USAGES:
-        return Measured(NAN)
+        return Measured(math.nan)
     layers = _lstm_layers(usages) if layer is None else [layer]
     vectors = np.mean([usages.vectors(number) for number in layers], axis=0, dtype=float)  # N, D
     chosen = MEASURES[name]
@@ -85,13 +86,14 @@ def measure(
     # Random splits show which value to expect without change.
     value = resampling.value()
     splits = resampling.splits(settings.n_resamples or N_SPLITS)
-    subtracted = splits.mean() if chosen.is_corrected else 0.0
-    same = float(splits.mean() - subtracted)
+    expected = float(splits.mean())
+    subtracted = expected if chosen.is_corrected else 0.0
+    result = Measured(value - subtracted, same=expected - subtracted)
     if not settings.n_resamples:
-        return Measured(float(value - subtracted), same=same)
-    low, high = interval(value, resampling.bootstrap(settings.n_resamples)) - subtracted
+        return result
+    low, high = interval(value, resampling.bootstrap(settings.n_resamples)).tolist()
     p = p_value(value, splits)
-    return Measured(float(value - subtracted), float(low), float(high), p, same)
+    return result._replace(low=low - subtracted, high=high - subtracted, p=p)
 
 
 def _lstm_layers(usages: UsagesFile | Usages) -> list[int]:
@@ -99,9 +101,7 @@ def _lstm_layers(usages: UsagesFile | Usages) -> list[int]:
     return [number for number in usages.layers if number] or [0]
 
 
-def measure_change(
-    usages: UsagesFile | Usages, settings: Settings | None = None
-) -> pandas.DataFrame:
+def measure_change(usages: UsagesFile | Usages, settings: Settings = DEFAULTS) -> pandas.DataFrame:
     """Measure the change of every word of a table between two groupings.
 
     Args:
@@ -115,9 +115,8 @@ def measure_change(
         ppmi, equal in all layers; and for each measure m: m, m_low, m_high, m_p, and m_q, the
         p-value adjusted over the words of a layer (Benjamini and Hochberg 1995). apd_same is the
         mean of `apd` over random splits. A word with fewer than two usages in a grouping has nan.
-    Raises: OptionsError for groupings, layers or measures that do not exist.
+    Raises: OptionsError for groupings or layers that do not exist.
     """
-    settings = settings or Settings()
     pandas = optional("pandas", "analysis", "tables of usages")
     groupings = _between(usages, settings)
     stored = list(settings.layers or _lstm_layers(usages))
@@ -133,7 +132,7 @@ def measure_change(
     if not rows:
         raise DataError("the table contains no usages; write it with words that occur in the texts")
 
-    # What depends on all rows.
+    # Columns that depend on all rows
     table = pandas.DataFrame(rows)
     table["ppmi"] = table["word"].map(ppmi_distances(pandas.concat(frames), groupings))
     if len(measured) > 1:
@@ -186,12 +185,12 @@ def _row(
     n_first, n_second = is_first.sum(), (~is_first).sum()
     row: dict[str, object] = {
         "word": word,
-        "layer": MEAN if layer is None else layer,
+        "layer": "mean" if layer is None else layer,
         "cite": "yes" if min(n_first, n_second) >= FEW else f"fewer than {FEW} usages",
         f"usages_{groupings[0]}": n_first,
         f"usages_{groupings[1]}": n_second,
         **_frequencies(word, usages, groupings),
-        "ppmi": NAN,  # see `measure_change`
+        "ppmi": math.nan,  # see `measure_change`
     }
     for name in settings.measures:
         result = measure(name, usages, is_first, layer, settings)
@@ -199,17 +198,18 @@ def _row(
         if not MEASURES[name].is_corrected:  # otherwise it is 0
             row[f"{name}_same"] = result.same
         row |= {f"{name}_low": result.low, f"{name}_high": result.high}
-        row |= {f"{name}_p": result.p, f"{name}_q": NAN}  # see `measure_change`
+        row |= {f"{name}_p": result.p, f"{name}_q": math.nan}  # see `measure_change`
     return row
 
 
 def _frequencies(word: str, usages: Usages, groupings: tuple[str, str]) -> dict[str, float]:
     """Return the columns of counts and frequencies of a word."""
-    counts = {name: usages.description.counts[word].get(name, 0) for name in groupings}
-    per_million = {name: 1e6 * n / max(1, usages.tokens[name]) for name, n in counts.items()}
-    first, second = ((n + 0.5) / (usages.tokens[name] + 1) for name, n in counts.items())
-    return {
-        **{f"count_{name}": n for name, n in counts.items()},
-        **{f"per_million_{name}": rate for name, rate in per_million.items()},
-        "log_ratio": float(np.log2(second / first)),
-    }
+    counts, per_million, smoothed = {}, {}, []
+    for name in groupings:
+        n_usages = usages.description.counts[word].get(name, 0)
+        n_tokens = usages.tokens[name]
+        counts[f"count_{name}"] = n_usages
+        per_million[f"per_million_{name}"] = 1e6 * n_usages / max(1, n_tokens)
+        smoothed.append((n_usages + 0.5) / (n_tokens + 1))
+    log_ratio = float(np.log2(smoothed[1] / smoothed[0]))
+    return counts | per_million | {"log_ratio": log_ratio}

@@ -2,12 +2,12 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import replace
 from itertools import groupby
 from pathlib import Path
 from tempfile import TemporaryDirectory
-from typing import TYPE_CHECKING, Any, BinaryIO
+from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
@@ -38,11 +38,9 @@ def collect_usages(
     Args:
         model: a stored model, see `bilm.storage.stored_model.open_model`.
         words: entries as in a list of words, see `parse_query`.
-        texts: for each grouping, a file or a pattern, or several of them.
+        texts, column, tokenize, on_bad_utf8: see `open_texts`.
         layers: numbers of the layers; None for all.
-        column, tokenize, on_bad_utf8: see `bilm.data.readers.Corpus`.
         how: `ignore_case`, `lemma`, `tags`, `sample` and `seed` of `find_usages`.
-    Raises: as `find_usages` and `write_usages` do.
 
     Example:
         usages = collect_usages("novels-en", ["cell: cell cells"], {"then": "then.txt"})
@@ -66,13 +64,12 @@ def write_usages(
 ) -> UsagesFile:
     """Compute the vectors of usages and write their table, in bounded memory.
 
-    Each sentence is embedded once, in the order of the texts. A temporary file beside the output
-    contains the vectors until they are written in the order of the table; it is as large as the
-    vectors.
+    Each sentence is embedded once from zero state, in the order of the texts. A temporary file
+    beside the output contains all vectors until they are written in the order of the table.
 
     Args:
-        found_usages: result of `find_usages` or `bilm.analysis.dwug.read_dwug`.
-        embedder: computes the vectors; each sentence starts from zero state.
+        found_usages: result of `find_usages` or `read_dwug`.
+        embedder: computes the vectors.
         output: the Parquet file.
         layers: numbers of the layers to store; None for all.
         dtype: dtype of the stored vectors, float32 or float16.
@@ -92,23 +89,24 @@ def write_usages(
     protect(output, *texts, *model.own_files)
     with scratch(output) as folder:
         with open(folder / "vectors", "wb") as file:
-            _embed(usages, embedder, description.layers, dtype, file)
+            for number, vectors in _embedded(usages, embedder, description.layers):
+                content = vectors.astype(dtype).tobytes()
+                file.seek(number * len(content))
+                file.write(content)
+
+        # The same as arrays in the order of the usages
         shape = len(usages), len(description.layers), embedder.dim
-        vectors: np.ndarray = np.memmap(folder / "vectors", dtype, "r", shape=shape)
-        arrays = {layer: vectors[:, index] for index, layer in enumerate(description.layers)}
+        stored: np.ndarray = np.memmap(folder / "vectors", dtype, "r", shape=shape)
+        arrays = {layer: stored[:, index] for index, layer in enumerate(description.layers)}
         by_word = Usages(frame_of(usages), arrays, description).by_word()
         write_table(output, description, dtype, (of_word for _, of_word in by_word))
     return UsagesFile(output)
 
 
-def _embed(
-    usages: Sequence[Usage],
-    embedder: ElmoEmbedder,
-    layers: Sequence[int],
-    dtype: str,
-    file: BinaryIO,
-) -> None:
-    """Write the vectors of usages, an array (N, layers, D), to a file."""
+def _embedded(
+    usages: Sequence[Usage], embedder: ElmoEmbedder, layers: Sequence[int]
+) -> Iterator[tuple[int, np.ndarray]]:
+    """Yield the index of each usage and its vectors, float32 (layers, D), text by text."""
 
     def sentence_of(number: int) -> tuple[str, int, str]:
         usage = usages[number]
@@ -119,10 +117,6 @@ def _embed(
     sentences = (usages[numbers[0]].words for numbers in by_sentence)
     embedded = embedder.embed_sentences(sentences, layers)
     with progress("embedding", "usages", len(usages)) as bar:
-        for numbers, sentence_vectors in zip(by_sentence, embedded, strict=True):
-            rounded: np.ndarray = sentence_vectors.astype(dtype)  # layers, T, D
-            for number in numbers:
-                content = rounded[:, usages[number].position].tobytes()  # layers, D
-                file.seek(number * len(content))
-                file.write(content)
-                bar.add(1)
+        for numbers, vectors in zip(by_sentence, embedded, strict=True):
+            for number in bar.over(numbers):
+                yield number, vectors[:, usages[number].position]

@@ -10,7 +10,6 @@ from __future__ import annotations
 
 import csv
 import re
-from collections import Counter
 from collections.abc import Callable, Iterator, Sequence
 from pathlib import Path
 
@@ -49,26 +48,25 @@ def read_dwug(
     files = sorted(top.glob("data/*/uses.csv")) or sorted(top.glob("*/uses.csv"))
     if not files:
         raise DataError(f"{top}: contains no data/<lemma>/uses.csv; expected a data set like DWUG")
-    split, samples = tokenizer(tokenize), Samples(sample, seed)
+    split = tokenizer(tokenize)
+    samples = Samples(sample, seed)
     present: dict[str, None] = {}  # words, in the order of the files
-    texts: dict[str, dict[str, None]] = {}  # files of each grouping, in their order
-    n_sentences, n_tokens = Counter[str](), Counter[str]()  # of each grouping
+    groupings: dict[str, Grouping] = {}
     for path in files:
         for usage in _read_uses(path, split):
             if words is None or usage.word in words:
-                samples.of(usage.word, usage.grouping).add(usage)
+                samples.add(usage)
                 present[usage.word] = None
-                texts.setdefault(usage.grouping, {})[usage.text] = None
-                n_sentences[usage.grouping] += 1
-                n_tokens[usage.grouping] += len(usage.words)
+                name = usage.grouping
+                _, texts, n_sentences, n_tokens = groupings.get(name, (name, (), 0, 0))
+                if usage.text not in texts:
+                    texts = (*texts, usage.text)
+                n_tokens += len(usage.words)
+                groupings[name] = Grouping(name, texts, n_sentences + 1, n_tokens)
     for word in words or ():
         if word not in present:
             raise DataError(f"{top}: contains no usages of {word!r}")
-    groupings = [
-        Grouping(name, tuple(texts[name]), n_sentences[name], n_tokens[name])
-        for name in sorted(texts)
-    ]
-    return samples.result(present, groupings)
+    return samples.result(present, [groupings[name] for name in sorted(groupings)])
 
 
 def _read_uses(path: Path, split: Callable[[str], list[str]]) -> Iterator[Usage]:

@@ -5,10 +5,9 @@ from __future__ import annotations
 import os
 import random
 import re
-from collections import Counter
-from collections.abc import Callable, Collection, Container, Mapping, Sequence
-from functools import cached_property, lru_cache
-from itertools import chain
+from collections import Counter, defaultdict
+from collections.abc import Callable, Container, Iterable, Iterator, Mapping, Sequence
+from functools import lru_cache
 from pathlib import Path
 from typing import NamedTuple
 
@@ -37,14 +36,11 @@ class Query(NamedTuple):
 
 
 def parse_query(line: str, where: str) -> Query:
-    """Read an entry of a list of words.
+    """Read an entry of a list of words; `where` is its place, for messages.
 
     `cell` is one form, `cell: cell cells` gives several forms a name, and a part between slashes
     such as `/cells?/` is a regular expression that must match a whole form.
 
-    Args:
-        line: the entry.
-        where: its place, for messages.
     Raises: DataError for an entry without forms, or an invalid expression.
     """
     text = line.strip()
@@ -57,15 +53,14 @@ def parse_query(line: str, where: str) -> Query:
             "several of them, such as cell: cell cells"
         )
     forms, patterns = set(), []
-    for entry in entries:
-        expression = EXPRESSION.fullmatch(entry)
-        if expression is None:
-            forms.add(entry)
-            continue
-        try:
-            patterns.append(re.compile(expression["pattern"]))
-        except re.error as error:
-            raise DataError(f"{where}: {line}: {error}; expected a regular expression") from None
+    try:
+        for entry in entries:
+            if expression := EXPRESSION.fullmatch(entry):
+                patterns.append(re.compile(expression["pattern"]))
+            else:
+                forms.add(entry)
+    except re.error as error:
+        raise DataError(f"{where}: {line}: {error}; expected a regular expression") from None
     return Query(name, frozenset(forms), tuple(patterns))
 
 
@@ -75,10 +70,8 @@ def read_queries(path: str) -> list[Query]:
     return [parse_query(line, f"{path}, line {number}") for number, line in lines]
 
 
-def matcher(
-    queries: Sequence[Query], ignore_case: bool = False
-) -> Callable[[str], tuple[int, ...]]:
-    """Return a function from a form to the numbers of the queries that it matches.
+def matcher(queries: Sequence[Query], ignore_case: bool = False) -> Callable[[str], frozenset[str]]:
+    """Return a function from a form to the names of the queries that it matches.
 
     Raises: DataError if there are no queries, or two of the same name.
     """
@@ -88,20 +81,20 @@ def matcher(
     name, times = counts.most_common(1)[0]
     if times > 1:
         raise DataError(f"{name!r} is in the list of words twice")
+
     fold, flags = (str.casefold, re.IGNORECASE) if ignore_case else (str, 0)
-    by_form: dict[str, set[int]] = {}
-    patterns: list[tuple[int, re.Pattern[str]]] = []
-    for number, query in enumerate(queries):
+    by_form: dict[str, set[str]] = defaultdict(set)
+    patterns: list[tuple[str, re.Pattern[str]]] = []
+    for query in queries:
         for form in query.forms:
-            by_form.setdefault(fold(form), set()).add(number)
+            by_form[fold(form)].add(query.name)
         for pattern in query.patterns:
-            patterns.append((number, re.compile(pattern.pattern, pattern.flags | flags)))
+            patterns.append((query.name, re.compile(pattern.pattern, pattern.flags | flags)))
 
     @lru_cache(MAX_FORMS)
-    def matches(form: str) -> tuple[int, ...]:
-        numbers = {number for number, pattern in patterns if pattern.fullmatch(form)}
-        numbers |= by_form.get(fold(form), set())
-        return tuple(sorted(numbers))
+    def matches(form: str) -> frozenset[str]:
+        names = {name for name, pattern in patterns if pattern.fullmatch(form)}
+        return frozenset(names | by_form.get(fold(form), set()))
 
     return matches
 
@@ -116,60 +109,47 @@ class FoundUsages(NamedTuple):
     description: Description  # counts and groupings, without a model
 
 
-class Reservoir:
-    """A uniform sample of a stream of usages: algorithm R of Vitter 1985, Random Sampling with a
-    Reservoir. Its size is at most `size`; None for all usages."""
-
-    def __init__(self, size: int | None, seed: str):
-        self.size, self.seed = size, seed
-        self.n_seen = 0  # length of the stream so far
-        self._slots: dict[int, tuple[int, Usage]] = {}  # slot -> number in the stream, usage
-
-    def add(self, usage: Usage) -> None:
-        """Count a usage, and put it in the sample if it is drawn, perhaps instead of another."""
-        slot = self.n_seen
-        self.n_seen += 1
-        if self.size is not None and slot >= self.size:
-            slot = self._random.randrange(self.n_seen)
-            if slot >= self.size:
-                return
-        self._slots[slot] = self.n_seen, usage
-
-    def usages(self) -> list[Usage]:
-        """Return the sample in the order of the stream."""
-        in_order = sorted(self._slots.values(), key=lambda entry: entry[0])
-        return [usage for _, usage in in_order]
-
-    @cached_property
-    def _random(self) -> random.Random:
-        return random.Random(self.seed)
-
-
 class Samples:
-    """Samples of the usages of each word in each grouping, of at most `size` usages each.
+    """Uniform samples of the usages of each word in each grouping, of at most `size` usages each;
+    None for all. Algorithm R of Vitter 1985, Random Sampling with a Reservoir.
 
     A sample depends only on the seed, the word, the grouping and its stream of usages.
     """
 
     def __init__(self, size: int | None, seed: int):
         self.size, self.seed = size, seed
-        self._reservoirs: dict[tuple[str, str], Reservoir] = {}
+        self._n_seen = Counter[str]()  # usages of each stream so far
+        # The usages in the slots of each sample, after their numbers in the stream
+        self._slots: dict[str, dict[int, tuple[int, Usage]]] = defaultdict(dict)
+        self._random: dict[str, random.Random] = {}
 
-    def of(self, word: str, grouping: str) -> Reservoir:
-        """Return the sample of a word in a grouping."""
-        key = word, grouping
-        if key not in self._reservoirs:
-            self._reservoirs[key] = Reservoir(self.size, f"{self.seed}\0{word}\0{grouping}")
-        return self._reservoirs[key]
+    def add(self, usage: Usage) -> None:
+        """Count a usage, and put it in the sample if it is drawn, perhaps instead of another."""
+        stream = self._stream(usage.word, usage.grouping)
+        slot = number = self._n_seen[stream]
+        self._n_seen[stream] += 1
+        if self.size is not None and number >= self.size:
+            if stream not in self._random:
+                self._random[stream] = random.Random(stream)
+            slot = self._random[stream].randrange(number + 1)
+            if slot >= self.size:
+                return
+        self._slots[stream][slot] = number, usage
 
-    def result(self, words: Collection[str], groupings: Sequence[Grouping]) -> FoundUsages:
+    def _stream(self, word: str, grouping: str) -> str:
+        """Return the key of a stream, which is also the seed of its sample."""
+        return f"{self.seed}\0{word}\0{grouping}"
+
+    def result(self, words: Iterable[str], groupings: Sequence[Grouping]) -> FoundUsages:
         """Return the samples of some words in the order of words, groupings and streams."""
         usages: list[Usage] = []
         counts: dict[str, dict[str, int]] = {}
         for word in words:
-            samples = {grouping.name: self.of(word, grouping.name) for grouping in groupings}
-            counts[word] = {name: sample.n_seen for name, sample in samples.items()}
-            usages += chain.from_iterable(sample.usages() for sample in samples.values())
+            counts[word] = {}
+            for grouping in groupings:
+                stream = self._stream(word, grouping.name)
+                counts[word][grouping.name] = self._n_seen[stream]
+                usages += [usage for _, usage in sorted(self._slots[stream].values())]
         description = Description(tuple(groupings), counts, sample=self.size, seed=self.seed)
         return FoundUsages(usages, description)
 
@@ -186,9 +166,6 @@ def find_usages(
 ) -> FoundUsages:
     """Find the usages of words in one pass over texts.
 
-    Memory is proportional to the number of kept usages, about 400 bytes plus the length of the
-    sentence each.
-
     Args:
         texts: the files of each grouping.
         queries: the words to find.
@@ -201,7 +178,6 @@ def find_usages(
         given, or without any usage.
     """
     match, samples = matcher(queries, ignore_case), Samples(sample, seed)
-    names = [query.name for query in queries]
     groupings = []
     with progress("finding", "sentences") as bar:
         for grouping, corpora in texts.items():
@@ -210,49 +186,46 @@ def find_usages(
                 for line, record in enumerate(bar.over(corpus), 1):
                     n_sentences += bool(record.words)
                     n_tokens += len(record.words)
-                    _check_annotation(record, lemma or tags is not None, corpus.path)
-                    for number, position in _matches(record, match, lemma, tags):
-                        word, place = names[number], (corpus.path, line, position)
-                        samples.of(word, grouping).add(_usage(word, grouping, *place, record))
+                    for word, position in _matches(record, match, lemma, tags, corpus.path):
+                        place = grouping, corpus.path, line, position
+                        samples.add(_usage(word, *place, record))
             paths = tuple(corpus.path for corpus in corpora)
             groupings.append(Grouping(grouping, paths, n_sentences, n_tokens))
-    found_usages = samples.result(names, groupings)
+    found_usages = samples.result([query.name for query in queries], groupings)
     if not found_usages.usages:
         raise DataError(
-            f"none of the {len(names):,} words occurs in {', '.join(texts)}; compare their case "
+            f"none of the {len(queries):,} words occurs in {', '.join(texts)}; compare their case "
             "and spelling with the text"
         )
     return found_usages
 
 
-def _check_annotation(record: Record, is_required: bool, path: str) -> None:
-    if is_required and record.words and record.lemmas is None:
+def _matches(
+    record: Record,
+    match: Callable[[str], frozenset[str]],
+    lemma: bool,
+    tags: Container[str] | None,
+    path: str,
+) -> Iterator[tuple[str, int]]:
+    """Yield the name of the query and the position of each match in a sentence."""
+    if record.words and record.lemmas is None and (lemma or tags is not None):
         raise DataError(
             f"{path}: contains no lemmas and parts of speech; --lemma and --tags require CoNLL-U "
             "(.conllu)"
         )
-
-
-def _matches(
-    record: Record,
-    match: Callable[[str], tuple[int, ...]],
-    lemma: bool,
-    tags: Container[str] | None,
-) -> list[tuple[int, int]]:
-    """Return the number of the query and the position of each match in a sentence."""
-    matches = []
     words = record.lemmas if lemma and record.lemmas else record.words
     for position, word in enumerate(words):
         has_tag = tags is None or record.tags is None or record.tags[position] in tags
         if word and has_tag:
-            matches += [(number, position) for number in match(word)]
-    return matches
+            for name in match(word):
+                yield name, position
 
 
 def _usage(word: str, grouping: str, path: str, line: int, position: int, record: Record) -> Usage:
-    identifier, sentence = f"{path}:{line}:{position}", as_sentence(record.words)
-    lemma = None if record.lemmas is None else record.lemmas[position]
-    tag = None if record.tags is None else record.tags[position]
+    identifier = f"{path}:{line}:{position}"
+    sentence = as_sentence(record.words)
+    lemma = record.lemmas[position] if record.lemmas else None
+    tag = record.tags[position] if record.tags else None
     return Usage(word, grouping, identifier, path, line, position, sentence, lemma, tag)
 
 

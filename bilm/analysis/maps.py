@@ -13,7 +13,6 @@ from bilm.support.imports import optional
 if TYPE_CHECKING:
     import pandas
 
-COLORS = ("grouping", "cluster")  # columns that colours of a map may show
 N_CLUSTERS = 5  # of k-means
 N_STARTS = 5  # runs of k-means, of which the best is kept
 N_TYPICAL = 3  # words in the name of a cluster
@@ -24,10 +23,9 @@ def cluster(vectors: np.ndarray, n_clusters: int = N_CLUSTERS, seed: int = 0) ->
 
     Args:
         vectors: float (N, D).
-        n_clusters: number of clusters, at most N.
+        n_clusters: maximum number of clusters.
         seed: seed of the initial centres.
     Returns: labels, int (N,), numbered by descending size from 0.
-    Raises: MissingExtraError without scikit-learn.
     """
     points = normalized(vectors)
     n_distinct = len(np.unique(points, axis=0))
@@ -49,10 +47,9 @@ def usage_map(
     Args:
         usages: the usages.
         layer: number of the layer; None for the highest.
-        n_clusters: number of clusters of k-means.
-        seed: seed of the clusters.
+        n_clusters, seed: see `cluster`.
     Returns: the usages' data frame with the columns x, y and cluster.
-    Raises: OptionsError for an unknown layer; MissingExtraError.
+    Raises: OptionsError for an unknown layer.
     """
     vectors = usages.vectors(layer)
     points = normalized(vectors)
@@ -69,9 +66,6 @@ def cluster_names(frame: pandas.DataFrame) -> list[str]:
 
     Typical words occur n > 1 times near the usages and have the largest
     sqrt(n) log(p(word | cluster) / p(word)), about the log-ratio divided by its standard error.
-
-    Args:
-        frame: result of `usage_map`.
     """
     near = [Counter[str]() for _ in range(frame["cluster"].max() + 1)]  # words by cluster
     for usage in frame.itertuples():
@@ -99,11 +93,3 @@ def _typical_words(counts: Counter[str], all_counts: Counter[str]) -> list[str]:
     }
     by_score = sorted(scores, key=lambda word: (-scores[word], word))
     return by_score[:N_TYPICAL]
-
-
-def colored(frame: pandas.DataFrame, color: str) -> dict[str, pandas.DataFrame]:
-    """Return the rows of each colour of a map, by name; `color` is "grouping" or "cluster"."""
-    if color == "grouping":
-        return {str(name): rows for name, rows in frame.groupby("grouping", sort=False)}
-    names = cluster_names(frame)
-    return {names[number]: rows for number, rows in frame.groupby("cluster")}

@@ -31,7 +31,7 @@ al. 2015).
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Sequence
 from typing import TYPE_CHECKING, NamedTuple
 
 import numpy as np
@@ -80,10 +80,8 @@ class Resampling:
     means of the features, weighted by these numbers.
 
     Args:
-        measure: the measure.
         vectors: vectors of the usages, float64 (N, D).
         is_first: which of them belong to the first grouping, boolean (N,).
-        seed: seed of the draws.
     """
 
     def __init__(self, measure: Measure, vectors: np.ndarray, is_first: np.ndarray, seed: int):
@@ -97,31 +95,31 @@ class Resampling:
 
     def splits(self, n: int) -> np.ndarray:
         """Return the values of random splits into groupings of the same sizes, (n,)."""
-        values = []
-        for size in self._batches(n):
+
+        def split(size: int) -> np.ndarray:
             first = self._random.permuted(np.tile(self._first, (size, 1)), axis=1)  # size, N
-            values.append(self._values(first, ~first))
-        return np.concatenate(values)
+            return self._values(first, ~first)
+
+        return self._in_batches(split, n)
 
     def bootstrap(self, n: int) -> np.ndarray:
         """Return the values of usages that are drawn from each grouping with replacement, (n,)."""
-        values = []
-        for size in self._batches(n):
-            first = self._redrawn(self._first, size)
-            second = self._redrawn(self._second, size)
-            values.append(self._values(first, second))
-        return np.concatenate(values)
 
-    def _batches(self, n: int) -> Iterator[int]:
-        """Yield the sizes of batches of draws, which bound memory."""
+        def draw(size: int) -> np.ndarray:
+            counts = []  # how often each usage is drawn from each grouping, size, N
+            for grouping in (self._first, self._second):
+                n_usages = grouping.sum()
+                shares = grouping / n_usages
+                counts.append(self._random.multinomial(n_usages, shares, size))
+            return self._values(*counts)
+
+        return self._in_batches(draw, n)
+
+    def _in_batches(self, draw: Callable[[int], np.ndarray], n: int) -> np.ndarray:
+        """Return the values of `n` draws, in batches that bound memory."""
         largest = max(1, BATCH_NUMBERS // len(self._features))
-        for start in range(0, n, largest):
-            yield min(largest, n - start)
-
-    def _redrawn(self, grouping: np.ndarray, size: int) -> np.ndarray:
-        """Return how often each usage is drawn from a grouping (N,): integers (size, N)."""
-        n_usages = grouping.sum()
-        return self._random.multinomial(n_usages, grouping / n_usages, size)
+        sizes = [min(largest, n - start) for start in range(0, n, largest)]
+        return np.concatenate([draw(size) for size in sizes])
 
     def _values(self, *counts: np.ndarray) -> np.ndarray:
         """Return the values (...) of draws: numbers (..., N) of the usages in each grouping."""
@@ -169,18 +167,12 @@ def ppmi_distances(frame: pandas.DataFrame, groupings: tuple[str, str]) -> dict[
     for word in frame["word"].unique():
         rows = []
         for side, log_p_of_side in zip(sides, log_p, strict=True):
-            near = _near(side[side["word"] == word])
+            near = Counter[str]()
+            for usage in side[side["word"] == word].itertuples():
+                near.update(words_near(usage.sentence, usage.position))
             rows.append(np.maximum(_log_shares(contexts, near) - log_p_of_side, 0))  # C
         distances[word] = float(cosine_distance(*rows))
     return distances
-
-
-def _near(usages: pandas.DataFrame) -> Counter[str]:
-    """Count the words near usages."""
-    near: Counter[str] = Counter()
-    for sentence, position in zip(usages["sentence"], usages["position"], strict=True):
-        near.update(words_near(sentence, position))
-    return near
 
 
 def _log_shares(words: Sequence[str], counts: Counter[str], exponent: float = 1) -> np.ndarray:

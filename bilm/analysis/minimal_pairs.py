@@ -7,7 +7,7 @@ Benchmark of Linguistic Minimal Pairs for English", TACL 8, arXiv:1912.00582).
 from __future__ import annotations
 
 import os
-from collections import Counter
+from collections import Counter, defaultdict
 from collections.abc import Iterable, Iterator
 from dataclasses import dataclass, field
 from functools import partial
@@ -22,7 +22,6 @@ from bilm.data.text import ON_BAD_UTF8
 from bilm.data.tokenization import tokenizer
 from bilm.errors import DataError
 from bilm.scoring.scorer import Scorer
-from bilm.scoring.scores import Score
 
 TIE = 1e-4  # bits, more than what log-probabilities change by in another batch
 GOOD, BAD, PHENOMENON, UID = "sentence_good", "sentence_bad", "linguistics_term", "UID"  # columns
@@ -79,20 +78,20 @@ class PairResults:
 
     overall: Accuracy = field(default_factory=Accuracy)
     known: Accuracy = field(default_factory=Accuracy)  # pairs without unknown words
-    phenomena: dict[str, Accuracy] = field(default_factory=dict)
-    uids: dict[tuple[str, str], Accuracy] = field(default_factory=dict)  # by phenomenon and UID
+    phenomena: dict[str, Accuracy] = field(default_factory=lambda: defaultdict(Accuracy))
+    # By phenomenon and UID
+    uids: dict[tuple[str, str], Accuracy] = field(default_factory=lambda: defaultdict(Accuracy))
 
     @classmethod
     def of(cls, scores: Iterable[PairScore]) -> PairResults:
         """Count the pairs."""
         results = cls()
         for score in scores:
-            phenomenon, uid = score.pair.phenomenon, score.pair.uid
             results.overall.add(score)
             if not score.unknown:
                 results.known.add(score)
-            results.phenomena.setdefault(phenomenon, Accuracy()).add(score)
-            results.uids.setdefault((phenomenon, uid), Accuracy()).add(score)
+            results.phenomena[score.pair.phenomenon].add(score)
+            results.uids[score.pair.phenomenon, score.pair.uid].add(score)
         return results
 
 
@@ -127,26 +126,16 @@ def read_pairs(
 
 
 def score_pairs(scorer: Scorer, pairs: Iterable[MinimalPair]) -> Iterator[PairScore]:
-    """Yield the preference of a language model for each pair, in order and in bounded memory.
-
-    Args:
-        scorer: the language model, for example `bilm.load_scorer("novels-en")`.
-        pairs: see `read_pairs`.
-    """
+    """Yield the preference of a language model for each pair, in order and in bounded memory. The
+    language model is, for example, `bilm.load_scorer("novels-en")`."""
     to_score, to_yield = tee(pairs)
     scores = scorer.score(chain.from_iterable((pair.good, pair.bad) for pair in to_score))
     for pair in to_yield:
         good, bad = next(scores), next(scores)
-        yield _compare(pair, good, bad)
-
-
-def _compare(pair: MinimalPair, good: Score, bad: Score) -> PairScore:
-    """Return the difference of the scores of both sentences, in bits."""
-    nats_good, nats_bad = good.total, bad.total
-    preference = {name: (nats_good[name] - nats_bad[name]) / NATS_PER_BIT for name in nats_good}
-    if "backward" in preference:
-        preference["both"] = preference["forward"] + preference["backward"]
-    words = [*zip(good.tokens, good.is_known, strict=False)]  # without the mark at the end
-    words += zip(bad.tokens, bad.is_known, strict=False)
-    unknown = dict.fromkeys(word for word, is_known in words if not is_known)
-    return PairScore(pair, preference, list(unknown))
+        preference = {}
+        for direction, nats in good.total.items():
+            preference[direction] = (nats - bad.total[direction]) / NATS_PER_BIT
+        if "backward" in preference:
+            preference["both"] = preference["forward"] + preference["backward"]
+        unknown = dict.fromkeys([*good.unknown, *bad.unknown])
+        yield PairScore(pair, preference, list(unknown))

@@ -6,21 +6,20 @@
 from __future__ import annotations
 
 import json
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Sequence
 from importlib.resources import files
 from pathlib import Path
 
 import numpy as np
 
-from bilm.analysis.maps import COLORS, N_CLUSTERS, cluster_names, usage_map
+from bilm.analysis.maps import N_CLUSTERS, cluster_names, usage_map
 from bilm.analysis.pictures import PALETTE
 from bilm.analysis.usages import Usages
 from bilm.errors import OptionsError
 from bilm.support.files import protect, replacing
 from bilm.support.imports import optional
-from bilm.support.progress import progress
+from bilm.support.progress import Progress, progress
 
-TEMPLATE = "page.html"
 SYMBOLS = ("circle", "square", "triangle-up", "diamond", "triangle-down", "cross", "x")
 N_NEIGHBOURS = 10
 FIELDS = ("grouping", "text", "line", "position", "sentence", "date")
@@ -57,25 +56,27 @@ def write_page(
     protect(path)
     plotly = optional("plotly.offline", "analysis", "pages of usages").get_plotlyjs()
     with progress("projecting", "maps", len(usages) * len(layers)) as bar:
-        words = [_content(of_word, n_clusters, seed, bar.add) for of_word in usages]
+        words = [_content(of_word, n_clusters, seed, bar) for of_word in usages]
     data = {
         "words": words,
         "layers": layers,
         "layer": max(layers) if layer is None else layer,
-        "colors": COLORS,
+        "colors": ("grouping", "cluster"),
         "palette": PALETTE,
         "symbols": SYMBOLS,
     }
-    template = (files("bilm.analysis") / TEMPLATE).read_text("utf-8")
-    page = template.replace("/*PLOTLY*/", plotly).replace("/*DATA*/", _embedded(data))
+
+    # The script element of the data must not contain `</script`.
+    text = json.dumps(data, ensure_ascii=False, separators=(",", ":"))
+    text = text.replace("<", "\\u003c").replace("\u2028", "\\u2028").replace("\u2029", "\\u2029")
+    template = (files("bilm.analysis") / "page.html").read_text("utf-8")
+    page = template.replace("/*PLOTLY*/", plotly).replace("/*DATA*/", text)
     with replacing(path) as temporary:
         temporary.write_text(page, encoding="utf-8")
 
 
-def _content(
-    usages: Usages, n_clusters: int, seed: int, count: Callable[[int], None]
-) -> dict[str, object]:
-    """Return what the page shows of a word; `count` is called for each map."""
+def _content(usages: Usages, n_clusters: int, seed: int, bar: Progress) -> dict[str, object]:
+    """Return what the page shows of a word."""
     columns = usages.frame[list(FIELDS)]
     without_nan = columns.astype(object).where(columns.notna(), None)
     points, clusters, names, neighbours = {}, {}, {}, {}  # by layer
@@ -85,7 +86,7 @@ def _content(
         clusters[layer] = frame["cluster"].tolist()
         names[layer] = cluster_names(frame)
         neighbours[layer] = _neighbours(usages.vectors(layer))
-        count(1)
+        bar.add(1)
     return {
         "word": str(usages.frame["word"].iloc[0]),
         "usages": without_nan.to_dict("records"),
@@ -106,9 +107,3 @@ def _neighbours(vectors: np.ndarray) -> list[list[tuple[int, float]]]:
     cosines = (1 - distances).round(3)
     rows = zip(numbers.tolist(), cosines.tolist(), strict=True)
     return [list(zip(*row, strict=True)) for row in rows]
-
-
-def _embedded(data: Mapping[str, object]) -> str:
-    """Return JSON that can stand inside a script element: it must not contain `</script`."""
-    text = json.dumps(data, ensure_ascii=False, separators=(",", ":"))
-    return text.replace("<", "\\u003c").replace("\u2028", "\\u2028").replace("\u2029", "\\u2029")

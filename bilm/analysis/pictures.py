@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING
 
 import numpy as np
 
-from bilm.analysis.maps import N_CLUSTERS, colored, usage_map
+from bilm.analysis.maps import N_CLUSTERS, cluster_names, usage_map
 from bilm.analysis.usages import Usages
 from bilm.errors import OptionsError
 from bilm.support.files import protect, replacing
@@ -47,20 +47,11 @@ IN_WORDS = {
 CHANGED, SAME = "#b2182b", "#4d4d4d"  # distinct for colour-blind readers and in grey
 
 
-def plain(text: str) -> str:
-    """Return text that matplotlib draws as it is; dollars would start a formula."""
-    return text.replace("$", r"\$")
-
-
 @contextmanager
 def drawing(output: str | Path, width: float, height: float) -> Iterator[Figure]:
-    """Yield an empty figure, and save it when the block ends without an error.
+    """Yield an empty figure of a size in inches, and save it when the block ends without an error.
 
-    Args:
-        output: the picture; its ending selects the form.
-        width, height: size in inches.
-    Raises: OptionsError for an unknown ending; DataError if the output belongs to a model;
-        MissingExtraError without matplotlib.
+    Raises: OptionsError for an unknown ending; DataError if the output belongs to a model.
     """
     ending = Path(output).suffix.lower()
     if ending not in ENDINGS:
@@ -72,6 +63,7 @@ def drawing(output: str | Path, width: float, height: float) -> Iterator[Figure]
     installed = {font.name for font in fonts.ttflist}
     others = [name for name in FALLBACK if name in installed]
     settings = {
+        "text.parse_math": False,  # dollars do not start a formula
         "svg.fonttype": "none",  # text stays text
         "pdf.fonttype": 42,
         "font.size": 10,
@@ -96,11 +88,10 @@ def draw_map(
     """Draw a map of the usages of a word.
 
     Args:
-        usages: the usages.
         output: picture; the ending .png, .svg or .pdf selects its form.
         color: "grouping" or "cluster".
         layer, n_clusters, seed: see `usage_map`.
-    Raises: OptionsError for another ending, and as `usage_map` and `colored` do.
+    Raises: OptionsError for another ending, and as `usage_map` does.
     """
     frame = usage_map(usages, layer, n_clusters, seed)
     number = max(usages.layers) if layer is None else layer
@@ -108,13 +99,15 @@ def draw_map(
     size = float(np.clip(ALL_POINTS / len(frame), SMALLEST, LARGEST))
     with drawing(output, WIDTH, HEIGHT) as figure:
         axes = figure.subplots()
-        for k, (name, rows) in enumerate(colored(frame, color).items()):
+        names = cluster_names(frame)
+        for k, (group, rows) in enumerate(frame.groupby(color, sort=color == "cluster")):
             style = {"color": PALETTE[k % len(PALETTE)], "marker": MARKS[k % len(MARKS)]}
-            label = f"{plain(name)} ({len(rows):,})"
+            name = names[group] if color == "cluster" else group
+            label = f"{name} ({len(rows):,})"
             axes.scatter(rows["x"], rows["y"], s=size, label=label, **style, **POINT)
         axes.set(xticks=[], yticks=[])
         axes.margins(0.08)
-        axes.set_title(plain(f"{words}, layer {number}"), loc="left")
+        axes.set_title(f"{words}, layer {number}", loc="left")
         axes.legend(loc="upper left", bbox_to_anchor=(1.01, 1.0), frameon=False, borderaxespad=0)
 
 
@@ -141,17 +134,17 @@ def draw_change(frame: pandas.DataFrame, output: str | Path, measure: str = "apd
             same = rows[f"{measure}_same"]
             axes.plot(same, range(len(rows)), "|", color=SAME, label="mean over random splits")
 
-        # Each word with the numbers of its usages.
+        # Each word with the numbers of its usages
         columns = [name for name in frame if name.startswith("usages_")]
-        first, second = (plain(name.removeprefix("usages_")) for name in columns)
         counts = rows[columns].astype(str).agg(" + ".join, axis=1)
         few = rows["cite"].str.startswith("fewer").map({True: ", few", False: ""})
-        words = rows["word"] + " (" + counts + few + ")"
-        axes.set_yticks(range(len(rows)), list(map(plain, words)))
-        axes.set_title(f"word (usages in {first} + {second})", loc="left", fontsize=10)
+        axes.set_yticks(range(len(rows)), rows["word"] + " (" + counts + few + ")")
 
+        # The names of both texts, and what the measure is
+        names = [name.removeprefix("usages_") for name in columns]
+        axes.set_title(f"word (usages in {' + '.join(names)})", loc="left", fontsize=10)
         vectors = "mean of the LSTM layers" if layer == "mean" else f"layer {layer}"
-        label = f"{measure}, {vectors}: {IN_WORDS[measure].format(first, second)}"
+        label = f"{measure}, {vectors}: {IN_WORDS[measure].format(*names)}"
         axes.set_xlabel(textwrap.fill(label, 60), fontsize=9)
         axes.set_ylim(-0.8, len(rows) - 0.2)
         axes.grid(axis="y", color="#e6e6e6", linewidth=0.6)

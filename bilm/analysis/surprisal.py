@@ -1,9 +1,10 @@
-"""Surprisal: the information in bits that each word of a sentence carries for a language model."""
+"""Surprisal: the information in bits that each word of a sentence carries for a language model
+(Hale 2001; Levy 2008)."""
 
 from __future__ import annotations
 
 import math
-from collections import deque
+from collections import defaultdict, deque
 from collections.abc import Iterable, Iterator, Sequence
 from typing import Any, NamedTuple
 
@@ -16,7 +17,6 @@ from bilm.scoring.scores import Predicted, Score, Substitute
 
 NATS_PER_BIT = math.log(2)
 WORDS = {"forward": slice(-1), "backward": slice(1, None)}  # places of words in `Score`'s arrays
-Table = dict[str, np.ndarray | list[str]]  # columns
 
 
 class Surprisal(NamedTuple):
@@ -38,7 +38,7 @@ class Surprisal(NamedTuple):
     forward_cumulative: np.ndarray  # sum from the first word to this one
     backward_cumulative: np.ndarray  # sum from the last word back to this one
     forward_entropy: np.ndarray  # of the distribution over the vocabulary with its marks: the
-    backward_entropy: np.ndarray  # expected surprisal in bits (Levy 2008)
+    backward_entropy: np.ndarray  # expected surprisal in bits
     forward_rank: np.ndarray  # 1 plus the number of likelier words
     backward_rank: np.ndarray
     forward_top: list[str]  # the likeliest words with their surprisal: `chair:1.9 bed:2.25`
@@ -51,15 +51,15 @@ class Surprisal(NamedTuple):
         words = score.tokens
         unknown = np.full(len(words) + 1, np.nan)
         undescribed = [Predicted(math.nan, math.nan, [])] * (len(words) + 1)
+        described = score.predicted or {}
         columns: dict[str, Any] = {}
         for direction, places in WORDS.items():
             logs = score.logs.get(direction, unknown)[places]  # T
-            predicted = (score.predicted or {}).get(direction, undescribed)[places]
+            predicted = described.get(direction, undescribed)[places]
             entropies = np.array([place.entropy for place in predicted])
-            ranks = np.array([place.rank for place in predicted], np.float64)
             columns[direction] = logs.astype(np.float64) / -NATS_PER_BIT
             columns[f"{direction}_entropy"] = entropies / NATS_PER_BIT
-            columns[f"{direction}_rank"] = ranks
+            columns[f"{direction}_rank"] = np.array([place.rank for place in predicted], float)
             columns[f"{direction}_top"] = [_listed(place.likeliest) for place in predicted]
         return cls(
             word=words,
@@ -108,18 +108,18 @@ def word_surprisals(
             yield [word for word in words if word != mark]
 
     for score in scorer.score(unmarked(), context, top):
-        surprisal = Surprisal.of(score.mixed(memory) if memory else score)
+        surprisal = Surprisal.of(memory.mixed(score) if memory else score)
         yield surprisal._replace(region=regions.popleft())
 
 
-def by_region(surprisal: Surprisal) -> Table:
+def by_region(surprisal: Surprisal) -> dict[str, Any]:
     """Return a row for each region that contains words; `known` states whether all words are, and
     the sum of surprisal is -log2 of the probability of the region given its context."""
     n_words = np.bincount(surprisal.region)
     n_unknown = np.bincount(surprisal.region, ~surprisal.known)
     regions = np.flatnonzero(n_words)
     words = np.array(surprisal.word)
-    table: Table = {
+    table = {
         "region": regions,
         "words": [" ".join(words[surprisal.region == region]) for region in regions],
         "n_words": n_words[regions],
@@ -142,12 +142,7 @@ def columns_of(surprisal: Surprisal, regions: bool = False) -> dict[str, list]:
 
 
 def surprisal_table(
-    scorer: Scorer,
-    sentences: Iterable[Sequence[str]],
-    context: int = 0,
-    top: int = 0,
-    mark: str | None = None,
-    memory: Memory | None = None,
+    scorer: Scorer, sentences: Iterable[Sequence[str]], mark: str | None = None, **how: Any
 ) -> dict[str, list]:
     """Return the columns of `bilm surprisal` for all sentences: a row per word, or per region with
     `mark`. The arguments are those of `word_surprisals`.
@@ -156,11 +151,10 @@ def surprisal_table(
         table = surprisal_table(scorer, ["She rose .", "He sat ."], context=1, top=3)
         frame = pandas.DataFrame(table)
     """
-    table: dict[str, list] = {}
-    surprisals = word_surprisals(scorer, sentences, context, top, mark, memory)
-    for number, surprisal in enumerate(surprisals):
+    table: dict[str, list] = defaultdict(list)
+    for number, surprisal in enumerate(word_surprisals(scorer, sentences, mark=mark, **how)):
         columns = columns_of(surprisal, regions=mark is not None)
-        columns = {"sentence": [number] * len(columns["known"]), **columns}
+        table["sentence"] += [number] * len(columns["known"])
         for name, values in columns.items():
-            table.setdefault(name, []).extend(values)
-    return table
+            table[name] += values
+    return dict(table)

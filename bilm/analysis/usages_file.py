@@ -23,7 +23,7 @@ from collections.abc import Iterable, Iterator
 from contextlib import contextmanager
 from functools import cached_property
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 import numpy as np
 
@@ -31,9 +31,6 @@ from bilm.analysis.usages import COLUMNS, Description, Usages
 from bilm.errors import DataError, OptionsError
 from bilm.support.files import replacing
 from bilm.support.imports import optional
-
-if TYPE_CHECKING:
-    import pyarrow
 
 KEY = b"bilm.usages"
 MAX_ROWS = 2_000  # usages in a row group
@@ -48,39 +45,28 @@ def arrow(module: str = "pyarrow") -> Any:
 def write_table(
     path: str | Path, description: Description, dtype: str, words: Iterable[Usages]
 ) -> None:
-    """Write a table, which is renamed into place when it is complete.
-
-    Args:
-        path: the file.
-        description: its metadata.
-        dtype: dtype of the stored vectors, float32 or float16.
-        words: the usages of each word, which are written in row groups of at most `MAX_ROWS`.
-    """
+    """Write the usages of each word, in row groups of at most `MAX_ROWS`. The file is renamed into
+    place when it is complete. `dtype` is that of the vectors, float32 or float16."""
     pa, parquet = arrow(), arrow("pyarrow.parquet")
     integers = {"line": pa.int64(), "position": pa.int32()}
+    types = {name: integers.get(name, pa.string()) for name in COLUMNS}
     vector = pa.list_(pa.type_for_alias(dtype), description.dim)
-    of_places = pa.schema([(name, integers.get(name, pa.string())) for name in COLUMNS])
-    of_vectors = pa.schema([(f"layer_{layer}", vector) for layer in description.layers])
-    schema = pa.schema([*of_places, *of_vectors]).with_metadata(
-        {KEY: description.as_json().encode()}
-    )
+    types |= {f"layer_{layer}": vector for layer in description.layers}
+    schema = pa.schema(types, {KEY: description.as_json().encode()})
     with replacing(path) as temporary, parquet.ParquetWriter(temporary, schema) as file:
         for usages in words:
-            places = pa.Table.from_pandas(usages.frame, of_places, preserve_index=False)
-            columns = places.columns
-            for layer in description.layers:
-                flat = pa.array(np.ravel(usages.arrays[layer]).astype(dtype))  # N * D
-                columns.append(pa.FixedSizeListArray.from_arrays(flat, description.dim))
-            table = pa.Table.from_arrays(columns, schema=schema)
+            vectors = {
+                f"layer_{layer}": list(usages.arrays[layer].astype(dtype))
+                for layer in description.layers
+            }
+            table = pa.Table.from_pandas(usages.frame.assign(**vectors), schema)
             file.write_table(table, row_group_size=MAX_ROWS)
 
 
 class UsagesFile:
     """A table of usages on the disk. Vectors are read by `read` only.
 
-    Args:
-        path: the Parquet file.
-    Attributes: `path`; `description`.
+    Attributes: `path`, of the Parquet file; `description`.
     Raises: DataError if the file is not a table of usages.
     """
 
@@ -126,13 +112,18 @@ class UsagesFile:
             words = [words] if isinstance(words, str) else list(words)
             filters = [("word", "in", words)]
         self._check_content(words or [], numbers)
+
         names = [*COLUMNS, *(f"layer_{layer}" for layer in numbers)]
         with self._reading():
             table = arrow("pyarrow.parquet").read_table(
                 self.path, columns=names, filters=filters, partitioning=None
             )
         frame = table.select(list(COLUMNS)).to_pandas()
-        arrays = {layer: _vectors(table, layer) for layer in numbers}
+        arrays = {}
+        for layer in numbers:
+            flat = table[f"layer_{layer}"].combine_chunks().flatten()
+            vectors = flat.to_numpy(zero_copy_only=False).reshape(len(table), -1)
+            arrays[layer] = vectors.astype(np.float32, copy=False)  # N, D
         return Usages(frame, arrays, self.description)
 
     def by_word(self, layers: Iterable[int] | None = None) -> Iterator[tuple[str, Usages]]:
@@ -161,13 +152,6 @@ class UsagesFile:
             yield
         except (OSError, arrow().ArrowException) as error:
             raise DataError(f"{self.path}: cannot be read as Parquet: {error}") from error
-
-
-def _vectors(table: pyarrow.Table, layer: int) -> np.ndarray:
-    """Return the vectors of a layer, float32 (N, D)."""
-    flat = table[f"layer_{layer}"].combine_chunks().flatten()
-    vectors = flat.to_numpy(zero_copy_only=False).reshape(len(table), -1)
-    return vectors.astype(np.float32, copy=False)
 
 
 def read_usages(

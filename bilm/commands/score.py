@@ -59,7 +59,7 @@ def score(model: scoring.Model, text: scoring.Text, output: str | None, memory: 
         for place, sentence in text.scored(scorer.score, logs_progress=output is not None):
             alone.add(sentence)
             if recall is not None:
-                sentence = sentence.mixed(recall)
+                sentence = recall.mixed(sentence)
                 with_memory.add(sentence)
             yield *place[:-1], *_row(sentence)
 
@@ -77,8 +77,7 @@ def _row(sentence: Score) -> Row:
     """Return the values of `SENTENCE_COLUMNS`."""
     totals = sentence.total
     forward, backward = totals["forward"], totals.get("backward", MISSING)
-    is_known = sentence.is_known[:-1]  # without that of the mark
-    unknown = [word for word, known in zip(sentence.tokens, is_known, strict=True) if not known]
     n_predictions = sentence.n_predictions
     words = " ".join(sentence.tokens)
-    return forward, backward, sentence.mean, n_predictions, " ".join(unknown), words
+    unknown = " ".join(sentence.unknown)
+    return forward, backward, sentence.mean, n_predictions, unknown, words

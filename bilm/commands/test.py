@@ -121,7 +121,7 @@ def _single_sentences(
         for score in bar.over(scorer.score(text.sentences())):
             alone.add(score)
             if recall is not None:
-                with_memory.add(score.mixed(recall))
+                with_memory.add(recall.mixed(score))
     return alone.perplexity(), None if recall is None else with_memory.perplexity()
 
 

@@ -2,7 +2,6 @@
 
 `scorer` computes `scores` of `texts` with a stored language model, which predicts
 `predicted_words`. `perplexity` summarizes them, and `evaluation` measures running text with Keras.
-`filling` fills `gaps`, for which it compares candidates with fitted `exponents`. `memory` predicts
-words from similar contexts of the training text.
+`filling` fills gaps. `memory` predicts words from similar contexts of the training text.
 Imports `inference` and everything below it.
 """

@@ -32,9 +32,9 @@ class Perplexity(NamedTuple):
     @classmethod
     def of(cls, losses: dict[str, float], n_predictions: int) -> Perplexity:
         """Compute it from the summed loss of each direction, in nats."""
-        means = {name: loss / n_predictions for name, loss in losses.items()}
-        directions = {name: exp_of_loss(mean) for name, mean in means.items()}
-        return cls(directions, exp_of_loss(float(np.mean(list(means.values())))), n_predictions)
+        means = [loss / n_predictions for loss in losses.values()]
+        directions = dict(zip(losses, map(exp_of_loss, means), strict=True))
+        return cls(directions, exp_of_loss(float(np.mean(means))), n_predictions)
 
     @classmethod
     def from_record(cls, record: object) -> Perplexity:
@@ -42,7 +42,8 @@ class Perplexity(NamedTuple):
         match record:
             case {"directions": dict(directions), "mean": mean, "n_predictions": int(n), **more}:
                 values = [mean, *directions.values()]
-                if directions and n > 0 and all(map(_is_perplexity, values)):
+                are_valid = [isinstance(value, int | float) and value >= 1 for value in values]
+                if directions and n > 0 and all(are_valid):
                     known: Any = more.get("known")
                     return cls(directions, mean, n, known)
         raise unexpected("perplexity", record, "directions, mean and n_predictions")
@@ -52,7 +53,7 @@ class Perplexity(NamedTuple):
 
 
 class LossCounter:
-    """Counts the losses of scored sentences."""
+    """Sums the losses of scored sentences."""
 
     def __init__(self) -> None:
         self._losses: dict[str, float] = {}
@@ -61,17 +62,13 @@ class LossCounter:
 
     def add(self, score: Score) -> None:
         """Count the predictions of a sentence."""
-        is_known = score.is_known[:-1] & np.array([word != UNK for word in score.tokens], bool)
-        mark = [True]
-        is_known_by_direction: dict[str, np.ndarray] = {
-            "forward": np.append(is_known, mark),
-            "backward": np.append(mark, is_known),
-        }
+        words = zip(score.tokens, score.is_known[:-1], strict=True)
+        is_known = [known and word != UNK for word, known in words]
+        predictions = {"forward": [*is_known, True], "backward": [True, *is_known]}  # and marks
         self._n_predictions += score.n_predictions
-        for direction, logs in score.logs.items():
-            known_logs = logs[is_known_by_direction[direction]]
-            loss = -float(logs.sum(dtype=np.float64))
-            self._losses[direction] = self._losses.get(direction, 0.0) + loss
+        for direction, total in score.total.items():
+            known_logs = score.logs[direction][predictions[direction]]
+            self._losses[direction] = self._losses.get(direction, 0.0) - total
             self._known_loss -= float(known_logs.sum(dtype=np.float64))
             self._n_known += len(known_logs)
 
@@ -94,7 +91,3 @@ def perplexity_of_scores(scores: Iterable[Score]) -> Perplexity:
 def exp_of_loss(loss: float) -> float:
     """Return e to a mean loss in nats; infinity if it exceeds the range of floats."""
     return math.exp(loss) if loss < 700 else math.inf
-
-
-def _is_perplexity(value: object) -> bool:
-    return isinstance(value, int | float) and not isinstance(value, bool) and value >= 1

@@ -6,8 +6,7 @@ from collections.abc import Mapping, Sequence
 
 import numpy as np
 
-from bilm.data.marks import MARKS, UNK
-from bilm.errors import DataError
+from bilm.data.marks import BOS, EOS, MARKS, UNK
 from bilm.scoring.scores import Substitute
 
 ZIPF_OFFSET = 2.7  # P(word) is proportional to 1 / (rank + offset), after Mandelbrot
@@ -17,21 +16,14 @@ class PredictedWords:
     """The words that a language model predicts.
 
     Args:
-        words: the words in the order of ids, including the marks `<S>`, `</S>` and `<UNK>`.
-        n_words: number of words that the model predicts, V.
-    Attributes: `words`; `proper`, the ids of the words that can be substitutes, integer, without
-        marks and without equal words; `unknown`, the id of `<UNK>`.
-    Raises: DataError if the words are not the model's.
+        words: the words in the order of ids, V of them, including the marks `<S>`, `</S>`, `<UNK>`.
+    Attributes: `words`; `unknown`, the id of `<UNK>`; `proper`, the ids of the words that can be
+        substitutes, integer, without marks and without equal words.
     """
 
-    def __init__(self, words: Sequence[str], n_words: int):
+    def __init__(self, words: Sequence[str]):
         self.words = words
         self._ids = {word: i for i, word in enumerate(words)}  # the last one of equal words
-        if len(words) != n_words or not self._ids.keys() >= set(MARKS):
-            raise DataError(
-                f"the vocabulary has {len(words):,} words; expected the {n_words:,} of the model, "
-                f"including {' '.join(MARKS)}"
-            )
         self.unknown = self._ids[UNK]
         others = ("", *MARKS)
         is_proper = [self._ids[word] == i and word not in others for i, word in enumerate(words)]
@@ -44,21 +36,25 @@ class PredictedWords:
         """Return the ids of words, int32 (n,); that of `<UNK>` for words that are missing."""
         return np.array([self._ids.get(word, self.unknown) for word in words], np.int32)
 
-    def both_sides(
-        self, logs: Mapping[str, np.ndarray], ids: np.ndarray | None = None
-    ) -> np.ndarray:
+    def sentence(self, words: Sequence[str]) -> np.ndarray:
+        """Return the ids of a sentence between its marks, int32 (T + 2,)."""
+        return self.ids((BOS, *words, EOS))
+
+    def both_sides(self, logs: Mapping[str, np.ndarray], has_unknown: bool = False) -> np.ndarray:
         """Return the log-probability of each word given both sides of a position, float64 (V,).
 
         If the sides are independent given the word, P(w | left, right) is proportional to
         P(w | left) P(w | right) / P(w). P(w) follows Zipf's law by the rank in the vocabulary,
-        which is sorted by descending frequency. Other words than `ids` have the probability 0.
+        which is sorted by descending frequency. Marks have the probability 0.
 
         Args:
-            logs: log-probabilities of all words by direction, (V,): see `Scorer.log_probabilities`.
-                Of a forward-only model, the left side decides.
-            ids: the words that can occur; None for all except marks.
+            logs: log-probabilities of all words by direction, (V,). Of a forward-only model, the
+                left side decides.
+            has_unknown: whether `<UNK>` can occur, for words that the vocabulary lacks.
         """
-        ids = self.proper if ids is None else ids
+        ids = self.proper
+        if has_unknown:
+            ids = np.append(ids, self.unknown)
         product = np.full(len(self.words), -np.inf)
         product[ids] = np.sum(list(logs.values()), axis=0)[ids]
         if len(logs) == 2:

@@ -1,35 +1,30 @@
-"""`Scorer`: log-probabilities of sentences and likely words at a position, of a stored model."""
+"""`Scorer`: log-probabilities of sentences, likely words, and gaps, by a stored model.
+
+Sentences are read as texts, in groups or rows, whose predictions `TextReader` measures together.
+"""
 
 from __future__ import annotations
 
 from collections.abc import Iterable, Iterator, Sequence
+from functools import partial
 from pathlib import Path
 from typing import Any
 
 import numpy as np
 
-from bilm.data.marks import EOS, UNK
+from bilm.data.marks import EOS, MARKS, UNK
 from bilm.errors import DataError, OptionsError
 from bilm.inference.backend import Backend, open_backend
-from bilm.inference.reading import Text, TextReader
+from bilm.inference.reading import Measure, Text, TextReader
 from bilm.inference.softmax import described_dtype
-from bilm.scoring.exponents import first_exponents
-from bilm.scoring.filling import Filler, Gap
-from bilm.scoring.gaps import MASK, CandidateWords
+from bilm.scoring import texts
+from bilm.scoring.filling import MASK, Filler, Gap, first_exponents
 from bilm.scoring.memory.file import StoredMemory
 from bilm.scoring.memory.fitting import fit_memory, fit_shares
 from bilm.scoring.memory.prediction import Memory
 from bilm.scoring.perplexity import Perplexity, perplexity_of_scores
 from bilm.scoring.predicted_words import PredictedWords
 from bilm.scoring.scores import Predicted, Score, Substitutes
-from bilm.scoring.texts import (
-    checked_position,
-    checked_sentences,
-    checked_words,
-    in_rows,
-    n_predictions,
-    with_context,
-)
 from bilm.storage.stored_model import StoredModel, open_model
 from bilm.support.progress import progress
 
@@ -49,8 +44,8 @@ class Scorer:
         batch_tokens: maximum number of predictions that are computed at a time. It bounds memory
             and does not change results.
     Attributes: `words`; `vocabulary`, the same as `PredictedWords`; `directions`, of the model.
-    Raises: DataError if the vocabulary is not the model's; ValueError for a model without a softmax
-        or `batch_tokens` below 1.
+    Raises: DataError if the vocabulary is not the model's, and in methods if a sentence is not a
+        list of words; ValueError for numbers below 1, and for a model without a softmax.
 
     Example:
         scorer = bilm.load_scorer("run")
@@ -61,9 +56,15 @@ class Scorer:
     def __init__(self, backend: Backend, words: Sequence[str], batch_tokens: int = 1024):
         if backend.softmax is None or batch_tokens < 1:
             raise ValueError("expected a model with its softmax, and batch_tokens of 1 or more")
+        n_words = backend.softmax.n_words
+        if len(words) != n_words or not set(words).issuperset(MARKS):
+            raise DataError(
+                f"the vocabulary has {len(words):,} words; expected the {n_words:,} of the model, "
+                f"including {' '.join(MARKS)}"
+            )
         self.words, self.batch_tokens = words, batch_tokens
         self.directions = backend.options.directions
-        self.vocabulary = PredictedWords(words, backend.softmax.n_words)
+        self.vocabulary = PredictedWords(words)
         self._softmax = backend.softmax
         self._width = backend.options.lstm.projection_dim
         self._reader = TextReader(backend, self.vocabulary.ids)
@@ -90,75 +91,61 @@ class Scorer:
             context: number of sentences before a sentence that both directions read first, in
                 their order, as in training; the LSTM state is carried from them.
             n_likeliest: number of likeliest words in `Score.predicted`; None to leave it out.
-        Raises: DataError if a sentence is not a list of words.
         """
         group: list[Text] = []
         n_tokens = 0
-        for text in with_context(checked_sentences(sentences), context):
+        for text in texts.with_context(texts.checked_sentences(sentences), context):
             group.append(text)
-            n_tokens += n_predictions(text)
+            n_tokens += texts.n_predictions(text)
             if n_tokens >= GROUP_BATCHES * self.batch_tokens:
-                yield from self._score_last(group, n_likeliest)
+                yield from self._scores(group, -1, n_likeliest)
                 group, n_tokens = [], 0
-        if group:
-            yield from self._score_last(group, n_likeliest)
+        yield from self._scores(group, -1, n_likeliest)
 
     def score_rows(self, sentences: Iterable[Sequence[str]], n_rows: int) -> Iterator[Score]:
         """Score the sentences of a short running text; yield the results row by row.
 
         Each sentence is read by the row that ends first, from the state after the row's previous
         sentence, as in `bilm.scoring.evaluation.perplexity`.
-
-        Raises: DataError if a sentence is not a list of words.
         """
-        rows = in_rows(checked_sentences(sentences), n_rows)
-        if not rows:
+        rows = texts.in_rows(texts.checked_sentences(sentences), n_rows)
+        return self._scores(rows, 0, None)
+
+    def _scores(self, group: list[Text], first: int, n_likeliest: int | None) -> Iterator[Score]:
+        """Yield the scores of the sentences of each text, from the sentence with index `first`."""
+        if not group:
             return
-        lengths = [n_predictions(text) for text in rows]
-        for text, logs in zip(rows, self._measured(rows, lengths, None), strict=True):
+        measure: Measure = self._softmax.losses
+        dtype: np.dtype[Any] = np.dtype(np.float32)
+        if n_likeliest is not None:
+            n = min(n_likeliest, len(self.words))
+            measure, dtype = partial(self._softmax.described, n=n), described_dtype(n)
+
+        # What is measured at the predictions of these sentences, by direction
+        scored = [text[first:] for text in group]
+        lengths = [texts.n_predictions(text) for text in scored]
+        measured = self._reader.measured(group, lengths, measure, dtype, self.batch_tokens)
+
+        for text, values in zip(scored, measured, strict=True):
             start = 0
             for words in text:
-                stop = start + n_predictions([words])
-                yield self._as_score(words, {d: values[start:stop] for d, values in logs.items()})
+                stop = start + len(words) + 1
+                yield self._as_score(words, {d: values[d][start:stop] for d in values})
                 start = stop
 
-    def _score_last(self, texts: list[Text], n_likeliest: int | None) -> Iterator[Score]:
-        """Yield the score of the last sentence of each text."""
-        lengths = [n_predictions(text[-1:]) for text in texts]
-        for text, values in zip(texts, self._measured(texts, lengths, n_likeliest), strict=True):
-            yield self._as_score(text[-1], values)
-
-    def _measured(
-        self, texts: list[Text], n_measured: list[int], n_likeliest: int | None
-    ) -> Iterator[dict[str, np.ndarray]]:
-        """Yield, for the last predictions of each text, by direction and in its reading order, the
-        log-probabilities in nats, float32; or, unless `n_likeliest` is None, the descriptions of
-        the distributions: see `described_dtype`."""
-
-        def log_probabilities(hidden: np.ndarray, ids: np.ndarray) -> np.ndarray:
-            return -self._softmax.losses(hidden, ids)
-
-        def descriptions(hidden: np.ndarray, ids: np.ndarray) -> np.ndarray:
-            return self._softmax.described(hidden, ids, n)
-
-        if n_likeliest is None:
-            measure, dtype = log_probabilities, np.dtype(np.float32)
-        else:
-            n = min(n_likeliest, len(self.words))
-            measure, dtype = descriptions, described_dtype(n)
-        return self._reader.measured(texts, n_measured, measure, dtype, self.batch_tokens)
-
     def _as_score(self, words: list[str], values: dict[str, np.ndarray]) -> Score:
-        """Return the score of a sentence from the results of `_measured` for its predictions."""
+        """Return the score of a sentence from the values of its predictions, by direction and in
+        its reading order: losses, or records of `described_dtype`."""
         predicted: dict[str, list[Predicted]] = {}
         logs: dict[str, np.ndarray] = {}
         for direction, measured in values.items():
             if direction == "backward":
                 measured = measured[::-1]  # the order of the sentence
-            if measured.dtype.names is not None:
+            if measured.dtype.names is None:
+                logs[direction] = -measured
+            else:
                 predicted[direction] = Predicted.of(measured, self.words)
-                measured = measured["log"]
-            logs[direction] = measured.copy()  # so that the arrays of the group can be freed
+                logs[direction] = measured["log"].copy()  # so that the records can be freed
         is_known = np.array([word in self.vocabulary for word in (*words, EOS)])
         return Score(logs["forward"], logs.get("backward"), words, is_known, predicted or None)
 
@@ -174,15 +161,17 @@ class Scorer:
             positions: indices of words, from 0.
         Returns: for each position, a dict from direction to log-probabilities in nats, float32
             (V,), ordered by word id.
-        Raises: DataError if `tokens` is not a list of words or has no such position.
+        Raises: DataError if the sentence has no such position.
         """
-        words = checked_words(tokens, "the sentence")
-        places = np.array([checked_position(position, len(words)) for position in positions], int)
+        words = texts.checked_words(tokens, "the sentence")
+        for position in positions:
+            texts.check_position(position, len(words))
+        places = np.array(positions, int)
 
         # A prediction depends on the words read before it only, so one run gives all of them.
-        text, vector = [words], np.dtype((np.float32, (self._width,)))
+        vector = np.dtype((np.float32, (self._width,)))
         (outputs,) = self._reader.measured(
-            [text], [n_predictions(text)], lambda hidden, _: hidden, vector, self.batch_tokens
+            [[words]], [len(words) + 1], lambda hidden, _: hidden, vector, self.batch_tokens
         )
         steps = {"forward": places, "backward": len(words) - 1 - places}
         rows = [self._softmax.log_probabilities(outputs[d][steps[d]]) for d in self.directions]
@@ -190,7 +179,7 @@ class Scorer:
             yield dict(zip(self.directions, logs, strict=True))
 
     def substitutes(self, tokens: Sequence[str], position: int, n: int = 10) -> Substitutes:
-        """Return the `n` likeliest words at a position, independently of its word.
+        """Return the likeliest words at a position, independently of its word.
 
         Probabilities are normalized over the whole vocabulary. The lists omit the marks `<S>`,
         `</S>` and `<UNK>`.
@@ -199,14 +188,12 @@ class Scorer:
             tokens: a sentence.
             position: index of a word, from 0.
             n: maximum number of words.
-        Raises: DataError if `tokens` is not a list of words or has no such position; ValueError
-            if `n` is below 1.
+        Raises: DataError if the sentence has no such position.
         """
-        words = checked_words(tokens, "the sentence")
         if n < 1:
             raise ValueError(f"n is {n}, expected at least 1")
-        logs = next(self.log_probabilities(words, [position]))
-        is_known = words[position] in self.vocabulary
+        logs = next(self.log_probabilities(tokens, [position]))
+        is_known = tokens[position] in self.vocabulary
         forward = self.vocabulary.likeliest(logs["forward"], n)
         if "backward" not in logs:
             return Substitutes(forward, None, None, is_known)
@@ -230,9 +217,8 @@ class Scorer:
             n: maximum number of words for each gap.
             words: candidates besides the vocabulary.
         Returns: the gaps in the order of the sentence.
-        Raises: DataError if `tokens` is not a list of words; ValueError if `n` is below 1.
         """
-        return self.filler(words).fill(checked_words(tokens, "the sentence"), n, mask)
+        return self.filler(words).fill(tokens, n, mask)
 
     def filler(
         self,
@@ -253,25 +239,13 @@ class Scorer:
             memory.check_directions(n_directions)
         if exponents is None:
             exponents = first_exponents(n_directions, memory is not None)
-        vocabulary = self.vocabulary
-        # `<UNK>` represents words that the vocabulary lacks.
-        ids: np.ndarray = np.append(vocabulary.proper, vocabulary.unknown)
-
-        def score_words(tokens: list[str], position: int) -> np.ndarray:
-            logs = next(self.log_probabilities(tokens, [position]))
-            return vocabulary.both_sides(logs, ids)
-
-        def score_sentences(sentences: Iterable[list[str]]) -> np.ndarray:
-            return np.array([list(score.total.values()) for score in self.score(sentences)])
-
-        candidates = CandidateWords.of(self.words, vocabulary.proper, words)
-        return Filler(candidates, score_words, score_sentences, exponents, memory)
+        return Filler(self.vocabulary, self.log_probabilities, self.score, words, exponents, memory)
 
     def memory(
         self, text: Iterable[Sequence[str]], heldout: Iterable[Sequence[str]]
     ) -> tuple[StoredMemory, Perplexity, Perplexity]:
-        """Return the memory of a training text, fitted to held-out text, whose perplexities with
-        and without the memory follow. Raises: DataError."""
+        """Return the memory of a training text, fitted to held-out text, and the perplexities of
+        the held-out text with and without it. Raises: DataError if a text has too few words."""
         with progress("scoring held-out text", "sentences") as bar:
             scores = list(bar.over(self.score(heldout)))
         if not any(score.tokens for score in scores):
@@ -279,7 +253,7 @@ class Scorer:
         alone = perplexity_of_scores(scores)
 
         memory = fit_memory(text, self.words)
-        losses = fit_shares(memory, [(score.tokens, score.logs) for score in scores])
+        losses = fit_shares(memory, scores)
         mixed = Perplexity.of(losses, alone.n_predictions)
         exponents = self.filler(memory=memory).fit_exponents([score.tokens for score in scores])
         return StoredMemory(memory, exponents), mixed, alone
@@ -329,12 +303,8 @@ def score(
     model: PathLike | StoredModel | None = None,
     **files: Any,
 ) -> Iterator[Score]:
-    """Yield the log-probabilities of sentences: see `Scorer.score`.
-
-    Args:
-        sentences: lists of words.
-        model, files: see `load_scorer`.
-    """
+    """Yield the log-probabilities of sentences: see `Scorer.score`. `model` and `files` are the
+    arguments of `load_scorer`."""
     return load_scorer(model, **files).score(sentences)
 
 

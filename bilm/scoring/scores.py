@@ -3,12 +3,9 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from typing import TYPE_CHECKING, NamedTuple
+from typing import NamedTuple
 
 import numpy as np
-
-if TYPE_CHECKING:
-    from bilm.scoring.memory.prediction import Memory
 
 
 class Substitute(NamedTuple):
@@ -52,13 +49,10 @@ class Predicted(NamedTuple):
     @classmethod
     def of(cls, records: np.ndarray, words: Sequence[str]) -> list[Predicted]:
         """Return the distributions of records (N,) of `described_dtype`; `words` by id."""
-        columns = [
-            records[name].tolist() for name in ("entropy", "rank", "likeliest", "likeliest_logs")
-        ]
         predicted = []
-        for entropy, rank, ids, logs in zip(*columns, strict=True):
-            likeliest = [Substitute(words[i], log) for i, log in zip(ids, logs, strict=True)]
-            predicted.append(cls(entropy, rank, likeliest))
+        for _, entropy, rank, ids, logs in records.tolist():
+            pairs = zip(ids, logs.tolist(), strict=True)
+            predicted.append(cls(entropy, rank, [Substitute(words[i], log) for i, log in pairs]))
         return predicted
 
 
@@ -93,6 +87,12 @@ class Score(NamedTuple):
     predicted: dict[str, list[Predicted]] | None = None
 
     @property
+    def unknown(self) -> list[str]:
+        """The words that the vocabulary lacks."""
+        words = zip(self.tokens, self.is_known[:-1], strict=True)
+        return [word for word, is_known in words if not is_known]
+
+    @property
     def n_predictions(self) -> int:
         """The number of predictions in each direction, T + 1."""
         return len(self.forward)
@@ -107,11 +107,6 @@ class Score(NamedTuple):
         """The arrays by direction."""
         arrays = {"forward": self.forward, "backward": self.backward}
         return {name: array for name, array in arrays.items() if array is not None}
-
-    def mixed(self, memory: Memory) -> Score:
-        """Return the score by the mixture of the model and a memory of its training text."""
-        logs = memory.mixed(self.tokens, self.logs)
-        return self._replace(forward=logs["forward"], backward=logs.get("backward"))
 
     @property
     def mean(self) -> float:

@@ -2,10 +2,10 @@
 
 from __future__ import annotations
 
-import heapq
-import operator
 from collections import deque
 from collections.abc import Iterable, Iterator, Sequence
+
+import numpy as np
 
 from bilm.data.tokenization import MAX_PARTS, check_batch, checked_sentence
 from bilm.errors import DataError
@@ -22,18 +22,14 @@ def checked_words(sentence: Iterable[str], name: str) -> list[str]:
     return words
 
 
-def checked_position(position: int, n_words: int) -> int:
-    """Return an index into a sentence. Raises: DataError if out of range or not an integer."""
-    try:
-        place = -1 if isinstance(position, bool) else operator.index(position)
-    except TypeError:
-        place = -1
-    if not 0 <= place < n_words:
+def check_position(position: int, n_words: int) -> None:
+    """Raise DataError if an index into a sentence is out of range or not an integer."""
+    is_integer = isinstance(position, int | np.integer) and not isinstance(position, bool)
+    if not is_integer or not 0 <= position < n_words:
         raise DataError(
             f"position is {position!r}, but the sentence has {n_words} words; "
             f"expected an integer, 0 or more and less than {n_words}"
         )
-    return place
 
 
 def checked_sentences(sentences: Iterable[Sequence[str]]) -> Iterator[list[str]]:
@@ -55,11 +51,11 @@ def in_rows(sentences: Iterable[list[str]], n_rows: int) -> list[Text]:
     """Assign each sentence to the row that ends first, or the first of several such rows; return
     the rows that are not empty."""
     rows: list[Text] = [[] for _ in range(n_rows)]
-    ends = [(0, row) for row in range(n_rows)]
+    ends = [0] * n_rows
     for words in sentences:
-        end, row = ends[0]
+        row = ends.index(min(ends))
         rows[row].append(words)
-        heapq.heapreplace(ends, (end + n_predictions([words]), row))
+        ends[row] += len(words) + 1
     return [text for text in rows if text]
 
 

@@ -15,10 +15,10 @@ if keras.backend.backend() != "tensorflow":
 from scorers import ATOL, MARKS, MODELS, WORDS, model_of, one, scorer_of
 
 from bilm.errors import DataError
-from bilm.scoring.exponents import PRIOR
-from bilm.scoring.gaps import CandidateWords, pattern
+from bilm.scoring.filling import Filler, pattern
 from bilm.scoring.memory import fitting
-from bilm.scoring.memory.fitting import fit_memory
+from bilm.scoring.memory.fitting import PRIOR, fit_memory
+from bilm.scoring.predicted_words import PredictedWords
 
 PROPER = [word for word in dict.fromkeys(WORDS) if word not in ("", *MARKS)]
 
@@ -62,7 +62,7 @@ def test_fill_compares_other_words_if_more_words_match_than_are_compared(monkeyp
     monkeypatch.setattr("bilm.scoring.filling.N_COMPARED", 3)
     scorer = scorer_of(model_of("words"))
     logs = next(scorer.log_probabilities(["the", "cat"], [0]))
-    best = np.argsort(-scorer.vocabulary.both_sides(logs, np.arange(len(WORDS))))[:4]
+    best = np.argsort(-scorer.vocabulary.both_sides(logs, has_unknown=True))[:4]
     assert WORDS.index("<UNK>") in best  # a likely place of an unknown word
     (gap,) = scorer.fill(["[MASK]", "cat"], 3, words=["emu"])
     assert "emu" in dict(gap.candidates)
@@ -166,8 +166,8 @@ def test_fill_offers_no_gap_marks_and_no_second_form_of_a_word(scorer):
     (gap,) = scorer.fill(["[?]"], 100, mask="[?]", words=words)
     assert {word for word, _ in gap.candidates} - {*PROPER} <= {"re\u0301g", "r\u00e9g"}
     vocabulary = [*WORDS, "re\u0301g"]
-    candidates = CandidateWords.of(vocabulary, np.arange(len(WORDS), len(vocabulary)), words[3:])
-    assert candidates.words == ["re\u0301g", "[?]"]
+    filler = Filler(PredictedWords(vocabulary), None, None, words[3:], None)
+    assert set(filler.words) == {*PROPER, "re\u0301g", "[?]"}
 
 
 def test_fill_refuses_invalid_arguments(scorer):

@@ -18,6 +18,7 @@ from bilm.scoring.memory.features import AFFIXES, OFFSETS
 from bilm.scoring.memory.file import StoredMemory
 from bilm.scoring.memory.fitting import fit_memory, fit_shares, log_gradient
 from bilm.scoring.memory.prediction import FLOOR, Memory
+from bilm.scoring.scores import Score
 from bilm.storage.hdf5 import save_hdf5
 
 WORDS = ["<S>", "</S>", "<UNK>", "walked", "talked", "walks", "a", "cat", "rat", "the", "dog"]
@@ -112,7 +113,8 @@ def test_memory_gradient_equals_differences_and_leaves_out_the_own_sentence(memo
 
 def test_memory_fits_shares(memory):
     logs = {"forward": np.log([0.5, 0.5, 0.9]), "backward": np.log([1e-9, 1e-9, 1e-9])}
-    losses = fit_shares(memory, [(["the", "cat"], logs)])
+    score = Score(logs["forward"], logs["backward"], ["the", "cat"], np.ones(3, bool))
+    losses = fit_shares(memory, [score])
     shares = memory.shares
     recalled = np.exp(memory.sentence_log_probabilities(["the", "cat"], logs)["forward"])
 
@@ -121,14 +123,14 @@ def test_memory_fits_shares(memory):
 
     grid = np.linspace(0.001, 0.999, 500)
     assert likelihood(shares[0]) > max(map(likelihood, grid)) - 0.02 and shares[1] < 0.01
-    mixed = memory.mixed(["the", "cat"], logs)["forward"]
+    mixed = memory.mixed(score).forward
     assert losses["forward"] == pytest.approx(-mixed.sum(), rel=1e-5)
     expected = shares[0] * np.exp(logs["forward"]) + (1 - shares[0]) * recalled
     np.testing.assert_allclose(np.exp(mixed), expected, rtol=1e-5)
-    fit_shares(memory, [(["the", "cat"], {"forward": logs["forward"]})])  # a forward-only model
+    fit_shares(memory, [score._replace(backward=None)])  # a forward-only model
     assert memory.shares == pytest.approx(shares[:1])
     with pytest.raises(DataError, match="directions of the model: 2; expected 1"):
-        memory.mixed(["the", "cat"], logs)
+        memory.mixed(score)
 
 
 def test_memory_of_a_part_of_a_long_text(memory, monkeypatch):
@@ -198,7 +200,8 @@ def test_memory_command_and_its_users(run_here, tmp_path, monkeypatch):
     rows = list(csv.DictReader(lines, dialect="excel-tab"))
     scorer = load_scorer(tiny_run("words"))
     words = next(iter(resolve_shards(HELDOUT).sentences()))
-    score = next(scorer.score([words])).mixed(StoredMemory.load(file, scorer.words).memory)
+    stored = StoredMemory.load(file, scorer.words)
+    score = stored.memory.mixed(next(scorer.score([words])))
     for name, logs in (("forward", score.forward[:-1]), ("backward", score.backward[1:])):
         bits = [float(row[name]) for row in rows if row["sentence"] == "0"]
         np.testing.assert_allclose(bits, -logs / np.log(2), rtol=1e-4)

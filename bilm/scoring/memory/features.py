@@ -9,7 +9,9 @@ from __future__ import annotations
 
 import numpy as np
 
-from bilm.scoring.memory.text import REACH, WordIds
+from bilm.data.marks import BOS, EOS
+from bilm.scoring.memory.text import REACH, RememberedText
+from bilm.scoring.predicted_words import PredictedWords
 
 LEFT = (-4, -3, -2, -1)
 RIGHT = (1, 2, 3, 4)
@@ -19,21 +21,19 @@ OFFSETS = {  # of the words that each view compares one by one, at most REACH
     "backward": RIGHT,
 }
 AFFIXES = (slice(-3, None), slice(-2, None), slice(4))  # letters that words may share
-N_FEATURES = 2 + len(AFFIXES)
 
 
 class Features:
-    """Features of contexts: F features of V words with the frequencies P(v), float64 (V,)."""
+    """F features of contexts, which are compared with the V words of a text."""
 
-    def __init__(self, vocabulary: WordIds, frequencies: np.ndarray):
-        self._vocabulary = vocabulary
-        self._rarity = -np.log(frequencies) / 10
-        self._marks = vocabulary.start, vocabulary.end
-        self._incomparable = vocabulary.nothing, vocabulary.unknown
+    def __init__(self, vocabulary: PredictedWords, text: RememberedText):
+        self._nothing = text.nothing
+        self._rarity = -np.log(text.frequencies) / 10
+        self._marks = vocabulary.ids((BOS, EOS))
+        self._incomparable = text.nothing, vocabulary.unknown
 
         # Numbers that are equal for equal affixes, (affixes, V + 1)
-        shape = len(AFFIXES), vocabulary.nothing + 1
-        self._affixes: np.ndarray = np.full(shape, -1)
+        self._affixes: np.ndarray = np.full((len(AFFIXES), text.nothing + 1), -1)
         for row, letters in zip(self._affixes, AFFIXES, strict=True):
             affixes = [word[letters] for word in vocabulary.words]
             _, row[:-1] = np.unique(affixes, return_inverse=True)
@@ -42,17 +42,14 @@ class Features:
         """Return phi of a context and of all words u, float32 (offsets + 1, F, V + 1): at each
         offset of the view, and in the last row the sum over the different words of the sentence.
 
-        Args:
-            view: a key of `OFFSETS`.
-            sentence: ids with marks, integer (T + 2,). The word at the place has no effect.
-            place: index into it.
+        The context is a place of a sentence with its marks, whose own word has no effect.
         """
-        offsets, nothing = OFFSETS[view], self._vocabulary.nothing
-        shape = len(offsets) + 1, N_FEATURES, nothing + 1
+        offsets = OFFSETS[view]
+        shape = len(offsets) + 1, 2 + len(AFFIXES), self._nothing + 1
         phi: np.ndarray = np.zeros(shape, np.float32)
 
         # Words at the offsets
-        padded = np.pad(sentence, REACH, constant_values=nothing)
+        padded = np.pad(sentence, REACH, constant_values=self._nothing)
         for row, offset in zip(phi[:-1], offsets, strict=True):
             self._add(row, padded[REACH + place + offset])
 

@@ -16,12 +16,7 @@ from bilm.storage.hdf5 import attribute, numbers, open_hdf5, save_hdf5
 
 
 class StoredMemory(NamedTuple):
-    """A memory, and what a `Filler` requires to use it.
-
-    Fields:
-        memory: the memory.
-        exponents: those of `Filler`, float64 (directions + 4,).
-    """
+    """A memory, and the exponents with which a `Filler` uses it, float64 (directions + 4,)."""
 
     memory: Memory
     exponents: np.ndarray
@@ -38,18 +33,16 @@ class StoredMemory(NamedTuple):
 
     @classmethod
     def load(cls, path: str | Path, words: Sequence[str]) -> StoredMemory:
-        """Read the file.
+        """Read the file; `words` is the vocabulary of the model, in the order of ids.
 
-        Args:
-            words: the vocabulary of the model, in the order of ids.
         Raises: WeightsError if the file is missing, damaged or another one; DataError for the
             memory of a model with another vocabulary.
         """
         with open_hdf5(path) as file:
             weights = {view: numbers(file, view)[...] for view in OFFSETS}
-            ids, shares, exponents = (
-                numbers(file, name)[...] for name in ("text", "shares", "exponents")
-            )
+            ids = numbers(file, "text")[...]
+            shares = numbers(file, "shares")[...]
+            exponents = numbers(file, "exponents")[...]
             digest = attribute(file, "vocabulary")
         if digest != _digest(words):
             raise DataError(f"{path}: memory of another model, with another vocabulary")

@@ -1,15 +1,21 @@
-"""Fits a memory: its weights to the remembered text, its shares to held-out text."""
+"""Fits a memory.
+
+The weights of the features are fitted to the remembered text. The shares of the mixture with the
+biLM, and the exponents with which a `Filler` compares candidates, are fitted to held-out text.
+"""
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Iterable, Sequence
 
 import numpy as np
 
 from bilm.errors import DataError
 from bilm.scoring.memory.features import OFFSETS
 from bilm.scoring.memory.prediction import FLOOR, Memory
-from bilm.scoring.memory.text import WordIds
+from bilm.scoring.memory.text import text_ids
+from bilm.scoring.predicted_words import PredictedWords
+from bilm.scoring.scores import Score
 from bilm.support.progress import Progress, progress
 
 FIRST_WEIGHTS = (1.5, 1.0, 0.3, 0.3, 0.3)  # of the features, before they are fitted
@@ -23,6 +29,8 @@ MEAN_RATE = 0.1  # share of a new gradient in its average
 SQUARE_RATE = 0.01  # share of a new squared gradient in its average
 MIXING_STEPS = 30  # of expectation maximization
 MIN_SHARE = 1e-6  # of the biLM and of the memory
+PRIOR = 0.06  # precision of the normal prior of an exponent, per fitted word
+NEWTON_STEPS = 20
 
 
 # --- weights ---
@@ -33,9 +41,12 @@ def fit_memory(sentences: Iterable[Sequence[str]], words: Sequence[str]) -> Memo
 
     Raises: DataError if fewer than 2 sentences contain words.
     """
-    ids = WordIds(words).text(sentences)
-    weights = {view: first_weights(len(offsets)) for view, offsets in OFFSETS.items()}
+    ids = text_ids(sentences, PredictedWords(words))
     shares = np.full(2, FIRST_SHARE)
+    weights = {}
+    for view, offsets in OFFSETS.items():
+        weights[view] = np.tile(FIRST_WEIGHTS, (len(offsets) + 1, 1))
+        weights[view][-1, 0] = 0  # words of the sentence that are not rare do not count
 
     part = Memory(words, ids[:MAX_FITTED], weights, shares)
     of_words = part.text.is_predicted["both"]
@@ -47,13 +58,6 @@ def fit_memory(sentences: Iterable[Sequence[str]], words: Sequence[str]) -> Memo
         for view in OFFSETS:
             fit_view(part, view, bar)
     return Memory(words, ids, weights, shares)
-
-
-def first_weights(n_offsets: int) -> np.ndarray:
-    """Return the weights of a view before they are fitted, float64 (offsets + 1, features)."""
-    weights = np.tile(FIRST_WEIGHTS, (n_offsets + 1, 1))
-    weights[-1, 0] = 0  # words of the sentence that are not rare do not count
-    return weights
 
 
 def fit_view(memory: Memory, view: str, bar: Progress) -> None:
@@ -86,12 +90,12 @@ def fit_view(memory: Memory, view: str, bar: Progress) -> None:
 def log_gradient(memory: Memory, view: str, place: int) -> np.ndarray:
     """Return the gradient of log P(word at a place of the text) by the weights of a view, float64
     (offsets + 1, features). The prediction leaves out the sentence of the place."""
-    text, nothing = memory.text, memory.vocabulary.nothing
+    text = memory.text
     word, number = text.ids[place], text.sentence[place]
 
     # Features of the context, and the share of each place of the text
-    is_own = (text.sentence == number) & (text.ids != nothing)
-    sentence = text.ids[is_own]
+    of_sentence = text.ids[text.sentence == number]
+    sentence = of_sentence[of_sentence != text.nothing]
     phi = memory.features.of_context(view, sentence, place - text.starts[number])
     share = memory.place_shares(view, phi, without_sentence=number)  # N
 
@@ -102,11 +106,10 @@ def log_gradient(memory: Memory, view: str, place: int) -> np.ndarray:
     by_place = (1 - FLOOR) / probability * (share_of_word - total * share)  # N
 
     # The same summed over the places with a word u at each offset, and in their sentence
-    n_words = nothing + 1
+    n_words = text.nothing + 1
     by_word = [np.bincount(text.at_offset(k), by_place, n_words) for k in OFFSETS[view]]
     by_sentence = np.bincount(text.sentence, by_place)  # S
-    of_sentences = np.bincount(text.ids, by_sentence[text.sentence], n_words)
-    by_word.append(of_sentences)
+    by_word.append(np.bincount(text.ids, by_sentence[text.sentence], n_words))
 
     # s_i is the sum of weights[k] . phi[k] of these words.
     rows = zip(phi, by_word, strict=True)
@@ -116,39 +119,72 @@ def log_gradient(memory: Memory, view: str, place: int) -> np.ndarray:
 # --- shares of the mixture ---
 
 
-def fit_shares(
-    memory: Memory, scored: Sequence[tuple[Sequence[str], Mapping[str, np.ndarray]]]
-) -> dict[str, float]:
-    """Fit the shares of the biLM in the mixture to held-out text; set `shares` of the memory.
+def fit_shares(memory: Memory, scores: Sequence[Score]) -> dict[str, float]:
+    """Set the shares of the biLM in the mixture to those that maximize the probability of held-out
+    sentences, by expectation maximization.
 
-    Args:
-        scored: sentences and their log-probabilities by the biLM: see `Memory.mixed`.
-    Returns: the loss of the mixture, -log P(text) in nats, by direction.
+    Returns: the loss of the mixture, -log P(sentences) in nats, by direction.
     """
-    directions = list(scored[0][1])
-    remembered = []
-    with progress("reading held-out text", "sentences", len(scored)) as bar:
-        for tokens, _ in scored:
-            remembered.append(memory.sentence_log_probabilities(tokens, directions))
-            bar.add(1)
+    directions = list(scores[0].logs)
+    with progress("reading held-out text", "sentences", len(scores)) as bar:
+        remembered = [
+            memory.sentence_log_probabilities(score.tokens, directions)
+            for score in bar.over(scores)
+        ]
 
     shares, losses = [], {}
     for direction in directions:
-        by_model = np.concatenate([logs[direction] for _, logs in scored], dtype=np.float64)
-        by_memory = np.concatenate([logs[direction] for logs in remembered])
-        share, losses[direction] = fit_share(np.exp(by_model), np.exp(by_memory))
+        logs = np.concatenate([score.logs[direction] for score in scores], dtype=np.float64)
+        by_model = np.exp(logs)  # n, the words of all sentences
+        by_memory = np.exp(np.concatenate([logs[direction] for logs in remembered]))  # n
+
+        share = FIRST_SHARE
+        for _ in range(MIXING_STEPS):
+            mixture = share * by_model + (1 - share) * by_memory
+            share = float(np.mean(share * by_model / mixture))
+        share = min(max(share, MIN_SHARE), 1 - MIN_SHARE)
+
+        mixture = share * by_model + (1 - share) * by_memory
+        losses[direction] = -float(np.log(mixture).sum())
         shares.append(share)
     memory.shares = np.array(shares)
     return losses
 
 
-def fit_share(by_model: np.ndarray, by_memory: np.ndarray) -> tuple[float, float]:
-    """Return the share of the model in a mixture that maximizes the probability of words, by
-    expectation maximization, and the loss of the mixture. The probability of each word by the model
-    and by the memory is float64 (n,)."""
-    share = FIRST_SHARE
-    for _ in range(MIXING_STEPS):
-        mixture = share * by_model + (1 - share) * by_memory
-        share = float(np.mean(share * by_model / mixture))
-    share = min(max(share, MIN_SHARE), 1 - MIN_SHARE)
-    return share, -float(np.log(share * by_model + (1 - share) * by_memory).sum())
+# --- exponents of candidates ---
+
+
+def fit_exponents(words: Sequence[np.ndarray], first: np.ndarray) -> np.ndarray:
+    """Return the exponents that maximize the probability of words among their candidates, with a
+    normal prior around the first ones, float64 (factors,), by Newton's method.
+
+    Args:
+        words: for each word the logarithms of the factors of its candidates minus those of the word
+            itself, float64 (candidates, factors).
+    """
+    precision = PRIOR * max(len(words), 1) * np.eye(len(first))
+
+    def log_posterior(exponents: np.ndarray) -> float:
+        losses = [np.logaddexp.reduce(logs @ exponents) for logs in words]
+        distance = exponents - first
+        return -sum(losses) - distance @ precision @ distance / 2
+
+    exponents = first
+    for _ in range(NEWTON_STEPS):
+        # Gradient, and the Hessian with the opposite sign, of the prior
+        gradient = precision @ (first - exponents)
+        curvature = precision.copy()
+
+        # and of each word: minus the mean and plus the covariance of its candidates' factors
+        for logs in words:
+            product = logs @ exponents
+            share = np.exp(product - np.logaddexp.reduce(product))
+            mean = share @ logs
+            gradient -= mean
+            curvature += (share * logs.T) @ logs - np.outer(mean, mean)
+
+        step = np.linalg.solve(curvature, gradient)
+        while log_posterior(exponents + step) < log_posterior(exponents):
+            step /= 2
+        exponents = exponents + step
+    return exponents

@@ -8,7 +8,9 @@ import numpy as np
 
 from bilm.errors import DataError
 from bilm.scoring.memory.features import OFFSETS, Features
-from bilm.scoring.memory.text import RememberedText, WordIds
+from bilm.scoring.memory.text import RememberedText
+from bilm.scoring.predicted_words import PredictedWords
+from bilm.scoring.scores import Score
 
 FLOOR = 0.2  # share of the word frequencies in a prediction
 
@@ -25,7 +27,7 @@ class Memory:
 
     Args:
         words: the vocabulary in the order of ids, V of them.
-        ids: the text, integer (N,), as `WordIds.text` returns it.
+        ids: the text, as `text_ids` returns it.
         weights: by view, float (offsets + 1, features).
         shares: share of the biLM in its mixture with the memory by direction, float (directions,).
     """
@@ -37,9 +39,9 @@ class Memory:
         weights: Mapping[str, np.ndarray],
         shares: np.ndarray,
     ):
-        self.vocabulary = WordIds(words)
+        self.vocabulary = PredictedWords(words)
         self.text = RememberedText(ids, self.vocabulary)
-        self.features = Features(self.vocabulary, self.text.frequencies)
+        self.features = Features(self.vocabulary, self.text)
         self.weights = weights
         self.shares = shares
 
@@ -56,27 +58,27 @@ class Memory:
         """Return the log-probabilities of the words of a sentence by direction, float64 (T + 1,),
         in the order of `Score`."""
         sentence = self.vocabulary.sentence(tokens)
-        places = {"forward": range(1, len(sentence)), "backward": range(len(sentence) - 1)}
         logs = {}
         for direction in directions:
-            probabilities = [
-                self.probabilities(direction, sentence, i)[sentence[i]] for i in places[direction]
-            ]
-            logs[direction] = np.log(probabilities)
+            first = 1 if direction == "forward" else 0  # a direction does not predict its own start
+            places = range(first, first + len(tokens) + 1)
+            by_place = [self.probabilities(direction, sentence, i)[sentence[i]] for i in places]
+            logs[direction] = np.log(by_place)
         return logs
 
-    def mixed(self, tokens: Sequence[str], logs: Mapping[str, np.ndarray]) -> dict[str, np.ndarray]:
-        """Return log(share * P_biLM(w) + (1 - share) * P_memory(w)) of the words of a sentence by
-        direction, float32 (T + 1,). `logs`: log P_biLM(w) of the words, in the order of `Score`.
-        Raises: DataError for a model with other directions."""
-        self.check_directions(len(logs))
-        remembered = self.sentence_log_probabilities(tokens, logs)
+    def mixed(self, score: Score) -> Score:
+        """Return the score by the mixture share * P_biLM(w) + (1 - share) * P_memory(w).
+
+        Raises: DataError for a model with other directions.
+        """
+        self.check_directions(len(score.logs))
+        remembered = self.sentence_log_probabilities(score.tokens, score.logs)
         mixture = {}
-        for share, direction in zip(self.shares, logs, strict=True):
-            log = np.log(share) + logs[direction]
+        for share, (direction, logs) in zip(self.shares, score.logs.items(), strict=True):
+            log = np.log(share) + logs
             rest = np.log1p(-share) + remembered[direction]
             mixture[direction] = np.logaddexp(log, rest).astype(np.float32)
-        return mixture
+        return score._replace(**mixture)
 
     def check_directions(self, n_directions: int) -> None:
         """Raise DataError for a model with another number of directions than the fitted one."""
@@ -89,33 +91,24 @@ class Memory:
     # --- one view at one place ---
 
     def probabilities(self, view: str, sentence: np.ndarray, place: int) -> np.ndarray:
-        """Return the probability of each word of the vocabulary at a place, float64 (V,).
-
-        Args:
-            view: a key of `OFFSETS`.
-            sentence: ids with marks, integer (T + 2,).
-            place: index into it.
-        """
-        text, vocabulary = self.text, self.vocabulary
+        """Return the probability of each word of the vocabulary at a place of a sentence with its
+        marks, which are ids (T + 2,): float64 (V,)."""
+        text = self.text
         share = self.place_shares(view, self.features.of_context(view, sentence, place))
-        by_word = np.bincount(text.ids, share, vocabulary.nothing + 1)[:-1]
+        by_word = np.bincount(text.ids, share, text.nothing + 1)[:-1]
         probabilities = (1 - FLOOR) * by_word + FLOOR * text.frequencies
 
         # <UNK> gets half of the probability of rare words.
         probabilities[text.is_rare] /= 2
-        probabilities[vocabulary.unknown] += probabilities[text.is_rare].sum()
+        probabilities[self.vocabulary.unknown] += probabilities[text.is_rare].sum()
         return probabilities
 
     def place_shares(
         self, view: str, phi: np.ndarray, without_sentence: int | None = None
     ) -> np.ndarray:
-        """Return exp(s_i) / sum of exp(s_i) of each place i of the text, float64 (N,).
-
-        Args:
-            phi: features of a context.
-            without_sentence: number of a sentence whose places have the share 0; None for none.
-        """
-        text, offsets = self.text, OFFSETS[view]
+        """Return exp(s_i) / sum of exp(s_i) of each place i of the text, float64 (N,), by the
+        features of a context. The places of `without_sentence` have the share 0."""
+        text = self.text
 
         # Similarity of the context to each word u, at each offset and in the sentence
         tables = np.einsum("kf,kfv->kv", self.weights[view], phi)
@@ -124,7 +117,7 @@ class Memory:
         # Similarity of the context to each place: by its sentence, then by the words around it
         of_sentences = np.add.reduceat(in_sentence[text.ids], text.starts)  # S
         similarity = of_sentences[text.sentence]  # N
-        for table, offset in zip(by_offset, offsets, strict=True):
+        for table, offset in zip(by_offset, OFFSETS[view], strict=True):
             similarity += table[text.at_offset(offset)]
 
         # Softmax over the places that may be used

@@ -6,42 +6,30 @@ from collections.abc import Iterable, Sequence
 
 import numpy as np
 
-from bilm.data.marks import BOS, EOS, UNK
+from bilm.data.marks import BOS, EOS
+from bilm.scoring.predicted_words import PredictedWords
 
 REACH = 4  # largest distance at which words are compared one by one
 
 
-class WordIds:
-    """The ids of V words, which are in their order and include the marks. V represents no word."""
-
-    def __init__(self, words: Sequence[str]):
-        self.words = words
-        self.nothing = len(words)
-        self._ids = {word: i for i, word in enumerate(words)}
-        self.start, self.end, self.unknown = (self._ids[mark] for mark in (BOS, EOS, UNK))
-
-    def sentence(self, tokens: Sequence[str]) -> np.ndarray:
-        """Return the ids of a sentence between its marks, integer (T + 2,)."""
-        ids = [self._ids.get(token, self.unknown) for token in tokens]
-        return np.array([self.start, *ids, self.end])
-
-    def text(self, sentences: Iterable[Sequence[str]]) -> np.ndarray:
-        """Return the ids of sentences, with no word at `REACH` places around each, integer (N,)."""
-        gap: np.ndarray = np.full(REACH, self.nothing, np.int32)
-        pieces = [gap]
-        for tokens in sentences:
-            pieces += [self.sentence(tokens), gap]
-        return np.concatenate(pieces)
+def text_ids(sentences: Iterable[Sequence[str]], vocabulary: PredictedWords) -> np.ndarray:
+    """Return the ids of sentences, int32 (N,), with `REACH` places around each that have the id V,
+    which represents no word."""
+    gap: np.ndarray = np.full(REACH, len(vocabulary.words), np.int32)
+    pieces = [gap]
+    for tokens in sentences:
+        pieces += [vocabulary.sentence(tokens), gap]
+    return np.concatenate(pieces)
 
 
 class RememberedText:
     """The N places of a text of S sentences.
 
     Args:
-        ids: integer (N,), as `WordIds.text` returns them. They may end within a sentence.
-        vocabulary: the ids of the V words.
+        ids: as `text_ids` returns them. They may end within a sentence.
     Attributes:
         ids: intp (N,).
+        nothing: the id V of a place without a word.
         starts: integer (S,): place of the mark at the start of each sentence.
         sentence: integer (N,): number of the sentence that a place belongs to.
         is_predicted: boolean (N,) by view: whether the view predicts the word at a place. A mark is
@@ -51,15 +39,16 @@ class RememberedText:
             words that occur once do, if the text has no unknown words.
     """
 
-    def __init__(self, ids: np.ndarray, vocabulary: WordIds):
-        nothing = vocabulary.nothing
-        padded = np.pad(ids, REACH, constant_values=nothing)
+    def __init__(self, ids: np.ndarray, vocabulary: PredictedWords):
+        self.nothing = len(vocabulary.words)
+        padded = np.pad(ids, REACH, constant_values=self.nothing)
         self._padded: np.ndarray = padded.astype(np.intp)  # NumPy would convert at each use
         self.ids = self.at_offset(0)
 
         # Places
-        is_start, is_end = ids == vocabulary.start, ids == vocabulary.end
-        is_used = ids != nothing
+        start, end = vocabulary.ids((BOS, EOS))
+        is_start, is_end = ids == start, ids == end
+        is_used = ids != self.nothing
         self.starts = np.flatnonzero(is_start)
         self.sentence = np.maximum(np.cumsum(is_start) - 1, 0)
         self.is_predicted = {
@@ -69,7 +58,7 @@ class RememberedText:
         }
 
         # Words
-        counts = np.bincount(ids, minlength=nothing + 1)[:nothing]
+        counts = np.bincount(ids, minlength=self.nothing + 1)[:-1]
         smoothed = counts + 0.5
         has_unknown = counts[vocabulary.unknown] > 0
         self.frequencies = smoothed / smoothed.sum()
