@@ -43,7 +43,7 @@ from bilm.layers.scalar_mix import ScalarMix
 from bilm.options.model_options import N_CHARACTERS_WITH_PADDING
 from bilm.storage import names
 from bilm.storage.formats import allennlp as stored_allennlp
-from bilm.storage.formats.pytorch_rows import LoadedStateDict, StateDictTensors
+from bilm.storage.formats.pytorch_rows import LoadedStateDict, state_dict_tensors
 from bilm.storage.hdf5 import NewHDF5
 from bilm.storage.stored_model import StoredModel, open_model
 from bilm.support.files import replacing
@@ -268,7 +268,7 @@ class Elmo(torch.nn.Module):
         theirs = [name for name in state_dict if name.startswith(outer)]
         arrays = {name: state_dict.pop(name).detach().cpu().numpy() for name in theirs}
         source = LoadedStateDict("state dict of AllenNLP", arrays)
-        tensors = StateDictTensors(source.path, [(source, stored_allennlp.ROWS, outer)])
+        tensors = state_dict_tensors(source.path, [(source, stored_allennlp.ROWS, outer)])
         values = names.checked_values(names.specs_of(bilm), tensors, padding=bilm.padding)
         variables = names.stored_variables(bilm)
         new = {id(variables[name].value): torch.as_tensor(value) for name, value in values}

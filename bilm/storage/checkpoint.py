@@ -19,7 +19,7 @@ import json
 import os
 import re
 import shutil
-from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from functools import partial
 from pathlib import Path
 from typing import Any
@@ -29,6 +29,7 @@ import tensorflow as tf
 from absl import logging
 
 from bilm.data.stream import Position
+from bilm.data.vocabulary import Vocabulary
 from bilm.errors import NotFiniteError, WeightsError
 from bilm.storage import names
 from bilm.storage.formats.base import LazyTensor, LazyTensors
@@ -37,10 +38,8 @@ from bilm.storage.tensor_reader import UNREADABLE, TensorReader, reason
 from bilm.support.files import expanded, replacing
 from bilm.support.model_files import CHECKPOINT, CHECKPOINT_LIST
 
-SUFFIX = "/.ATTRIBUTES/VARIABLE_VALUE"
-WEIGHTS, STATE, POSITION = "weights/", "state/", "position/"
+STATE, POSITION = "state/", "position/"
 POSITION_PARTS = ("reader", "buffer", "rows")
-STEP_OF_0_1_0 = f"step{SUFFIX}"  # version 0.1.0 stored the number of steps as a tensor
 
 ENDING = r"(index|data-\d+-of-\d+|json)"
 CHECKPOINT_FILE = re.compile(re.escape(CHECKPOINT) + rf"-(\d+)\.{ENDING}")
@@ -67,8 +66,7 @@ class Checkpoint:
         n_words: words of the softmax.
         position: position of the readers in the text; None if unknown.
         skipped: for each later checkpoint that cannot be used, the reason.
-    Raises: WeightsError if it cannot be read, is incomplete, is of version 0.1.0 or does not belong
-        to a biLM.
+    Raises: WeightsError if it cannot be read, is incomplete or does not belong to a biLM.
     """
 
     def __init__(self, path: str | Path):
@@ -76,70 +74,56 @@ class Checkpoint:
         self.files = _files(self.path)
         self.skipped: list[str] = []
         self._reader = TensorReader(self.path)
-        self._kept: dict[str, np.ndarray] = {}
 
-        # Weights by stored name.
-        self._keys = _weight_keys(self._reader.shapes)
         weights = {}
-        for name, key in self._keys.items():
-            shape, dtype = self._reader.shapes[key], self._reader.dtypes[key]
-            weights[name] = LazyTensor(shape, dtype, partial(self.read, name))
+        for key, shape in self._reader.shapes.items():
+            name = names.name_of_key(key)
+            if name is not None:
+                read = partial(self._tensor, key)
+                weights[name] = LazyTensor(shape, self._reader.dtypes[key], read)
         self.tensors = LazyTensors(self.path, self.files, weights)
-        bias_shape = self.tensors.shapes.get(f"{names.SOFTMAX}b", ())
+        bias_shape = self.tensors.shapes.get("softmax/b", ())
         if len(bias_shape) != 1:
-            expected = "expected the checkpoint of a biLM's training"
-            raise WeightsError(f"{self.path}: softmax/b is missing; {expected}")
+            raise WeightsError(
+                f"{self.path}: softmax/b is missing; expected the checkpoint of a biLM's training"
+            )
         self.n_words = bias_shape[0]
 
         # The rest of a run, which the reference does not store.
-        self.is_reference = not self._keys_of(WEIGHTS)
-        self._record = None if self.is_reference else self._read_record()
+        self.is_reference = not self._keys_of(names.WEIGHTS)
+        self._record = None if self.is_reference else RunRecord.read(self.path)
+        if self._record is None and not self.is_reference:  # a save was interrupted
+            raise WeightsError(f"{self.path}: not a whole checkpoint (its JSON file is missing)")
         self.position = self._read_position()
-
-    @classmethod
-    def open(cls, path: str | Path, only: Callable[[str], bool] | None = None) -> Checkpoint:
-        """Open a checkpoint; read the weights that `only` selects now and keep them for `read`.
-
-        Raises: WeightsError, also if one of these weights is damaged.
-        """
-        checkpoint = cls(expanded(path))
-        if only is not None:
-            selected = filter(only, checkpoint.tensors.names)
-            checkpoint._kept = {name: checkpoint.read(name) for name in selected}
-        return checkpoint
 
     @property
     def record(self) -> RunRecord:
-        """The content of the JSON file.
-
-        Raises: WeightsError for a checkpoint of the TensorFlow 1 reference.
-        """
+        """The content of the JSON file. Raises: WeightsError for a checkpoint of the reference."""
         if self._record is None:
             raise WeightsError(f"{self.path}: expected a checkpoint of bilm's training")
         return self._record
 
     @property
     def state(self) -> list[np.ndarray]:
-        """LSTM states (rows, width), in the order of `BiLM.flatten_state`.
-
-        Raises: WeightsError for a checkpoint of the TensorFlow 1 reference, which contains none.
-        """
+        """LSTM states (rows, width), in the order of `BiLM.flatten_state`. Raises: WeightsError for
+        a checkpoint of the reference, which contains none."""
         _ = self.record
         n_states = len(self._keys_of(STATE))
-        return [self._tensor(f"{STATE}{i}{SUFFIX}") for i in range(n_states)]
+        return [self._tensor(f"{STATE}{i}{names.SUFFIX}") for i in range(n_states)]
 
-    def read(self, name: str) -> np.ndarray:
-        """Return a weight by its stored name. Raises: WeightsError if it is damaged."""
-        if name in self._kept:
-            return self._kept.pop(name)
-        return self._tensor(self._keys[name])
+    def has_words(self, vocabulary: Vocabulary) -> bool:
+        """Return whether the model can have been trained with a vocabulary."""
+        return self.is_reference or self.record.vocabulary == vocabulary.digest
+
+    def check(self, only: Callable[[str], bool]) -> None:
+        """Read the weights whose names `only` selects. Raises: WeightsError if one is damaged."""
+        with self.tensors.opened() as tensor:
+            for name in filter(only, self.tensors.names):
+                tensor(name).read()
 
     def check_all(self) -> None:
-        """Read every tensor once, to resume a run from this checkpoint.
-
-        Raises: WeightsError if a tensor is damaged or not finite, or for a checkpoint of the
-            reference.
-        """
+        """Read every tensor once. Raises: WeightsError if one is damaged or not finite, or for a
+        checkpoint of the reference."""
         _ = self.record
         for key in self._reader.shapes:
             self._tensor(key)
@@ -153,54 +137,30 @@ class Checkpoint:
         value = self._reader.read(key)
         is_float = self._reader.dtypes[key].kind not in "iuO"
         # The weights of the reference are checked when they are used.
-        if is_float and key.endswith(SUFFIX) and not np.isfinite(value).all():
-            raise WeightsError(f"{self.path}: {key.removesuffix(SUFFIX)} is not finite")
+        if is_float and key.endswith(names.SUFFIX) and not np.isfinite(value).all():
+            raise WeightsError(f"{self.path}: {key.removesuffix(names.SUFFIX)} is not finite")
         return value
 
-    def _read_record(self) -> RunRecord:
-        record = RunRecord.read(self.path)
-        if record is not None:
-            return record
-        if STEP_OF_0_1_0 in self._reader.shapes:
-            raise WeightsError(
-                f"{self.path}: a checkpoint of bilm 0.1.0, which later versions do not read; train "
-                "the model again, or export it with version 0.1.0 and fine-tune the export"
-            )
-        # A save was interrupted.
-        raise WeightsError(f"{self.path}: not a whole checkpoint (its JSON file is missing)")
-
     def _read_position(self) -> Position | None:
-        position = {
-            key.removeprefix(POSITION).removesuffix(SUFFIX): self._tensor(key)
-            for key in self._keys_of(POSITION)
-        }
+        position = {}
+        for key in self._keys_of(POSITION):
+            name = key.removeprefix(POSITION).removesuffix(names.SUFFIX)
+            position[name] = self._tensor(key)
         is_known = any(array.size for array in position.values())
         return position if is_known else None
 
 
-def _weight_keys(keys: Iterable[str]) -> dict[str, str]:
-    """Return the key of each weight in a checkpoint of bilm or of the reference, by stored name."""
-    by_name = {}
-    for key in keys:
-        name = names.OURS.variable_of(key) or names.TF1.variable_of(key)
-        if name is not None:
-            by_name[name] = key
-    return by_name
-
-
 def latest_checkpoint(
     folder: str | Path,
-    only: Callable[[str], bool] | None = lambda name: True,
+    only: Callable[[str], bool] = lambda name: True,
     whole: bool = False,
 ) -> Checkpoint | None:
     """Open the latest checkpoint that can be used; log those that are damaged.
 
     Args:
         folder: searched again after each failure: a run may be saving and removing meanwhile.
-        only: selects weights that are read now and kept: a damaged one leads to the checkpoint
-            before it. None reads none.
-        whole: whether to check every tensor, including slots and states, and keep none of them in
-            memory; used to resume a run.
+        only: selects weights that must be whole.
+        whole: whether every tensor, including slots and states, must be whole, to resume a run.
     Returns: None if the folder contains no checkpoint.
     Raises: WeightsError if it contains some and none can be used.
     """
@@ -211,9 +171,11 @@ def latest_checkpoint(
         if failed:
             logging.warning("%s; trying %s, the one before it", last_error, path)
         try:
-            checkpoint = Checkpoint.open(path, None if whole else only)
+            checkpoint = Checkpoint(path)
             if whole:
                 checkpoint.check_all()
+            else:
+                checkpoint.check(only)
         except WeightsError as error:
             failed[path] = last_error = str(error)
         else:
@@ -244,9 +206,9 @@ def remove_unfinished(folder: str | Path) -> None:
 
 def _files(path: str) -> tuple[Path, ...]:
     """Return the files of a checkpoint, given its path without their endings."""
-    pattern = re.compile(re.escape(os.path.basename(path)) + rf"\.{ENDING}")
-    beside = _entries(os.path.dirname(path) or ".")
-    return tuple(sorted(file for file in beside if pattern.fullmatch(file.name)))
+    folder, name = os.path.split(path)
+    pattern = re.compile(rf"{re.escape(name)}\.{ENDING}")
+    return tuple(sorted(file for file in _entries(folder) if pattern.fullmatch(file.name)))
 
 
 def _entries(folder: str | Path) -> list[Path]:
@@ -274,7 +236,7 @@ class CheckpointContent:
         directions: Sequence[str],
     ):
         self._state = [tf.Variable(array) for array in state]
-        self._model = {WEIGHTS[:-1]: dict(weights), STATE[:-1]: self._state, **slots}
+        self._model = {"weights": dict(weights), "state": self._state, **slots}
 
         # The lengths of the arrays of a position change from step to step.
         self._position = {}
@@ -299,9 +261,7 @@ class CheckpointContent:
 
     def restore(self, checkpoint: Checkpoint) -> list[np.ndarray]:
         """Set weights, slots and position from a checkpoint; return the LSTM states of all rows.
-
-        Raises: WeightsError if it is another model's.
-        """
+        Raises: WeightsError if it is another model's."""
         path = checkpoint.path
         try:
             status = tf.train.Checkpoint(**self._model).read(path)
@@ -340,14 +300,10 @@ class CheckpointContent:
 
 
 class CheckpointFolder:
-    """Writes checkpoints to a folder and keeps the latest ones.
+    """Writes checkpoints to an existing folder and keeps the latest `keep` ones.
 
     TensorFlow's CheckpointManager would treat the folder's name as a pattern: in `run?` it would
     remove files of `run1`.
-
-    Args:
-        folder: an existing folder.
-        keep: number of checkpoints to keep.
     """
 
     def __init__(self, folder: str | Path, keep: int):
@@ -357,10 +313,9 @@ class CheckpointFolder:
         """Return the path of a step's checkpoint, without the endings of its files."""
         return f"{self.folder}/{CHECKPOINT}-{step}"
 
-    def write(self, content: CheckpointContent, record: RunRecord) -> str:
+    def write(self, content: CheckpointContent, record: RunRecord) -> None:
         """Write a checkpoint, whole or not at all; list it and remove the oldest ones.
 
-        Returns: its path.
         Raises: WeightsError if it cannot be written; earlier checkpoints are not touched then.
         """
         path = self.path(record.step)
@@ -379,11 +334,9 @@ class CheckpointFolder:
             ) from error
         finally:
             shutil.rmtree(unfinished, ignore_errors=True)
-        for old in paths:
-            if old not in kept:
-                for file in _files(old):
-                    file.unlink(missing_ok=True)
-        return path
+        for old in set(paths) - set(kept):
+            for file in _files(old):
+                file.unlink(missing_ok=True)
 
     def _write_files(self, content: CheckpointContent, record: RunRecord, unfinished: Path) -> None:
         """Write the files of a checkpoint to a new folder, then rename them into place."""

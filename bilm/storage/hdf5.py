@@ -48,15 +48,11 @@ def open_hdf5(path: str | Path) -> Iterator[h5py.File]:
 
 
 class NewHDF5(h5py.File):
-    """An HDF5 file for writing; a context manager that closes it.
+    """An HDF5 file for writing, new (mode `w`) or existing (`a`); a context manager that closes it.
 
     HDF5 crashes the process when it closes a file after a write has failed. Failures are
-    therefore hidden from it: `check` and the end of the block raise the first one.
-
-    Args:
-        path: the file, preferably a temporary one.
-        mode: `w` for a new file, `a` to add to an existing one.
-    Raises: OSError with the `errno` of the disk.
+    therefore hidden from it: `check` and the end of the block raise the first one, an OSError with
+    the `errno` of the disk.
     """
 
     def __init__(self, path: str | os.PathLike, mode: str = "w"):
@@ -104,10 +100,8 @@ class _Disk(io.FileIO):
 def save_hdf5(
     path: str | Path, values: Mapping[str, np.ndarray], attributes: Mapping[str, str] | None = None
 ) -> None:
-    """Write arrays by name into one file, whole or not at all.
+    """Write arrays and attributes by name into one file, whole or not at all.
 
-    Args:
-        attributes: strings to store as attributes of the file, by name.
     Raises: OSError, naming `path`, if it cannot be written.
     """
     with replacing(path) as temporary, NewHDF5(temporary) as file:
@@ -123,28 +117,18 @@ def dataset_names(group: h5py.Group) -> set[str]:
 
     Raises: WeightsError if there are too many groups and datasets for a model.
     """
-    names: set[str] = set()
-    n_items = 0
-    waiting = [(group, "")]
-    while waiting:
-        parent, prefix = waiting.pop()
-        n_items += len(parent)
-        if n_items > MAX_ITEMS:
+    items: dict[str, Any] = {}
+
+    def add(name: str, item: Any) -> None:
+        items[name] = item
+        if len(items) > MAX_ITEMS:
             raise WeightsError(
                 f"{group.file.filename}: found more than {MAX_ITEMS:,} groups and datasets; "
                 "expected the weights of a model"
             )
-        for name in parent:
-            item = parent[name] if _is_hard_link(parent, name) else None
-            if isinstance(item, h5py.Group):
-                waiting.append((item, f"{prefix}{name}/"))
-            elif isinstance(item, h5py.Dataset):
-                names.add(prefix + name)
-    return names
 
-
-def _is_hard_link(group: h5py.Group, name: str) -> bool:
-    return isinstance(group.get(name, getlink=True), h5py.HardLink)
+    group.visititems(add)
+    return {name for name, item in items.items() if isinstance(item, h5py.Dataset)}
 
 
 def numbers(file: h5py.File, name: str) -> h5py.Dataset:
@@ -189,7 +173,8 @@ def _dataset(file: h5py.File, name: str) -> h5py.Dataset:
     """Return a dataset, without following links."""
     item: Any = file
     for part in name.split("/"):
-        is_inside = isinstance(item, h5py.Group) and _is_hard_link(item, part)
+        is_group = isinstance(item, h5py.Group)
+        is_inside = is_group and isinstance(item.get(part, getlink=True), h5py.HardLink)
         item = item[part] if is_inside else None
     if not isinstance(item, h5py.Dataset):
         raise WeightsError(f"{file.filename}: the dataset `{name}` is missing")
@@ -219,10 +204,7 @@ def _check_stored(dataset: h5py.Dataset, name: str) -> None:
 
 
 class HDF5Tensors:
-    """The datasets of an HDF5 file: see `bilm.storage.formats.base.Tensors`.
-
-    Raises: WeightsError.
-    """
+    """The datasets of an HDF5 file: see `bilm.storage.formats.base.Tensors`."""
 
     def __init__(self, path: str | Path):
         self.paths: tuple[Path, ...] = (Path(path).absolute(),)  # the working folder may change

@@ -1,12 +1,13 @@
 """Translates between the tensors of `bilm.tensors`, their names in files, and the variables of a
 biLM.
 
-A `NameTable` translates the name of a tensor to and from its name in one kind of file. All kinds
-store the same values: the variables in memory, without the padding row of a model with padding.
+All files store the same values: the variables in memory, without the padding row of a model with
+padding.
 """
 
 from __future__ import annotations
 
+import re
 from collections.abc import Callable, Iterable, Iterator, Mapping
 from operator import attrgetter
 from typing import TYPE_CHECKING, Any
@@ -17,76 +18,36 @@ from absl import logging
 from bilm.errors import WeightsError
 from bilm.options.model_options import ModelOptions
 from bilm.storage.formats.base import Tensors
-from bilm.tensors import ROWS, Row, TensorSpec, row_of, template_pattern, tensors_of
+from bilm.tensors import CELL, ROWS, TensorSpec, row_of, template_pattern, tensors_of
 
 if TYPE_CHECKING:
     from bilm.language_model import BiLM
     from bilm.layers.weighted import WeightedLayer
 
 SOFTMAX = "softmax/"
-MULTI_LAYER = "MultiRNNCell/Cell{i}/"  # a level that names in one-layer models may lack
-TF1_CELL = {"W_0": "kernel", "B": "bias", "W_P_0": "projection/kernel"}  # by the end of our names
+WEIGHTS, SUFFIX = "weights/", "/.ATTRIBUTES/VARIABLE_VALUE"  # around names in checkpoints of bilm
+# Names of cells in checkpoints of TensorFlow 1. Those in one-layer models have no level of layers,
+# and those in forward-only models no `RNN_0`.
+TF1 = "lm/"
+TF1_CELL = re.compile(
+    r"lm/(?:RNN_(\d+)/)?rnn/(?:multi_rnn_cell/cell_(\d+)/)?lstm_cell/(kernel|bias|projection/kernel)"
+)
+TF1_ENDS = {"kernel": "W_0", "bias": "B", "projection/kernel": "W_P_0"}
 
 
-def _hdf5_templates(row: Row) -> tuple[str, ...]:
-    """Return the templates of a tensor's names in HDF5 files."""
-    return tuple(dict.fromkeys([row.name, row.name.replace(MULTI_LAYER, "")]))
-
-
-def _tf1_templates(row: Row) -> tuple[str, ...]:
-    """Return the templates of a tensor's names in checkpoints of the TensorFlow 1 reference.
-
-    Names in one-layer models have no level of layers, and those in forward-only models no `RNN_0`.
-    """
-    if not row.name.startswith("RNN_"):
-        return (f"lm/{row.name}",)
-    end = TF1_CELL.get(row.name.rpartition("/")[2])
-    levels = [("RNN_{k}/", "multi_rnn_cell/cell_{i}/"), ("", "multi_rnn_cell/cell_{i}/")]
-    levels += [("RNN_{k}/", ""), ("", "")]
-    return tuple(f"lm/{k}rnn/{i}lstm_cell/{end}" for k, i in levels) if end else ()
-
-
-def _checkpoint_templates(row: Row) -> tuple[str, ...]:
-    """Return the template of a tensor's name in checkpoints of bilm, where TensorFlow escapes
-    slashes."""
-    return (f"weights/{row.name.replace('/', '.S')}/.ATTRIBUTES/VARIABLE_VALUE",)
-
-
-class NameTable:
-    """The names of tensors in one kind of file.
-
-    Args:
-        templates: returns the templates of a tensor's names in such a file, the preferred one
-            first. If a template omits an index, the index is 0.
-    """
-
-    def __init__(self, templates: Callable[[Row], tuple[str, ...]]):
-        self._rows = [(row.name, template) for row in ROWS for template in templates(row)]
-
-    def names_of(self, name: str) -> list[str]:
-        """Return the names in such a file that a variable may have, the preferred one first."""
-        return list(self._translated(name, self._rows))
-
-    def variable_of(self, stored: str) -> str | None:
-        """Return the variable that a name in such a file denotes, or None."""
-        reverse = ((template, name) for name, template in self._rows)
-        return next(self._translated(stored, reverse), None)
-
-    @staticmethod
-    def _translated(name: str, rows: Iterable[tuple[str, str]]) -> Iterator[str]:
-        for source, target in rows:
-            match = template_pattern(source).fullmatch(name)
-            if match is None:
-                continue
-            index = {"k": "0", "i": "0"} | match.groupdict()
-            omitted = {key for key in ("k", "i") if f"{{{key}}}" not in target}
-            if all(index[key] == "0" for key in omitted):
-                yield target.format(**index)
-
-
-HDF5 = NameTable(_hdf5_templates)
-TF1 = NameTable(_tf1_templates)
-OURS = NameTable(_checkpoint_templates)
+def name_of_key(key: str) -> str | None:
+    """Return the name of the tensor that a key denotes in a checkpoint of bilm or of the TensorFlow
+    1 reference; None if it is not a weight."""
+    cell = TF1_CELL.fullmatch(key)
+    if cell is not None:
+        k, i, end = cell.groups()
+        return f"{CELL.format(k=k or 0, i=i or 0)}/{TF1_ENDS[end]}"
+    if key.startswith(WEIGHTS):
+        name = key.removeprefix(WEIGHTS).removesuffix(SUFFIX).replace(".S", "/")
+    else:
+        name = key.removeprefix(TF1)
+    is_weight = any(template_pattern(row.name).fullmatch(name) for row in ROWS)
+    return name if is_weight and name != key else None
 
 
 # --- the variables of a model ---
@@ -134,17 +95,16 @@ def stored_values(model: BiLM) -> dict[str, np.ndarray]:
 def found_names(
     wanted: Iterable[str], tensors: Tensors, only: Callable[[str], bool] = lambda name: True
 ) -> dict[str, str]:
-    """Return, for the name of each variable, its name in a file; unused tensors cause one warning.
+    """Return the name in a file of each wanted tensor that `only` selects; unused tensors cause one
+    warning.
 
-    Args:
-        wanted: the names of a model's tensors.
-        only: selects variables by name.
-    Raises: WeightsError if a variable is missing in the file.
+    Raises: WeightsError if a tensor is missing in the file.
     """
     stored_names = {}
     for name in filter(only, wanted):
-        stored = next((other for other in HDF5.names_of(name) if other in tensors.names), None)
-        if stored is None:
+        in_one_layer = name.replace("MultiRNNCell/Cell0/", "")  # files of one layer may omit this
+        stored = name if name in tensors.names else in_one_layer
+        if stored not in tensors.names:
             raise WeightsError(f"{tensors.source}: {name} is missing; the options require it")
         stored_names[name] = stored
     extra = sorted(filter(only, tensors.names.difference(stored_names.values())))
@@ -159,10 +119,7 @@ def found_names(
 def assign_tensors(
     model: BiLM, tensors: Tensors, only: Callable[[str], bool] = lambda name: True
 ) -> None:
-    """Set the variables of a built `BiLM` that `only` selects, from the tensors of a file.
-
-    Raises: WeightsError if a value is missing, damaged, of another shape or not finite.
-    """
+    """Set the variables of a built `BiLM` that `only` selects: see `checked_values`."""
     variables = stored_variables(model)
     for name, value in checked_values(specs_of(model), tensors, only, model.padding):
         variables[name].assign(value)
@@ -174,8 +131,8 @@ def checked_values(
     only: Callable[[str], bool] = lambda name: True,
     padding: bool = False,
 ) -> Iterator[tuple[str, np.ndarray]]:
-    """Yield the names of the tensors of a model that `only` selects, and the values that a file
-    contains for them, with a padding row if the model has padding.
+    """Yield name and value of the tensors that `only` selects, with a padding row if the model has
+    padding.
 
     Raises: WeightsError if a value is missing, damaged, of another shape or not finite.
     """
@@ -186,14 +143,13 @@ def checked_values(
 
 
 def checked(value: Any, spec: TensorSpec, padding: bool, where: str) -> np.ndarray:
-    """Check a stored value and return it as the value of a variable.
+    """Return a stored value as the value of a variable: float32, with a padding row if the model
+    has padding.
 
     Args:
-        value: an array, or an object with a shape that NumPy can convert to an array.
-        spec: the tensor, with the shape that the value must have.
-        padding: whether the variable belongs to a model with padding.
+        value: an object with a shape that NumPy can convert to an array.
         where: source and name of the value, for messages.
-    Raises: WeightsError if it has another shape or is not finite.
+    Raises: WeightsError if it has another shape than `spec` or is not finite.
     """
     if value.shape != spec.shape:
         raise WeightsError(f"{where} has shape {value.shape}, but the options require {spec.shape}")
@@ -210,12 +166,7 @@ def checked(value: Any, spec: TensorSpec, padding: bool, where: str) -> np.ndarr
 
 def with_directions(options: ModelOptions, stored: Callable[[], Iterable[str]]) -> ModelOptions:
     """Return options that contain `bidirectional`; if the key is missing, it is derived from the
-    names of the weights.
-
-    Args:
-        options: options of a stored model.
-        stored: returns the names of its weights, in HDF5 or in a checkpoint of TensorFlow 1.
-    """
+    names of the weights, which `stored` returns."""
     if options.bidirectional is not None:
         return options
     return options.replace(bidirectional=any("RNN_1/" in name for name in stored()))

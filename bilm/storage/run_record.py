@@ -22,29 +22,18 @@ PERPLEXITY = Rule(lambda value: isinstance(value, int | float) and value > 0, "a
 
 @dataclass(frozen=True)
 class RunRecord(Checked):
-    """The content of `model.ckpt-<step>.json`.
-
-    Args:
-        step, n_steps: steps that were done; steps that were requested.
-        seed: the run's seed.
-        batch: rows of the global batch; rows per replica as requested at first.
-        shards: name and size of each file of the text.
-        vocabulary: `Vocabulary.digest` of the words.
-        options: the options of the run, with the requested `batch_size`.
-        best: lowest held-out perplexity so far; None before the first.
-        auto: length and precision that `--options auto` chose; None without.
-        finetuning: the source of a fine-tuning run and its perplexity at the start; None without.
-    """
+    """The content of `model.ckpt-<step>.json`."""
 
     step: int = key(schema.COUNT)
-    n_steps: int = key(schema.NUMBER)
+    n_steps: int = key(schema.NUMBER)  # requested
     seed: int = key(integer(0, MAX_SEED))
-    batch: tuple[int, int] = key(ROWS)
-    shards: list[str] = key(LIST)
-    vocabulary: str = key(TEXT)
-    options: Mapping[str, Any] = key(OBJECT)
-    best: float | None = key(PERPLEXITY, None)
-    auto: Mapping[str, Any] | None = key(OBJECT, None)
+    batch: tuple[int, int] = key(ROWS)  # `n_rows` and `batch_size`
+    shards: list[str] = key(LIST)  # name and size of each file of the text
+    vocabulary: str = key(TEXT)  # `Vocabulary.digest` of the words
+    options: Mapping[str, Any] = key(OBJECT)  # with the requested `batch_size`
+    best: float | None = key(PERPLEXITY, None)  # lowest held-out perplexity so far
+    auto: Mapping[str, Any] | None = key(OBJECT, None)  # length and precision that `auto` chose
+    # The source of a fine-tuning run and its perplexity at the start.
     finetuning: Mapping[str, Any] | None = key(OBJECT, None)
 
     @property
@@ -59,11 +48,8 @@ class RunRecord(Checked):
 
     @classmethod
     def read(cls, checkpoint: str) -> RunRecord | None:
-        """Read the JSON file of a checkpoint, given its path without an ending.
-
-        Returns: None if there is no such file.
-        Raises: WeightsError if it is damaged.
-        """
+        """Read the JSON file of a checkpoint, given its path without an ending; return None if the
+        file is missing. Raises: WeightsError if it is damaged."""
         path = f"{checkpoint}.json"
         if not os.path.exists(path):
             return None

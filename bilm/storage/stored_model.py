@@ -15,15 +15,15 @@ from bilm.errors import DataError, OptionsError, WeightsError
 from bilm.options.model_options import ModelOptions
 from bilm.storage import names
 from bilm.storage.finding.locate import locate
-from bilm.storage.formats.base import Checkpoint, Format, Mix, Softmax, Tensors
+from bilm.storage.formats.base import Format, Mix, Softmax, Tensors
 from bilm.storage.hdf5 import HDF5Tensors
-from bilm.storage.stored_weights import StoredWeights, start_softmax
+from bilm.storage.stored_weights import StoredWeights, UnchangingTensors
 from bilm.support.files import expanded, sha256_of
-from bilm.support.model_files import VOCABULARY
 from bilm.support.urls import masked
 
 if TYPE_CHECKING:
     from bilm.language_model import BiLM
+    from bilm.storage.checkpoint import Checkpoint
 
 SCORING = "score sentences or replace words"  # what requires a softmax, for messages
 
@@ -49,7 +49,7 @@ def open_model(
         if weights is not None or softmax is not None:
             raise OptionsError(
                 f"{source}: is already open; pass weights and softmax to the call of open_model "
-                f"that opens it"
+                "that opens it"
             )
         return source
     files = locate(source, weights)
@@ -60,7 +60,8 @@ def open_model(
 
 
 class StoredModel:
-    """A stored model. Each part is read once, when it is first needed.
+    """A stored model. Each part is read once, when it is first needed; reading raises OptionsError,
+    WeightsError or DataError.
 
     Args:
         format: the model's files.
@@ -92,35 +93,31 @@ class StoredModel:
     @property
     def own_files(self) -> list[Path]:
         """The files of the model and known files beside them, which no output must replace."""
-        return self.format.own_files()
+        return [*self.files, self.format.vocabulary_path, self.format.softmax_path]
 
     @cached_property
     def options(self) -> ModelOptions:
-        """The options. Raises: OptionsError, WeightsError, DataError."""
+        """The options."""
         return self.format.options()
 
     @cached_property
     def tensors(self) -> Tensors:
-        """The weights of the biLM. Raises: OptionsError, WeightsError."""
+        """The weights of the biLM."""
         return self.format.tensors(self.options)
 
     @cached_property
     def softmax(self) -> Softmax | None:
-        """The softmax, or None if the model has none. Raises: WeightsError if it belongs to
-        another export."""
+        """The softmax, or None if the model has none."""
         return self.format.softmax()
 
     @cached_property
     def mixes(self) -> list[Mix]:
-        """The learned weightings of the layers that the files contain; empty for most formats.
-
-        Raises: OptionsError, WeightsError.
-        """
+        """The learned weightings of the layers that the files contain; empty for most formats."""
         return self.format.mixes()
 
     @property
     def checkpoint(self) -> Checkpoint | None:
-        """The checkpoint of a run, None for other models. Raises: WeightsError."""
+        """The checkpoint of a run, None for other models."""
         return self.format.checkpoint()
 
     @cached_property
@@ -152,12 +149,8 @@ class StoredModel:
             raise _changed(self)
 
     def require_softmax(self, purpose: str = SCORING) -> Softmax:
-        """Return the softmax.
-
-        Args:
-            purpose: verb phrase that follows "cannot" in the error message.
-        Raises: OptionsError for a format without a softmax; WeightsError if it is missing.
-        """
+        """Return the softmax. Raises: OptionsError for a format without a softmax; WeightsError if
+        it is missing: the model cannot `purpose`."""
         if not self.format.has_softmax:
             raise self._without_softmax(purpose)
         if self.softmax is None:
@@ -197,7 +190,6 @@ class StoredModel:
             token_ids: whether the biLM reads token ids even if the stored model reads characters.
             token_table: HDF5 with `embedding` (V, P), the vectors of token ids, as
                 `dump_token_embeddings` writes it; None for the table of a model that reads words.
-        Raises: OptionsError, WeightsError.
         """
         options, tensors = self.options, self.tensors
         if not options.reads_words and not token_ids:
@@ -214,62 +206,45 @@ class StoredModel:
         return StoredWeights(of_words, names.n_words(table), tensors, table)
 
     def build(self, token_ids: bool = False, token_table: str | Path | None = None) -> BiLM:
-        """Build a biLM with padding, which reads the ids of `Batcher` or `TokenBatcher`.
-
-        Args:
-            token_ids, token_table: see `weights`.
-        Raises: OptionsError, WeightsError.
-        """
+        """Build a biLM with padding, which reads the ids of `Batcher` or `TokenBatcher`; for the
+        arguments, see `weights`."""
         return _built(self.weights(token_ids, token_table), padding=True)
 
     def build_frozen(self, precision: str = "float32", has_softmax: bool = False) -> BiLM:
-        """Build a biLM whose weights are constants, for inference: see `BiLM.freeze`.
-
-        Args:
-            precision: dtype of matrix-multiplication inputs, see `BiLM`.
-            has_softmax: whether it has its softmax.
-        Raises: OptionsError, WeightsError.
-        """
+        """Build a biLM whose weights are constants, for inference: see `BiLM` for `precision`, and
+        `BiLM.freeze`."""
         softmax = self.require_softmax() if has_softmax else None
         return _built(self.weights(), softmax, precision=precision, frozen=True)
 
     def build_language_model(self, purpose: str = SCORING) -> BiLM:
-        """Build a biLM with its softmax. Raises: OptionsError, WeightsError."""
+        """Build a biLM with its softmax; without one, the model cannot `purpose`."""
         return _built(self.weights(), self.require_softmax(purpose))
 
     def assign(self, model: BiLM, softmax: bool = True) -> None:
-        """Set the variables of a built model.
-
-        Args:
-            softmax: whether to set the softmax too, if the model has one.
-        Raises: WeightsError.
-        """
+        """Set the variables of a built model, with those of the softmax if the model has one and
+        `softmax` is true."""
         names.assign_tensors(model, self.tensors, only=names.is_bilm)
         if softmax and self.softmax is not None:
             names.assign_tensors(model, self.softmax.tensors, only=names.is_softmax)
 
     def vocabulary_file(self, vocab_file: str | Path | None = None) -> Path | None:
-        """Return the vocabulary file of a model that reads words: the given file, or `vocab.txt`
-        beside the options. Its words are not compared with the model's: see `check_words`.
+        """Return the absolute path of the vocabulary file of a model that reads words: the given
+        file, or the one beside the options; None without either and for other models.
 
-        Returns: the absolute path; None if the model does not read words or has no vocabulary file.
+        Its words are not compared with the model's: see `check_words`.
         """
         if not self.options.reads_words:
             return None
         if vocab_file:
             return Path(expanded(vocab_file)).absolute()
-        return self._own_words if self._own_words.is_file() else None
+        return self.format.vocabulary_path if self.format.vocabulary_path.is_file() else None
 
     def check_words(self, vocab_file: str | Path | None) -> None:
-        """Compare the vocabulary file of a model that reads words with the model's own words.
-
-        Does nothing without a file, for the model's own file, or if the model reads characters.
-
-        Raises: DataError if the words differ; WeightsError if the softmax is damaged.
-        """
+        """Compare the vocabulary file of a model that reads words with the model's own words, if
+        there are both. Raises: DataError if the words differ."""
         if vocab_file is None or not self.options.reads_words:
             return
-        is_own = Path(expanded(vocab_file)).absolute() == self._own_words
+        is_own = Path(expanded(vocab_file)).absolute() == self.format.vocabulary_path
         if is_own and self.checkpoint is None and self.softmax is None:
             return  # no other file contains the words
         self._read_words(vocab_file, names.n_words(self.tensors), (BOS, EOS))
@@ -278,20 +253,15 @@ class StoredModel:
         """Return the words of the softmax or word table.
 
         Args:
-            vocab_file: None for the words stored with the softmax, or else for `vocab.txt` beside
-                the options. The words of another file are compared with these.
+            vocab_file: None for the words stored with the softmax, or else for the file beside the
+                options. The words of another file are compared with these.
         Raises: DataError if the file is missing, or if its words differ from the model's in number
             or content.
         """
         stored = self._words_of_softmax
         if vocab_file is None and stored is not None:
             return stored
-        return self._read_words(vocab_file or self._own_words, self.n_words)
-
-    @property
-    def _own_words(self) -> Path:
-        """The vocabulary file beside the options, whether it exists or not."""
-        return self.folder / VOCABULARY
+        return self._read_words(vocab_file or self.format.vocabulary_path, self.n_words)
 
     @cached_property
     def _words_of_softmax(self) -> Vocabulary | None:
@@ -304,22 +274,18 @@ class StoredModel:
         self, file: str | Path, n_words: int | None, marks: Sequence[str] = MARKS
     ) -> Vocabulary:
         """Read a vocabulary file and compare it with the words that are stored with the softmax, in
-        the checkpoint, or else in `vocab.txt` beside the options. Raises: DataError."""
+        the checkpoint, or else beside the options. Raises: DataError."""
         vocabulary = vocabulary_of(expanded(file), self.options, n_words, marks)
         checkpoint = self.checkpoint
-        if (
-            checkpoint is not None
-            and not checkpoint.is_reference
-            and checkpoint.record.vocabulary != vocabulary.digest
-        ):
+        if checkpoint is not None and not checkpoint.has_words(vocabulary):
             raise DataError(
                 f"{vocabulary.filename}: differs from the vocabulary that {checkpoint.path} "
                 "was trained with; use that vocabulary"
             )
         stored = self._words_of_softmax
-        is_own = Path(vocabulary.filename).absolute() == self._own_words
-        if stored is None and self._own_words.is_file() and not is_own:
-            stored = Vocabulary(self._own_words)
+        is_own = Path(vocabulary.filename).absolute() == self.format.vocabulary_path
+        if stored is None and self.format.vocabulary_path.is_file() and not is_own:
+            stored = Vocabulary(self.format.vocabulary_path)
         if stored is not None:
             vocabulary.require_words_of(stored)
         return vocabulary
@@ -340,7 +306,7 @@ def _built(
     model = BiLM(weights.options, n_words, padding, has_softmax, precision=precision, name="bilm")
     weights.start(model)
     if softmax is not None:
-        start_softmax(model, softmax.tensors)
+        UnchangingTensors(softmax.tensors, names.is_softmax).start(model)
     if frozen:
         model.freeze()
     model.build()

@@ -5,7 +5,6 @@ from __future__ import annotations
 
 import hashlib
 from collections.abc import Callable
-from contextlib import AbstractContextManager
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any, ClassVar
 
@@ -30,10 +29,9 @@ class StoredWeights:
     requests them, which may be later and more than once. The files must not change before that.
 
     Args:
-        options: options of the biLM.
-        n_words: number of rows of the table; None for a biLM that reads characters.
         weights: tensors of the biLM.
-        table: tensors that contain `embedding`; None for a biLM that reads characters.
+        n_words, table: for a biLM that reads token ids, the tensors that contain `embedding`, and
+            its number of rows.
     Attributes:
         key: hash that identifies the current version of the files; see `known`. It does not reveal
             their paths.
@@ -48,19 +46,18 @@ class StoredWeights:
     ):
         self.options, self.n_words = options, n_words
         if table is None:
-            self._sources = [_Unchanging(weights, names.is_bilm)]
+            self._sources = [UnchangingTensors(weights, names.is_bilm)]
         else:
             self._sources = [
-                _Unchanging(table, lambda name: name == "embedding"),
-                _Unchanging(weights, lambda name: name.startswith("RNN_")),
+                UnchangingTensors(table, lambda name: name == "embedding"),
+                UnchangingTensors(weights, lambda name: name.startswith("RNN_")),
             ]
         files = [(source.tensors.source, source.found) for source in self._sources]
         self.key = hashlib.sha256(repr(files).encode()).hexdigest()
         _known[self.key] = self
 
     def start(self, model: BiLM) -> None:
-        """Set the initializers of a model that is not built yet, so that its variables are read
-        from the files. Datasets that no variable uses cause one warning.
+        """Set the initializers of a model that is not built yet; unused datasets cause one warning.
 
         Raises: WeightsError if a dataset is missing; when a variable is created, if a dataset has
             the wrong shape or values that are not finite.
@@ -80,13 +77,7 @@ def known(key: str | None) -> StoredWeights | None:
     return stored if stored is not None and stored.unchanged else None
 
 
-def start_softmax(model: BiLM, tensors: Tensors) -> None:
-    """Set the initializers of the softmax of a model that is not built yet; see
-    `StoredWeights.start`."""
-    _Unchanging(tensors, names.is_softmax).start(model)
-
-
-class _Unchanging:
+class UnchangingTensors:
     """Tensors whose files must not change until the variables of `only` have been read."""
 
     def __init__(self, tensors: Tensors, only: Callable[[str], bool]):
@@ -103,9 +94,11 @@ class _Unchanging:
 
     @property
     def unchanged(self) -> bool:
+        """Whether the files exist and are unchanged."""
         return all(p.is_file() for p in self.tensors.paths) and self._look() == self.found
 
     def start(self, model: BiLM) -> None:
+        """Set the initializers of a model: see `StoredWeights.start`."""
         specs = names.specs_of(model)
         for name, stored in names.found_names(specs, self.tensors, self.only).items():
             spec = specs[name]
@@ -116,19 +109,30 @@ class _Unchanging:
         """Return the initializer of a variable; `stored` is the tensor's name in the file."""
 
         def read() -> np.ndarray:
-            with self._opened() as tensor:
+            exist = all(path.is_file() for path in self.tensors.paths)
+            if exist and self._look() != self.found:
+                raise WeightsError(
+                    f"{self.tensors.source}: the file has changed since the layer was created; "
+                    "create the layer again"
+                )
+            with self.tensors.opened() as tensor:
                 where = f"{self.tensors.source}: {stored}"
                 return names.checked(tensor(stored), spec, padding, where)
 
-        return lambda shape, dtype=None: as_initial_value(read, shape, dtype)
+        def initial_value(shape: Any, dtype: Any = None) -> Any:
+            import keras
 
-    def _opened(self) -> AbstractContextManager[Callable[[str], Any]]:
-        if all(path.is_file() for path in self.tensors.paths) and self._look() != self.found:
-            raise WeightsError(
-                f"{self.tensors.source}: the file has changed since the layer was created; "
-                "create the layer again"
-            )
-        return self.tensors.opened()
+            # In a graph, the operation that reads the value. Keras also requests values in scratch
+            # graphs, which never run.
+            if keras.backend.backend() == "tensorflow":
+                import tensorflow as tf
+
+                if not tf.executing_eagerly():
+                    value = tf.numpy_function(read, [], tf.float32)
+                    return tf.cast(tf.ensure_shape(value, shape), dtype)
+            return keras.ops.convert_to_tensor(read(), dtype=dtype)
+
+        return initial_value
 
 
 @dataclass(frozen=True)
@@ -165,19 +169,3 @@ class UnsetWeights:
             require(is_set, error)
         elif keras.backend.backend() == "torch" and not is_set:
             raise error
-
-
-def as_initial_value(read: Callable[[], np.ndarray], shape: Any, dtype: Any) -> Any:
-    """Return an initializer's result: the value, or in a graph the operation that reads it.
-
-    Keras also requests values in scratch graphs, which never run.
-    """
-    import keras
-
-    if keras.backend.backend() == "tensorflow":
-        import tensorflow as tf
-
-        if not tf.executing_eagerly():
-            value = tf.numpy_function(read, [], tf.float32)
-            return tf.cast(tf.ensure_shape(value, shape), dtype)
-    return keras.ops.convert_to_tensor(read(), dtype=dtype)

@@ -16,12 +16,11 @@ UNREADABLE = (tf.errors.OpError, RuntimeError, IndexError, ValueError)  # what T
 
 
 class TensorReader:
-    """The tensors of a checkpoint in TensorFlow's format, or of a SavedModel's variables, by key.
+    """The tensors of a checkpoint in TensorFlow's format, or of a SavedModel's variables, by key,
+    with their `shapes` and `dtypes`.
 
     Args:
         path: path of the files, without their endings.
-    Attributes:
-        shapes, dtypes: shape and dtype of each tensor.
     Raises: WeightsError if the index is damaged.
     """
 
@@ -49,12 +48,8 @@ class TensorReader:
 
 
 def check_name(folder: str | Path) -> None:
-    """Refuse a folder whose checkpoints TensorFlow cannot read.
-
-    TensorFlow treats the path as a pattern. `?` and `*` also match themselves.
-
-    Raises: WeightsError.
-    """
+    """Raise WeightsError for a folder whose checkpoints TensorFlow cannot read, because it treats
+    the path as a pattern. `?` and `*` also match themselves."""
     path = os.fspath(folder)
     if re.search("[][\\\\\ud800-\udfff]", path):
         raise WeightsError(

@@ -212,12 +212,12 @@ class RunFolder:
 
     def latest_checkpoint(self, whole: bool = False) -> Checkpoint | None:
         """Open the run's latest checkpoint: see `bilm.storage.checkpoint.latest_checkpoint`."""
-        return latest_checkpoint(self.path, None, whole)
+        return latest_checkpoint(self.path, lambda name: False, whole)
 
     def find_best(self, whole: bool = False) -> Checkpoint | None:
         """Open the checkpoint with the lowest held-out perplexity; None if none can be read."""
         try:
-            return latest_checkpoint(self.best, None, whole)
+            return latest_checkpoint(self.best, lambda name: False, whole)
         except WeightsError as error:
             logging.warning("%s", error)
             return None

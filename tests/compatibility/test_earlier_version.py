@@ -74,7 +74,7 @@ def test_resume_of_a_run_of_earlier_version_is_exact(tmp_path):
 
 def test_run_of_0_1_0_is_refused_with_one_line(tmp_path, run_here):
     run = Path(shutil.copytree(REFUSED, tmp_path / "run"))
-    message = r"model\.ckpt-6: a checkpoint of bilm 0\.1\.0.*train the model again"
+    message = r"model\.ckpt-6: not a whole checkpoint"
     uses = (
         bilm.ElmoEmbedder,
         bilm.load_scorer,
@@ -87,4 +87,4 @@ def test_run_of_0_1_0_is_refused_with_one_line(tmp_path, run_here):
     text, vocabulary = f"--input={tiny_runs.TEXT}", f"--vocab={tiny_runs.VOCABULARY}"
     for command in (["info", run], ["train", f"--output={run}", text, vocabulary]):
         done = run_here(f"bilm {command[0]}", *command[1:])
-        assert_fails(done, "model.ckpt-6: a checkpoint of bilm 0.1.0")
+        assert_fails(done, "model.ckpt-6: not a whole checkpoint")

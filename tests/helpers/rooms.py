@@ -46,9 +46,11 @@ def place(name: str) -> str:
 
 
 def nodes(node: ast.AST, functions: bool) -> Iterator[ast.AST]:
-    """Yield all nodes below a node; those inside functions only if `functions`."""
+    """Yield all nodes below a node; those inside functions and of types only if `functions`."""
     for child in ast.iter_child_nodes(node):
-        if functions or not isinstance(child, ast.FunctionDef | ast.AsyncFunctionDef | ast.Lambda):
+        is_function = isinstance(child, ast.FunctionDef | ast.AsyncFunctionDef | ast.Lambda)
+        is_for_types = isinstance(child, ast.If) and ast.unparse(child.test) == "TYPE_CHECKING"
+        if functions or not (is_function or is_for_types):
             yield child
             yield from nodes(child, functions)
 

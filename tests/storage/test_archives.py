@@ -52,7 +52,7 @@ def test_archive_is_unpacked_once(tmp_path, cache):
     others = ["__MACOSX/._model.hdf5", "._model.hdf5", "model_softmax.hdf5", "corpus.hdf5"]
     archive = make_zip(tmp_path / "m.zip", ["options.json", "model.hdf5", "vocab.txt", *others])
     found = resolve(archive)
-    beside = [found[1].with_name(name) for name in ("vocab.txt", "weights_softmax.hdf5")]
+    beside = [found[1].with_name(name) for name in ("vocab.txt", "model_softmax.hdf5")]
     assert sorted(files_in(cache)) == sorted([*found, *beside])
     times = [p.stat().st_mtime_ns for p in found]
     assert resolve(archive) == found

@@ -1,5 +1,6 @@
 """The files of ELMoForManyLangs models: what is read, what is refused and how that is said."""
 
+import io
 import json
 import pickle
 import struct
@@ -197,8 +198,11 @@ def test_pickle_memo_bomb_uses_little_memory(tmp_path):
     """PyTorch's own pickles number their memo; here one number reserves room for 2^31 objects."""
     content = legacy({"a": ARRAY}).replace(b"q\x00", b"r\xff\xff\xff\x7f", 1)
     (tmp_path / "a.pkl").write_bytes(content)
-    with pytest.raises(WeightsError, match="contains a truncated or damaged pickle"):
-        StateDict(tmp_path / "a.pkl")
+    tracemalloc.start()
+    found = StateDict(tmp_path / "a.pkl").read("a")
+    peak = tracemalloc.get_traced_memory()[1]
+    tracemalloc.stop()
+    assert (found == ARRAY).all() and peak < 1 << 24
 
 
 def test_truncated_state_dict_is_refused(tmp_path):
@@ -253,7 +257,7 @@ def test_compressed_or_changed_numbers_of_a_state_dict_are_refused(tmp_path):
 )
 def test_pickles_that_attack_the_reader_are_refused(attack, message):
     with pytest.raises(WeightsError, match=message):
-        unpickled(b"\x80\x02}" + attack + b".", "a.pkl")
+        unpickled(io.BytesIO(b"\x80\x02}" + attack + b"."), "a.pkl")
 
 
 def test_state_dict_tensor_is_in_memory_once_while_it_is_read(tmp_path):

@@ -11,7 +11,7 @@ from stored_files import OPTIONS, WEIGHTS, load_bilm
 
 from bilm import ElmoEmbedder
 from bilm.errors import BilmError
-from bilm.storage.hdf5 import MAX_ITEMS, HDF5Tensors
+from bilm.storage.hdf5 import HDF5Tensors
 
 CELL = "RNN_0/RNN/MultiRNNCell/Cell0/LSTMCell/W_0"
 on_tensorflow = keras.backend.backend() == "tensorflow"
@@ -108,25 +108,11 @@ def test_compressed_values_have_a_size_limit(model):
     refused(load_bilm, model, match="W_0 declares 67,108,864 bytes, more than the file can contain")
 
 
-def nest(file, name):
-    group = file
-    for _ in range(5000):
-        group = group.create_group("g")
-
-
-def cycle(file, name):
-    file["RNN_0"]["again"] = file["RNN_0"]
-
-
-def many(file, name):
-    for i in range(MAX_ITEMS + 1):
-        file[f"link{i}"] = file[name]
-
-
-@pytest.mark.parametrize("add", [nest, many, cycle])
-def test_hdf5_with_too_many_groups_or_datasets_is_refused(add, model):
+def test_hdf5_with_too_many_groups_is_refused(model):
     with h5py.File(model / "weights.hdf5", "r+") as file:
-        add(file, CELL)
+        group = file
+        for _ in range(5000):
+            group = group.create_group("g")
     for read in (load_bilm, lambda folder: HDF5Tensors(folder / "weights.hdf5")):
         refused(read, model, match="expected the weights of a model")
 

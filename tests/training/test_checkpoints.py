@@ -14,12 +14,11 @@ from tiny_runs import TEXT, damage, load_run, run, weights_of
 
 from bilm.errors import WeightsError
 from bilm.storage.checkpoint import (
-    SUFFIX,
     Checkpoint,
     CheckpointFolder,
     latest_checkpoint,
 )
-from bilm.storage.names import is_bilm
+from bilm.storage.names import SUFFIX, is_bilm, is_softmax
 from bilm.storage.stored_model import open_model
 from bilm.training.finetuning import finetune
 from bilm.training.run import Saving
@@ -123,15 +122,15 @@ def test_readers_skip_a_damaged_checkpoint(a_run, log):
 
 
 def test_checkpoint_removed_while_it_is_opened_gives_way_to_a_newer_one(a_run, monkeypatch):
-    opened = Checkpoint.open
+    opened = Checkpoint.__init__
 
-    def saving_meanwhile(path, *arguments):
+    def saving_meanwhile(self, path, *arguments):
         if path.endswith("-3"):
             for part in a_run.glob("model.ckpt-3.*"):
                 part.rename(part.with_name(part.name.replace("-3.", "-4.")))
-        return opened(path, *arguments)
+        opened(self, path, *arguments)
 
-    monkeypatch.setattr(Checkpoint, "open", saving_meanwhile)
+    monkeypatch.setattr(Checkpoint, "__init__", saving_meanwhile)
     assert latest_checkpoint(a_run).path == f"{a_run}/model.ckpt-4"
 
 
@@ -158,7 +157,7 @@ def test_damaged_weight_is_noticed_if_it_is_selected(a_run):
     assert latest_checkpoint(a_run).record.step == 2
     assert latest_checkpoint(a_run, only=is_bilm).record.step == 3
     with pytest.raises(WeightsError, match=r"ckpt-3: not a whole checkpoint"):
-        Checkpoint.open(f"{a_run}/model.ckpt-3").read("softmax/W")
+        Checkpoint(f"{a_run}/model.ckpt-3").check(is_softmax)
 
 
 # --- the list of checkpoints ---

@@ -10,7 +10,7 @@ from collections.abc import Callable, Iterator, Mapping
 from contextlib import contextmanager
 from functools import partial
 from pathlib import Path, PurePath, PurePosixPath, PureWindowsPath
-from typing import IO, NamedTuple, TypeAlias, cast
+from typing import Any, NamedTuple, TypeAlias
 
 from bilm.errors import BilmError, WeightsError
 
@@ -26,7 +26,7 @@ class Member(NamedTuple):
     """A regular file in an archive: its size in bytes, and a function that opens it."""
 
     size: int
-    open: Callable[[], IO[bytes]]
+    open: Callable[[], Any]
 
 
 Members: TypeAlias = Mapping[PurePath, Member]  # by path; the last one of several of one path
@@ -47,41 +47,28 @@ def _is_tar(path: Path) -> bool:
 
 @contextmanager
 def open_archive(path: Path) -> Iterator[Members]:
-    """Yield the members of an archive, which can be opened in the block; verify the checksum of a
-    compressed tar archive.
-
-    Raises: WeightsError if it is damaged, also in the block.
-    """
+    """Yield the members of an archive, which can be opened in the block. Raises: WeightsError if it
+    is damaged, also in the block."""
     try:
         if _is_tar(path):
             with tarfile.open(path) as tar:
-                yield _tar_members(tar, path)
+                entries = [info for info in tar if info.isreg()]
+                _read_all(tar.fileobj)  # gzip's checksum is at the end of the file
+                yield {
+                    _place(info.name, path): Member(info.size, partial(tar.extractfile, info))
+                    for info in entries
+                }
         else:
             with zipfile.ZipFile(path) as file:
-                yield _zip_members(file, path)
+                yield {
+                    _place(info.filename, path): Member(info.file_size, partial(file.open, info))
+                    for info in file.infolist()
+                    if not info.is_dir()
+                }
     except BilmError:
         raise
     except UNPACKING_ERRORS as error:
         raise WeightsError(f"{path}: cannot be unpacked: {error}") from error
-
-
-def _tar_members(tar: tarfile.TarFile, path: Path) -> Members:
-    members = {}
-    for info in tar:
-        if info.isreg():
-            open_ = cast(Callable[[], IO[bytes]], partial(tar.extractfile, info))
-            members[_place(info.name, path)] = Member(info.size, open_)
-    # gzip's checksum is at the end of the file.
-    _read_all(cast(IO[bytes], tar.fileobj))
-    return members
-
-
-def _zip_members(file: zipfile.ZipFile, path: Path) -> Members:
-    members = {}
-    for info in file.infolist():
-        if not info.is_dir():
-            members[_place(info.filename, path)] = Member(info.file_size, partial(file.open, info))
-    return members
 
 
 def _place(name: str, path: Path) -> PurePath:
@@ -92,20 +79,16 @@ def _place(name: str, path: Path) -> PurePath:
     return PurePosixPath(place.as_posix())
 
 
-def unpack(members: Members, chosen: Mapping[str, PurePath], folder: Path) -> None:
-    """Copy members to a folder.
-
-    Args:
-        chosen: paths of members by the names of their copies.
-    Raises: ValueError if they are too large.
-    """
-    n_bytes = sum(members[place].size for place in chosen.values())
+def unpack(members: Members, home: PurePath, folder: Path) -> None:
+    """Copy members, which are in the archive's folder `home`, to a folder. Raises: ValueError if
+    they are too large."""
+    n_bytes = sum(member.size for member in members.values())
     if n_bytes > MAX_BYTES:
         raise ValueError(f"the model has {n_bytes:,} bytes, expected at most {MAX_BYTES:,}")
-    for name, place in chosen.items():
-        copy = folder / name
+    for place, member in members.items():
+        copy = folder / place.relative_to(home)
         copy.parent.mkdir(parents=True, exist_ok=True)
-        with members[place].open() as file, open(copy, "wb") as out:
+        with member.open() as file, open(copy, "wb") as out:
             shutil.copyfileobj(file, out, COPY_BYTES)  # at most the declared size
 
 
@@ -117,7 +100,7 @@ def check_archive(path: Path) -> None:
                 _read_all(file)
 
 
-def _read_all(file: IO[bytes]) -> None:
+def _read_all(file: Any) -> None:
     """Read a file to its end, which verifies its checksum."""
     while file.read(COPY_BYTES):
         pass

@@ -57,20 +57,17 @@ def filled(path: Path, fill: Callable[[Path], object]) -> Path:
         return path
     from filelock import FileLock
 
-    lock = FileLock(path.with_name(LOCK))
     try:
         path.parent.mkdir(parents=True, exist_ok=True)
-        lock.acquire()
+        lock = FileLock(path.with_name(LOCK)).acquire()
     except OSError as error:
         raise WeightsError(
             f"{path.parent}: cannot write to the cache ({error.strerror}); set BILM_CACHE to "
             "another folder"
         ) from error
-    try:
+    with lock:
         if not path.exists():  # another process may have written it in the meantime
             fill(path)
-    finally:
-        lock.release()
     return path
 
 

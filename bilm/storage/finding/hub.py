@@ -14,7 +14,7 @@ from absl import logging
 
 from bilm.errors import BilmError, WeightsError
 from bilm.storage.finding.cache import cached, filled, write_record
-from bilm.storage.formats.known import find
+from bilm.storage.formats import find
 from bilm.support.imports import optional
 from bilm.support.model_files import CARD
 from bilm.support.urls import masked
@@ -38,32 +38,23 @@ def snapshot(name: str) -> Path:
     repository, revision = match.groups()
 
     def fill(folder: Path) -> None:
+        library = optional("huggingface_hub", "hub", name)
         logging.info("%s: downloading to %s", name, folder)
         part = folder.with_name("part")  # where huggingface_hub continues an interrupted download
         try:
-            commit = _download(name, repository, revision, part)
+            info = library.HfApi().model_info(repository, revision=revision)
+            paths = [PurePath(file.rfilename) for file in info.siblings or ()]
+            _, chosen = find(paths, name)
+            patterns = [glob.escape(path.as_posix()) for path in (*chosen, PurePath(CARD))]
+            library.snapshot_download(
+                repository, revision=info.sha, allow_patterns=patterns, local_dir=part
+            )
         except BilmError:
             raise
         except Exception as error:  # the library's errors have no common base class
             reason = masked(" ".join(str(error).split())) or type(error).__name__
             raise WeightsError(f"{name}: cannot be downloaded: {reason[:MAX_SHOWN]}") from error
         part.replace(folder)
-        write_record(folder.parent, name, revision=commit)
+        write_record(folder.parent, name, revision=info.sha)
 
     return filled(cached(name) / "model", fill)
-
-
-def _download(name: str, repository: str, revision: str | None, folder: Path) -> str | None:
-    """Download the files of the model and its card into a folder; return the commit."""
-    library = optional("huggingface_hub", "hub", name)
-    info = library.HfApi().model_info(repository, revision=revision)
-    paths = [PurePath(file.rfilename) for file in info.siblings or ()]
-    _, files = find(paths, name)
-    chosen = {path.as_posix() for path in files.values()}
-    if PurePath(CARD) in paths:
-        chosen.add(CARD)
-    patterns = [glob.escape(path) for path in chosen]
-    library.snapshot_download(
-        repository, revision=info.sha, allow_patterns=patterns, local_dir=folder
-    )
-    return info.sha

@@ -4,10 +4,9 @@ from __future__ import annotations
 
 import difflib
 import os
-from collections.abc import Callable, Sequence
-from functools import partial
+from collections.abc import Sequence
 from itertools import islice
-from pathlib import Path
+from pathlib import Path, PurePath
 
 from bilm.errors import WeightsError
 from bilm.options.schema import read_object
@@ -15,10 +14,10 @@ from bilm.storage.finding import registry
 from bilm.storage.finding.archive import check_archive, is_archive, open_archive, unpack
 from bilm.storage.finding.cache import cached, filled, read_record, write_record
 from bilm.storage.finding.download import fetch
+from bilm.storage.formats import find, formats
 from bilm.storage.formats.allennlp import AllenNlp
 from bilm.storage.formats.base import Format
-from bilm.storage.formats.bilm_tf import options_names
-from bilm.storage.formats.known import find, model_at
+from bilm.storage.formats.bilm_tf import BilmTf, options_names
 from bilm.storage.hdf5 import HDF5Tensors
 from bilm.support.files import new_folder, version_of
 from bilm.support.model_files import CONFIG, HDF5_SUFFIXES, OPTIONS, WEIGHTS
@@ -35,10 +34,7 @@ def locate(source: str | Path, weights: str | Path | None = None) -> Format:
     """Find the files of a model; download or unpack them if they are not in the cache.
 
     An existing path takes precedence over a name. The model is at the top level of a folder or
-    archive, or in a single folder inside it, at most three folders deep. Of bilm-tf, the weights
-    are `model.hdf5`, or else `weights.hdf5`, `*_weights.hdf5`, or the one HDF5 file except
-    `*_softmax.hdf5`; their options are `<stem>_options.json`, or else `options.json`,
-    `options262.json`, or the one file `*options.json`.
+    archive, or in a single folder inside it, at most three folders deep.
 
     Args:
         source: a folder, an archive or its URL, or the name of a packaged model or of one of
@@ -64,11 +60,8 @@ def packaged() -> dict[str, Path]:
 
 
 def _local_paths(source: str) -> Sequence[Path]:
-    """Decide what a name is: a path, a packaged model, a published model or a URL.
-
-    Returns: the paths of options and weights, or of one folder or file, which may be downloaded.
-    Raises: WeightsError if it is none of them.
-    """
+    """Return the paths of options and weights, or of one folder or file, of a path, a packaged
+    model, a published model or a URL. Raises: WeightsError if it is none of them."""
     if os.path.exists(source):  # also False for a name that is too long
         return [Path(source)]
     folder = packaged().get(source)
@@ -79,9 +72,13 @@ def _local_paths(source: str) -> Sequence[Path]:
         return downloaded
     if is_url(source):
         return [fetch(source, check_archive)]
+
+    names = [*packaged(), *registry.MODELS]
+    similar = difflib.get_close_matches(source, names, 1)
+    listed = ", ".join([*names, "nlpl:NUMBER", "hf:OWNER/NAME[@REVISION]"])
     raise WeightsError(
         f"{source}: found neither a file or folder of this path nor a model of this name; "
-        f"{_similar_names(source)}"
+        + (f"did you mean {similar[0]}? Names: {listed}" if similar else f"names: {listed}")
     )
 
 
@@ -89,7 +86,7 @@ def _model_of(source: str) -> Format:
     """Return the model of any format that a name denotes."""
     path, *weights = _local_paths(source)
     if weights:
-        return model_at(path, weights[0])
+        return BilmTf(path, weights[0])
     if path.is_dir():
         return _in_folder(path)
     if AllenNlp.owns(path):
@@ -106,15 +103,27 @@ def _model_of(source: str) -> Format:
 def _in_folder(folder: Path) -> Format:
     """Return the model in a folder."""
     listed = (path for pattern in PLACES for path in islice(folder.glob(pattern), MAX_FILES))
-    paths = {path.relative_to(folder): None for path in listed if path.is_file()}
-    format_, chosen = find(list(paths), folder)
-    return format_.of_files({name: folder / place for name, place in chosen.items()})
+    paths: list[PurePath] = [path.relative_to(folder) for path in listed if path.is_file()]
+    format_, (options, weights, *_) = find(paths, folder)
+    return format_(folder / options, folder / weights)
 
 
 def _in_archive(archive: Path) -> Format:
     """Return the model in an archive; unpack it into the cache if the cache does not contain it."""
     entry = cached("\0".join(map(str, (archive.resolve(), *version_of(archive)))))
-    model = _in_folder(filled(entry / "model", partial(_unpack_model, archive)))
+
+    def fill(folder: Path) -> None:
+        with open_archive(archive) as members:
+            _, chosen = find(list(members), archive)
+            chosen_members = {place: members[place] for place in chosen if place in members}
+            path = str(archive.resolve())
+            # The archive may be a download, which has a record with the requested name.
+            source = read_record(archive.parent).get("source", path)
+            write_record(folder.parent, source, archive=path)
+            with new_folder(folder) as unfinished:
+                unpack(chosen_members, chosen[0].parent, unfinished)
+
+    model = _in_folder(filled(entry / "model", fill))
 
     # AllenNLP's options may be beside the archive.
     options = archive.with_name(OPTIONS)
@@ -123,33 +132,14 @@ def _in_archive(archive: Path) -> Format:
     return model
 
 
-def _unpack_model(archive: Path, folder: Path) -> None:
-    """Unpack the files of the model in an archive into a new folder of a cache entry."""
-    with open_archive(archive) as members:
-        _, chosen = find(list(members), archive)
-        path = str(archive.resolve())
-        # The archive may be a download, which has a record with the requested name.
-        source = read_record(archive.parent).get("source", path)
-        write_record(folder.parent, source, archive=path)
-        with new_folder(folder) as unfinished:
-            unpack(members, chosen, unfinished)
-
-
-def _similar_names(name: str) -> str:
-    """Return a hint for an error message: the most similar name, if any, and all names."""
-    names = [*packaged(), *registry.MODELS]
-    similar = difflib.get_close_matches(name, names, 1)
-    listed = ", ".join([*names, "nlpl:NUMBER", "hf:OWNER/NAME[@REVISION]"])
-    return f"did you mean {similar[0]}? Names: {listed}" if similar else f"names: {listed}"
-
-
 # --- from two names ---
 
 
 def _model_of_two(source: str, weights: str) -> Format:
     """Return the model of an options file, or the folder that contains it, and of a weight file, or
     the folder or archive that contains it."""
-    options, weight_file = _local(source, read_object), _local(weights, HDF5Tensors)
+    options = fetch(source, read_object) if is_url(source) else Path(source)
+    weight_file = fetch(weights, HDF5Tensors) if is_url(weights) else Path(weights)
     if options.is_dir():
         inside = options / weight_file
         if inside.exists() or not weight_file.exists():
@@ -159,9 +149,5 @@ def _model_of_two(source: str, weights: str) -> Format:
     elif weight_file.is_dir() or weight_file.suffix in ARCHIVE_SUFFIXES:
         model = _model_of(str(weight_file))
         return type(model)(options, model.weight_file)
-    return model_at(options, weight_file)
-
-
-def _local(source: str, check: Callable[[Path], object]) -> Path:
-    """Return a path unchanged, or the local copy of a URL. Raises: WeightsError."""
-    return fetch(source, check) if is_url(source) else Path(source)
+    format_ = next(format_ for format_ in formats() if format_.owns(weight_file))
+    return format_(options, weight_file)

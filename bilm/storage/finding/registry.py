@@ -22,28 +22,20 @@ from bilm.storage.hdf5 import HDF5Tensors
 
 
 class Published(NamedTuple):
-    """A published model.
+    """A published model."""
 
-    Fields:
-        name: its name as the value of --model.
-        language, code: what it reads, and the language's code of ISO 639; "protein" for proteins.
-        trained_on, licence, citation: its training text, its licence and its publication.
-        source: where these facts and addresses come from.
-        addresses: alternatives, tried in this order: the URLs of options and weights, or of one
-            archive, or a name of the Hugging Face Hub.
-        size, sha256: size in bytes and SHA-256 of the weights; without a hash, they are unverified.
-    """
-
-    name: str
+    name: str  # as the value of --model
     language: str
-    code: str
+    code: str  # of ISO 639; "protein" for proteins
     trained_on: str
     licence: str | None
     citation: str
-    source: str
+    source: str  # of these facts and addresses
+    # Alternatives, tried in this order: the URLs of options and weights, or of one archive, or a
+    # name of the Hugging Face Hub.
     addresses: Sequence[Sequence[str]]
-    size: int | None = None
-    sha256: str | None = None
+    size: int | None = None  # of the weights, in bytes
+    sha256: str | None = None  # of the weights; without it, they are unverified
 
 
 _published = json.loads(Path(__file__).with_name("published.json").read_text("utf-8"))
@@ -54,8 +46,8 @@ NLPL, COLLECTIONS = "http://vectors.nlpl.eu/repository", (20, 11)
 
 
 def looked_up(name: str) -> Sequence[Path] | None:
-    """Return the paths of a published model: options and weights, or one folder or archive; None if
-    the name is unknown. The files are downloaded, unless they are in the cache.
+    """Return the local paths of a published model: options and weights, or one folder or archive;
+    None if the name is unknown.
 
     Raises: BilmError, naming every address that was tried and why it failed.
     """
@@ -100,7 +92,5 @@ def _fetched(urls: Sequence[str], name: str) -> Sequence[Path]:
     if len(urls) == 1:
         return [fetch(urls[0], check_archive, name=name)]
     options, weights = urls
-    model = MODELS[name]
     options_file = fetch(options, read_object, name=name)
-    weight_file = fetch(weights, HDF5Tensors, model.size, model.sha256, name)
-    return [options_file, weight_file]
+    return [options_file, fetch(weights, HDF5Tensors, MODELS[name].sha256, name)]

@@ -2,8 +2,37 @@
 
 `base` declares what each format defines. The formats are `bilm_tf` (HDF5 with `options.json`),
 `run` (TensorFlow checkpoints with `options.json`), `allennlp`, `manylangs` (ELMoForManyLangs) and
-`tfhub`; `known` is their registry. `derived` derives options from shapes, `pytorch` reads PyTorch's
-files, and `pytorch_rows` lists the places of bilm's tensors in them. May import `options`, the
-packages below it, and the modules of `storage` except `stored_model`, `stored_weights` and
-`finding`, which import the formats.
+`tfhub`. `derived` derives options from shapes, `pytorch` reads PyTorch's files, and `pytorch_rows`
+lists the places of bilm's tensors in them. Imports `options`, the packages below it, and the
+modules of `storage` that do not import this package.
 """
+
+from __future__ import annotations
+
+from pathlib import Path, PurePath
+
+from bilm.storage.formats.base import Format
+
+
+def formats() -> tuple[type[Format], ...]:
+    """Return the formats in the order of trial; the last one owns all other paths."""
+    from bilm.storage.formats.allennlp import AllenNlp
+    from bilm.storage.formats.bilm_tf import BilmTf
+    from bilm.storage.formats.manylangs import ManyLangs
+    from bilm.storage.formats.run import Run
+    from bilm.storage.formats.tfhub import TfHub
+
+    return ManyLangs, TfHub, Run, AllenNlp, BilmTf
+
+
+def find(paths: list[PurePath], where: str | Path) -> tuple[type[Format], list[PurePath]]:
+    """Return the format of the model in a folder or archive, and the result of `Format.find`.
+
+    Raises: WeightsError if there is no model, or more than one.
+    """
+    paths = [path for path in paths if not path.name.startswith(".")]  # macOS adds ._model.hdf5
+    for format_ in formats():
+        files = format_.find(paths, where)
+        if files is not None:
+            return format_, files
+    raise AssertionError("the last format raises an error instead of returning None")

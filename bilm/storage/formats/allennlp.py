@@ -10,8 +10,7 @@ from __future__ import annotations
 
 import functools
 import os
-from collections.abc import Iterable, Iterator, Mapping
-from itertools import count, takewhile
+from collections.abc import Iterator, Mapping
 from pathlib import Path, PurePath
 from typing import Any, NamedTuple
 
@@ -21,15 +20,21 @@ from absl import logging
 from bilm.errors import OptionsError, WeightsError
 from bilm.options import schema
 from bilm.options.model_options import ModelOptions
-from bilm.storage.formats.base import Format, Mix, json_files, one_folder, paths_inside
-from bilm.storage.formats.derived import derived_options
+from bilm.storage.formats.base import (
+    Format,
+    LazyTensors,
+    Mix,
+    json_files,
+    one_folder,
+    paths_inside,
+)
+from bilm.storage.formats.derived import derived_options, numbered
 from bilm.storage.formats.pytorch import StateDict
 from bilm.storage.formats.pytorch_rows import (
-    Layout,
-    StateDictTensors,
     StoredRow,
     encoder_rows,
     lstm_rows,
+    state_dict_tensors,
 )
 from bilm.support.model_files import (
     ALLENNLP_BEST,
@@ -41,7 +46,6 @@ from bilm.support.model_files import (
 )
 from bilm.tensors import n_filters
 
-MAX_ARCHIVED = 50  # maximum number of options files in an archive
 TOKENS = "_token_embedder."  # module of the biLM, which also contains the LSTMs
 CHARACTERS = f"{TOKENS}_char_embedding_weights"
 OUTER = "_elmo_lstm."  # the biLM in AllenNLP's module `Elmo`, and the LSTMs in the biLM
@@ -53,10 +57,9 @@ RECIPE_USED = (
     "%s: found no options; assumed relu, clips of 3, skip connections and words of up to 48 bytes, "
     "as in the published models. If the ELMo has others, also pass its options.json"
 )
-# The first row represents missing words and is not used.
-UNPADDED = Layout(lambda shape: (shape[0] - 1, *shape[1:]), lambda value: value[1:])
 ROWS = (
-    StoredRow("char_embed", (CHARACTERS,), UNPADDED),
+    # The first row represents missing words and is not used.
+    StoredRow("char_embed", (CHARACTERS,), lambda value: value[1:]),
     *encoder_rows(f"{TOKENS}char_conv_", f"{TOKENS}_highways._layers.", f"{TOKENS}_projection"),
     *lstm_rows(OUTER),
 )
@@ -79,7 +82,6 @@ class AllenNlp(Format):
 
     name = "AllenNLP"
     has_softmax = False
-    identified_by = (ALLENNLP_WEIGHTS, ALLENNLP_WEIGHTS)
 
     def __init__(self, options_file: Path, weight_file: Path):
         home = weight_file.absolute().parent
@@ -87,12 +89,10 @@ class AllenNlp(Format):
         super().__init__(options_file if is_given else weight_file, weight_file)
 
     @classmethod
-    def find(cls, paths: list[PurePath], where: str | Path) -> dict[str, PurePath] | None:
+    def find(cls, paths: list[PurePath], where: str | Path) -> list[PurePath] | None:
         """Choose the files of a model, at the top or in one folder inside.
 
         Without `config.json`, a folder that also contains options and HDF5 weights is of bilm-tf.
-
-        Raises: WeightsError if there are models in several folders.
         """
         # The weights in each folder; `weights.th` is preferred.
         weights: dict[PurePath, PurePath] = {}
@@ -111,11 +111,9 @@ class AllenNlp(Format):
         if CONFIG not in beside and has_options and has_hdf5:
             return None
 
-        files = {ALLENNLP_WEIGHTS: weights[home]} | json_files(paths, home)
         archived = [p for p in paths if p.parent == home / ALLENNLP_FILES]
-        for path in [p for p in archived if p.name.endswith(".options_file")][:MAX_ARCHIVED]:
-            files[f"{ALLENNLP_FILES}/{path.name}"] = path
-        return files
+        options = [p for p in archived if p.suffix == ".options_file"]
+        return [weights[home], weights[home], *json_files(paths, home), *options]
 
     @classmethod
     def owns(cls, weight_file: Path) -> bool:
@@ -142,7 +140,7 @@ class AllenNlp(Format):
             logging.info("%s: options from %s", self.weight_file, source)
         return options.replace(bidirectional=True)
 
-    def tensors(self, options: ModelOptions) -> StateDictTensors:
+    def tensors(self, options: ModelOptions) -> LazyTensors:
         """Open the weights. Raises: OptionsError, WeightsError."""
         _check_projections(options, self.weight_file)
         logging.info("%s: ELMo in the module %r", self.weight_file, self._prefix)
@@ -154,19 +152,12 @@ class AllenNlp(Format):
         do_layer_norm = entry is not None and entry.values.get("do_layer_norm") is True
         start = f"{self._prefix.removesuffix(OUTER)}scalar_mix_"
         mixes = []
-        for name in self._numbered(start, ".gamma"):
-            gamma, parameters = (
-                self._number(name),
-                name.removesuffix("gamma") + "scalar_parameters.",
-            )
-            weights = [self._number(weight) for weight in self._numbered(parameters)]
-            mixes.append(Mix(np.array(weights, np.float32), gamma, do_layer_norm))
+        stored = self._stored.shapes
+        for name in numbered(start + "{i}.gamma", stored):
+            parameters = numbered(name.removesuffix("gamma") + "scalar_parameters.{i}", stored)
+            weights = np.array([self._number(parameter) for parameter in parameters], np.float32)
+            mixes.append(Mix(weights, self._number(name), do_layer_norm))
         return mixes
-
-    def _numbered(self, start: str, end: str = "") -> Iterable[str]:
-        """Return the names `<start>0<end>`, `<start>1<end>`, ... up to the first missing tensor."""
-        names = (f"{start}{i}{end}" for i in count())
-        return takewhile(self._stored.shapes.__contains__, names)
 
     def _number(self, name: str) -> float:
         value = self._stored.read(name)
@@ -179,8 +170,8 @@ class AllenNlp(Format):
         return StateDict(self.weight_file)
 
     @functools.cached_property
-    def _tensors(self) -> StateDictTensors:
-        return StateDictTensors(self.weight_file, [(self._stored, ROWS, self._prefix)])
+    def _tensors(self) -> LazyTensors:
+        return state_dict_tensors(self.weight_file, [(self._stored, ROWS, self._prefix)])
 
     @functools.cached_property
     def _prefix(self) -> str:
@@ -226,7 +217,7 @@ class AllenNlp(Format):
 
 
 def _read_options(source: Path) -> ModelOptions:
-    """Read an options file as AllenNLP does. Raises: OptionsError."""
+    """Read an options file as AllenNLP does."""
     values = schema.read_object(source)
     lstm = values.get("lstm")
     if isinstance(lstm, dict):
@@ -254,10 +245,7 @@ def configured(values: Mapping[str, Any]) -> Iterator[Entry]:
 
 
 def _check_projections(options: ModelOptions, path: Path) -> None:
-    """Check the widths for which AllenNLP has projections and bilm has none.
-
-    Raises: OptionsError.
-    """
+    """Raise OptionsError for widths for which AllenNLP has projections and bilm has none."""
     lstm, cnn = options.lstm, options.char_cnn
     n_features = n_filters(cnn.filters) if cnn else 0
     for name, n in (("the LSTM's dim", lstm.dim), ("the number of filters", n_features)):

@@ -17,11 +17,9 @@ from bilm.support.model_files import (
     OPTIONS,
     SOFTMAX_ENDING,
     VOCABULARY,
-    WEIGHTS,
 )
 
 OPTIONS_262 = "options262.json"  # options with n_characters 262, which several weights may share
-MAX_DEPTH = 4  # parts of the path of the options in a folder or archive
 EXPECTED_OPTIONS = "options.json, beside the weights or the checkpoints of a run"
 EXPECTED_WEIGHTS = (
     ".hdf5 file with the weights, or the checkpoints of a run, beside the options; name the file "
@@ -38,17 +36,14 @@ class BilmTf(Format):
     """
 
     name = "bilm-tf"
-    identified_by = (OPTIONS, WEIGHTS)
 
     @classmethod
-    def find(cls, paths: list[PurePath], where: str | Path) -> dict[str, PurePath]:
-        """Choose options and weights: see `bilm.storage.finding.locate.locate`.
-
-        Raises: WeightsError if one is missing, or if there are several.
-        """
+    def find(cls, paths: list[PurePath], where: str | Path) -> list[PurePath]:
+        """Choose options and weights, by name if there are several; see `_preferred` and
+        `options_names`. Raises: WeightsError if one is missing, or if there are several."""
         # Options that are less deep than all others, in one folder.
         options = [p for p in paths if p.name.endswith((OPTIONS, OPTIONS_262))]
-        depth = min((len(p.parts) for p in options if len(p.parts) <= MAX_DEPTH), default=0)
+        depth = min((len(p.parts) for p in options), default=0)
         options = [p for p in options if len(p.parts) == depth]
         if len({p.parent for p in options}) != 1:
             raise _unexpected(options, EXPECTED_OPTIONS, where)
@@ -63,10 +58,9 @@ class BilmTf(Format):
         if not named and len(options) != 1:
             raise _unexpected(options, EXPECTED_OPTIONS, where)
 
-        files: dict[str, PurePath] = {OPTIONS: [*named, *options][0], WEIGHTS: weights}
-        companions = {name: home / name for name in (VOCABULARY, CARD, META)}
-        companions[f"weights{SOFTMAX_ENDING}"] = home / f"{weights.stem}{SOFTMAX_ENDING}"
-        return files | {name: path for name, path in companions.items() if path in paths}
+        companions = [home / name for name in (VOCABULARY, CARD, META)]
+        companions.append(home / f"{weights.stem}{SOFTMAX_ENDING}")
+        return [[*named, *options][0], weights, *(path for path in companions if path in paths)]
 
     @classmethod
     def owns(cls, weight_file: Path) -> bool:

@@ -2,14 +2,13 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
-from itertools import takewhile
+from collections.abc import Container, Mapping
+from itertools import count, takewhile
 from typing import Any
 
 from bilm.errors import OptionsError, WeightsError
 from bilm.options import schema
 from bilm.options.model_options import ModelOptions
-from bilm.options.schema import MAX_LAYERS
 from bilm.storage.formats.base import LazyTensors
 from bilm.tensors import CELL, row_of
 
@@ -25,15 +24,16 @@ def derived_options(
     Raises: WeightsError if the shapes are not those of an ELMo.
     """
     characters = axis_lengths(tensors, "char_embed")
-    filters = [axis_lengths(tensors, name) for name in _numbered(tensors, "CNN/W_cnn_{i}")]
-    n_highway = len(_numbered(tensors, "CNN_high_{i}/W_carry"))
+    filters = [axis_lengths(tensors, name) for name in numbered("CNN/W_cnn_{i}", tensors.names)]
+    n_highway = len(numbered("CNN_high_{i}/W_carry", tensors.names))
 
     # The first cell of the forward direction; without a projection, its states have width D.
-    cells = CELL.replace("{k}", "0")
-    dim = axis_lengths(tensors, f"{cells}/B".format(i=0))["4 D"] // 4
-    projection = f"{cells}/W_P_0".format(i=0)
-    projection_dim = axis_lengths(tensors, projection)["P"] if projection in tensors.names else dim
-    n_layers = len(_numbered(tensors, f"{cells}/W_0"))
+    cell = CELL.format(k=0, i=0)
+    dim = axis_lengths(tensors, f"{cell}/B")["4 D"] // 4
+    projection_dim = dim
+    if f"{cell}/W_P_0" in tensors.names:
+        projection_dim = axis_lengths(tensors, f"{cell}/W_P_0")["P"]
+    n_layers = len(numbered(CELL.format(k=0, i="{i}") + "/W_0", tensors.names))
 
     values = {
         "bidirectional": any(name.startswith("RNN_1/") for name in tensors.names),
@@ -70,8 +70,7 @@ def axis_lengths(tensors: LazyTensors, name: str) -> dict[str | int, int]:
     return dict(zip(axes, shape, strict=True))
 
 
-def _numbered(tensors: LazyTensors, template: str) -> list[str]:
-    """Return the names of a template with `{i}` 0, 1, ... up to the first missing tensor, or one
-    more than options may have."""
-    names = (template.format(i=i) for i in range(MAX_LAYERS + 1))
-    return list(takewhile(tensors.names.__contains__, names))
+def numbered(template: str, names: Container[str]) -> list[str]:
+    """Return the names of a template with `{i}` 0, 1, ... up to the first one that is missing."""
+    candidates = (template.replace("{i}", str(i)) for i in count())
+    return list(takewhile(names.__contains__, candidates))

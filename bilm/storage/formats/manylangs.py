@@ -12,9 +12,7 @@ from collections.abc import Mapping, Sequence
 from pathlib import Path, PurePath, PureWindowsPath
 from typing import Any, TypeVar
 
-from absl import logging
-
-from bilm.errors import DataError, OptionsError, WeightsError
+from bilm.errors import DataError, OptionsError
 from bilm.options import schema
 from bilm.options.model_options import (
     CHARACTER_MARKS,
@@ -25,24 +23,30 @@ from bilm.options.model_options import (
     TableOptions,
 )
 from bilm.options.schema import Checked, unexpected
-from bilm.storage.formats.base import Format, json_files, one_folder, paths_inside
+from bilm.storage.formats.base import (
+    Format,
+    LazyTensors,
+    folder_with,
+    json_files,
+    paths_inside,
+)
+from bilm.storage.formats.derived import axis_lengths
 from bilm.storage.formats.pytorch import StateDict
 from bilm.storage.formats.pytorch_rows import (
-    PLAIN,
-    StateDictTensors,
     StoredRow,
     encoder_rows,
     lstm_rows,
+    plain,
+    state_dict_tensors,
 )
 from bilm.support.model_files import CONFIG, EMBEDDER, ENCODER, LEXICONS
 
 T = TypeVar("T", bound=Checked)
 IDEOGRAPHIC_SPACE = "\u3000"  # represented by an empty key, since keys are stripped
 LEXICON_ID = re.compile(r"[0-9]{1,10}")
-WORDS, CHARACTERS = "word_emb_layer.embedding.weight", "char_emb_layer.embedding.weight"
 EMBEDDER_ROWS = (
-    StoredRow("word_embed", (WORDS,), PLAIN),
-    StoredRow("char_embed", (CHARACTERS,), PLAIN),
+    StoredRow("word_embed", ("word_emb_layer.embedding.weight",), plain),
+    StoredRow("char_embed", ("char_emb_layer.embedding.weight",), plain),
     *encoder_rows("convolutions.", "highways._layers.", "projection"),
 )
 # The two published configurations are identical; published models do not include them.
@@ -55,25 +59,18 @@ class ManyLangs(Format):
 
     name = "ELMoForManyLangs"
     trainable = has_softmax = False
-    identified_by = (CONFIG, ENCODER)
     expects = "words tokenized like the treebanks of Universal Dependencies, in their original case"
 
     @classmethod
-    def find(cls, paths: list[PurePath], where: str | Path) -> dict[str, PurePath] | None:
-        """Choose the files of a model, at the top or in one folder inside.
-
-        Raises: WeightsError if there are models in several folders.
-        """
-        available = set(paths)
-        homes = [p.parent for p in paths if p.name == ENCODER and len(p.parts) <= 2]
-        homes = [h for h in homes if {h / CONFIG, h / EMBEDDER} <= available]
-        home = one_folder(homes, where, f"{cls.name} models")
+    def find(cls, paths: list[PurePath], where: str | Path) -> list[PurePath] | None:
+        """Choose the files of a model, at the top or in one folder inside."""
+        home = folder_with([CONFIG, ENCODER, EMBEDDER], paths, where, f"{cls.name} models")
         if home is None:
             return None
-        names = [CONFIG, ENCODER, EMBEDDER, *LEXICONS.values()]
-        files = {name: home / name for name in names if home / name in available}
+        lexicons = [home / name for name in LEXICONS.values() if home / name in paths]
+        files = [home / name for name in (CONFIG, ENCODER, EMBEDDER)]
         # The configuration that `config.json` names is one of the other JSON files.
-        return files | json_files(paths, home)
+        return [*files, *lexicons, *json_files(paths, home)]
 
     @classmethod
     def owns(cls, weight_file: Path) -> bool:
@@ -104,38 +101,31 @@ class ManyLangs(Format):
         """Return the options of the token encoder, with the lexicons."""
         values = {key: value for key, value in section.items() if value is not None}
         word_dim, character_dim = section.get("word_dim"), section.get("char_dim")
-        values["words"] = self._table("words", word_dim, WORDS, WORD_MARKS)
-        values["characters"] = self._table("characters", character_dim, CHARACTERS, CHARACTER_MARKS)
+        values["words"] = self._table("words", "word_embed", word_dim, WORD_MARKS)
+        values["characters"] = self._table(
+            "characters", "char_embed", character_dim, CHARACTER_MARKS
+        )
         return _read(LexiconEncoderOptions, "token_embedder", values)
 
-    def _table(self, name: str, dim: Any, stored: str, marks: Sequence[str]) -> TableOptions | None:
+    def _table(
+        self, name: str, variable: str, dim: Any, marks: Sequence[str]
+    ) -> TableOptions | None:
         """Return a table and its lexicon; None if its width in the configuration is 0."""
         if not dim:
             return None
-        home = self.weight_file.parent
-        shape = self._embedder.shapes.get(stored)
-        if shape is None or len(shape) != 2 or not shape[0]:
-            actual = "missing" if shape is None else f"of shape {shape}"
-            raise WeightsError(
-                f"{home / EMBEDDER}: the table of {name} is {actual}, expected (n, {dim})"
-            )
-        n_rows = shape[0]
-        return TableOptions(dim, n_rows, read_lexicon(home / LEXICONS[name], n_rows, marks))
+        n_rows = axis_lengths(self._tensors, variable)[name]
+        lexicon = read_lexicon(self.weight_file.with_name(LEXICONS[name]), n_rows, marks)
+        return TableOptions(dim, n_rows, lexicon)
 
-    def tensors(self, options: ModelOptions) -> StateDictTensors:
-        """Open the two state dicts; unused tensors give one warning. Raises: WeightsError."""
-        encoder = StateDict(self.weight_file.parent / ENCODER)
-        files = [(self._embedder, EMBEDDER_ROWS, ""), (encoder, lstm_rows(), "")]
-        tensors = StateDictTensors(encoder.path.parent, files)
-        for path, unused in tensors.unused.items():
-            if unused:
-                listed = re.sub(r"[^ -~]", "?", ", ".join(sorted(unused)[:8]))[:300]
-                logging.warning("%s: %d tensors are not used: %s", path, len(unused), listed)
-        return tensors
+    def tensors(self, options: ModelOptions) -> LazyTensors:
+        """Open the two state dicts. Raises: WeightsError."""
+        return self._tensors
 
     @functools.cached_property
-    def _embedder(self) -> StateDict:
-        return StateDict(self.weight_file.parent / EMBEDDER)
+    def _tensors(self) -> LazyTensors:
+        home = self.weight_file.parent
+        embedder, encoder = StateDict(home / EMBEDDER), StateDict(home / ENCODER)
+        return state_dict_tensors(home, [(embedder, EMBEDDER_ROWS, ""), (encoder, lstm_rows(), "")])
 
 
 def _section(values: Mapping[str, Any], name: str, kind: str) -> dict[str, Any]:
@@ -148,7 +138,7 @@ def _section(values: Mapping[str, Any], name: str, kind: str) -> dict[str, Any]:
 
 
 def _lstm_options(section: Mapping[str, Any]) -> LstmOptions:
-    """Return the options of the LSTMs. Raises: OptionsError."""
+    """Return the options of the LSTMs."""
     values = {**section, "use_skip_connections": True}
     for key in ("cell_clip", "proj_clip"):
         values[key] = section.get(key) or None  # 0 is no clipping
@@ -159,7 +149,7 @@ def _lstm_options(section: Mapping[str, Any]) -> LstmOptions:
 
 
 def _read(cls: type[T], section: str, values: Mapping[str, Any]) -> T:
-    """Read the options that a section contains, without its other keys. Raises: OptionsError."""
+    """Read the options that a section contains, without its other keys."""
     try:
         return schema.read(cls, values, strict=False).replace(other={})
     except OptionsError as error:
@@ -170,9 +160,7 @@ def _configuration_file(options_file: Path) -> Path:
     """Return the file of the model's configuration, or of the published one.
 
     `config.json` contains the path that the configuration had during training. No file outside the
-    model's folder is opened: the path is tried below the folder, then its last part in the folder.
-
-    Raises: OptionsError.
+    model's folder is opened.
     """
     values = schema.read_object(options_file)
     name = values.get("config_path")
@@ -197,9 +185,8 @@ def _configuration_file(options_file: Path) -> Path:
 def read_lexicon(path: Path, n_rows: int, marks: Sequence[str]) -> dict[str, int]:
     """Read a lexicon: `key<TAB>id` per line, UTF-8; the last of several equal keys is used.
 
-    Args:
-        n_rows: number of rows of the table that the ids index; each has an entry.
-        marks: required keys.
+    Each row of the table that the ids index has an entry, and so do the marks.
+
     Raises: DataError, naming the line, if the file cannot be used.
     """
     try:

@@ -4,7 +4,8 @@ Two formats are supported: that of PyTorch before 1.6, pickles followed by raw n
 archive of 1.6 and later, whose members are not compressed.
 
 A pickle is a program for a stack machine and may call any function that `find_class` returns.
-`_Unpickler` returns only the stand-ins of this module. The instructions are checked before.
+`_Unpickler` returns only the stand-ins of this module, and executes only instructions that state
+dicts need.
 """
 
 from __future__ import annotations
@@ -18,7 +19,7 @@ import re
 import zipfile
 from collections.abc import Callable
 from pathlib import Path
-from typing import Any, BinaryIO, NamedTuple
+from typing import IO, Any, NamedTuple
 
 import numpy as np
 
@@ -31,11 +32,11 @@ ZIP_DAMAGE = (zipfile.BadZipFile, EOFError, NotImplementedError, RuntimeError, U
 MAX_PICKLE_BYTES = 1 << 20  # a state dict needs about 150 bytes per tensor
 MAX_AXES, MAX_COUNT = 8, 1 << 62  # limits on axes, and on sizes, strides and offset, of a tensor
 MAX_PRINTED = 60  # maximum number of characters of a foreign name in a message
+OPCODES = {ord(opcode.code): opcode.name for opcode in pickletools.opcodes}
 INSTRUCTIONS = re.compile(
     "PROTO|GLOBAL|MARK|EMPTY_(DICT|LIST|TUPLE)|TUPLE[123]?|BINUNICODE|BININT[12]?|LONG1|NONE|"
     "NEWTRUE|NEWFALSE|(LONG_)?BIN(PUT|GET)|BINPERSID|REDUCE|BUILD|SETITEMS?|APPENDS?|STOP"
 )
-NEW_NAMES = b"ccollections\nOrderedDict\n)R"  # calls the stand-in for OrderedDict
 # NumPy has no bfloat16, so these numbers are described as integers of the same size.
 STORAGES = {
     f"{module}.{kind}Storage": dtype
@@ -49,12 +50,11 @@ REBUILDERS = "torch._utils._rebuild_tensor", "torch._utils._rebuild_tensor_v2"
 
 
 class Storage(NamedTuple):
-    """A one-dimensional array that tensors share: NumPy dtype, key in the file, number of
-    values."""
+    """A one-dimensional array that tensors share."""
 
-    dtype: str
-    key: str
-    size: int
+    dtype: str  # of NumPy
+    key: str  # its name in the file
+    size: int  # number of values
 
     @property
     def n_bytes(self) -> int:
@@ -101,10 +101,9 @@ class StateDict:
             raise WeightsError(f"{path}: cannot be read: {error.strerror or error}") from error
         except ZIP_DAMAGE as error:
             raise WeightsError(f"{path}: truncated or damaged: {error}") from error
-        self.shapes = {name: tensor.shape for name, tensor in self._tensors.items()}
-        self.dtypes = {
-            name: np.dtype(tensor.storage.dtype) for name, tensor in self._tensors.items()
-        }
+        tensors = self._tensors.items()
+        self.shapes = {name: tensor.shape for name, tensor in tensors}
+        self.dtypes = {name: np.dtype(tensor.storage.dtype) for name, tensor in tensors}
 
     def read(self, name: str) -> np.ndarray:
         """Return the values of a tensor in their stored type. Raises: WeightsError."""
@@ -119,20 +118,18 @@ class StateDict:
         strides = [stride * values.itemsize for stride in tensor.strides]
         return np.lib.stride_tricks.as_strided(values, tensor.shape, strides, writeable=False)
 
-    def _open_legacy(self, file: BinaryIO) -> None:
-        """Read the four pickles of a file of PyTorch before 1.6, and find the storages after them.
-
-        The pickles contain a version, facts about the machine, the tensors, and the keys of the
-        storages in the order of their numbers.
+    def _open_legacy(self, file: IO[bytes]) -> None:
+        """Read the four pickles of a file of PyTorch before 1.6, which contain a version, facts
+        about the machine, the tensors and the keys of the storages; find the storages after them.
         """
-        version = self._next_pickle(file)
+        version = unpickled(file, self.path)
         if version != LEGACY_VERSION:
             raise WeightsError(f"{self.path}: an unknown version of PyTorch's format")
-        machine = self._next_pickle(file)
+        machine = unpickled(file, self.path)
         if not isinstance(machine, dict) or machine.get("little_endian") is not True:
             raise WeightsError(f"{self.path}: not from a little-endian machine")
-        self._set_tensors(self._next_pickle(file))
-        keys = self._next_pickle(file)
+        self._set_tensors(unpickled(file, self.path))
+        keys = unpickled(file, self.path)
         is_list = isinstance(keys, list) and all(isinstance(key, str) for key in keys)
         if not is_list or sorted(keys) != sorted(self._storages):
             raise WeightsError(f"{self.path}: the list of storages does not match the tensors")
@@ -152,13 +149,7 @@ class StateDict:
             self._places[key] = start
             file.seek(end)
 
-    def _next_pickle(self, file: BinaryIO) -> Any:
-        start = file.tell()
-        value, n_bytes = unpickled(file.read(MAX_PICKLE_BYTES), self.path)
-        file.seek(start + n_bytes)
-        return value
-
-    def _open_zip(self, file: BinaryIO) -> None:
+    def _open_zip(self, file: IO[bytes]) -> None:
         """Read the pickle of a file of PyTorch 1.6 or later, and check the members of storages."""
         with zipfile.ZipFile(file) as archive:
             members = {member.filename: member for member in archive.infolist()}
@@ -169,14 +160,14 @@ class StateDict:
             order = members.get(f"{root}byteorder")
             if order is not None and archive.open(order).read(16) != b"little":
                 raise WeightsError(f"{self.path}: not from a little-endian machine")
-            content = archive.open(pickles[0]).read(MAX_PICKLE_BYTES)
-        tensors, _ = unpickled(content, self.path)
-        self._set_tensors(tensors)
+            with archive.open(pickles[0]) as content:
+                self._set_tensors(unpickled(content, self.path))
 
         # Members are stored as they are, so that their sizes cannot exceed the file's.
         for key, storage in self._storages.items():
             member = members.get(f"{root}data/{key}")
-            if member is None or not _is_stored(member, storage.n_bytes):
+            stored = zipfile.ZIP_STORED, storage.n_bytes
+            if member is None or (member.compress_type, member.file_size) != stored:
                 raise WeightsError(
                     f"{self.path}: {root}data/{key!a} is missing, compressed or not of "
                     f"{storage.n_bytes:,} bytes"
@@ -198,10 +189,7 @@ class StateDict:
         return numbers
 
     def _set_tensors(self, content: Any) -> None:
-        """Set the tensors and their storages from the content of a pickle.
-
-        Raises: WeightsError if it is anything except a dict of tensors.
-        """
+        """Set the tensors and their storages from the content of a pickle, a dict of tensors."""
         if not isinstance(content, dict) or not content:
             raise WeightsError(f"{self.path}: contains no tensors by name; expected a state dict")
         self._tensors: dict[str, Tensor] = content
@@ -217,59 +205,53 @@ class StateDict:
                 raise WeightsError(f"{self.path}: two storages have the key {storage.key[:60]!a}")
 
 
-def _is_stored(member: zipfile.ZipInfo, n_bytes: int) -> bool:
-    """Return whether a member of a ZIP archive is uncompressed and of a given size."""
-    is_plain = member.compress_type == zipfile.ZIP_STORED
-    return is_plain and member.file_size == member.compress_size == n_bytes
-
-
 # --- pickles ---
 
 
-def unpickled(data: bytes, where: Path) -> tuple[Any, int]:
-    """Read the pickle at the start of `data`.
+def unpickled(file: IO[bytes], where: Path) -> Any:
+    """Read the next pickle of a file; `where` is its name in messages.
 
-    Args:
-        data: at most `MAX_PICKLE_BYTES`.
-        where: the file, for messages.
-    Returns: the value, and the size of the pickle in bytes.
     Raises: WeightsError if the pickle is truncated, or contains anything except plain values and
         tensors; the message describes what was found.
     """
+    start = file.tell()
+    content = io.BytesIO(file.read(MAX_PICKLE_BYTES))
     try:
-        content, n_bytes = _checked_pickle(data)
-        return _Unpickler(io.BytesIO(content)).load(), n_bytes
+        value = _Unpickler(content).load()
     except WeightsError as error:
         raise WeightsError(f"{where}: {error}; no code in the file was executed") from None
     except Exception as error:  # depends on the damage
         raise WeightsError(f"{where}: contains a truncated or damaged pickle") from error
+    file.seek(start + content.tell())
+    return value
 
 
-def _checked_pickle(data: bytes) -> tuple[bytes, int]:
-    """Check the instructions of a pickle; return it and its size.
+class _Instructions(dict[int, Callable[..., None]]):
+    """The functions that execute the instructions of state dicts, by code."""
 
-    Each dict is replaced by the stand-in `_Names`: other keys than strings may take any time to
-    hash. An index of the memo is smaller than the number of instructions before, so that the memo
-    is not larger than the pickle.
+    def __missing__(self, code: int) -> Callable[..., None]:
+        name = OPCODES[code]
+        raise WeightsError(f"contains the instruction {name}, which state dicts do not use")
+
+
+class _Unpickler(pickle._Unpickler):
+    """Builds plain values and tensors. Raises: WeightsError for anything else.
+
+    The class in Python of the standard library, unlike the one in C, looks instructions up in a
+    table, and stores the memo in a dict, whose size the file cannot choose.
     """
-    content = bytearray()
-    n_copied = n_bytes = 0  # bytes of `data` that were copied to `content`, that were checked
-    for n_before, (instruction, argument, place) in enumerate(pickletools.genops(data)):
-        name = instruction.name
-        if not INSTRUCTIONS.fullmatch(name):
-            raise WeightsError(f"contains the instruction {name}, which state dicts do not use")
-        if name.endswith("BINPUT") and int(argument or 0) > n_before:
-            raise ValueError("memo index")
-        n_bytes = (place or 0) + 1  # of the last instruction, which has one byte
-        if name == "EMPTY_DICT":
-            content += data[n_copied : n_bytes - 1] + NEW_NAMES
-            n_copied = n_bytes
-    content += data[n_copied:n_bytes]
-    return bytes(content), n_bytes
 
+    dispatch = _Instructions(
+        (code, execute)
+        for code, execute in pickle._Unpickler.dispatch.items()
+        if INSTRUCTIONS.fullmatch(OPCODES[code])
+    )
 
-class _Unpickler(pickle.Unpickler):
-    """Builds plain values and tensors. Raises: WeightsError for anything else."""
+    def load_empty_dict(self) -> None:
+        """Use the stand-in: other keys than strings may take any time to hash."""
+        self.append(_Names())  # type: ignore[attr-defined]
+
+    dispatch[pickle.EMPTY_DICT[0]] = load_empty_dict
 
     def find_class(self, module: str, name: str) -> Any:
         """Return the stand-in for a class or function: a `_Call`, or the dtype of a storage."""

@@ -9,8 +9,7 @@ the 1 that bilm adds.
 from __future__ import annotations
 
 import re
-from collections.abc import Callable, Iterator, Mapping, Sequence
-from functools import partial
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from pathlib import Path
 from typing import NamedTuple
 
@@ -23,106 +22,52 @@ from bilm.storage.formats.pytorch import StateDict
 from bilm.tensors import CELL
 
 GATES = (0, 2, 1, 3)  # positions of bilm's gates i, j, f, o among the stored i, f, g, o
-Shape = tuple[int, ...]
+Layout = Callable[..., np.ndarray]
 
-# --- layouts ---
-
-
-class Layout(NamedTuple):
-    """How the value of a variable follows from the stored tensors.
-
-    Fields:
-        shape: the variable's shape, from the tensors' shapes; ValueError if they do not fit.
-        value: the variable's value, from an array; from an iterator of two arrays for a kernel.
-    """
-
-    shape: Callable[..., Shape]
-    value: Callable[..., np.ndarray]
+# --- layouts: a variable's value, from the stored arrays; ValueError if their shapes do not fit ---
 
 
-def _transposed_shape(shape: Shape) -> Shape:
-    return shape[::-1]
+def plain(stored: np.ndarray) -> np.ndarray:
+    """Return the array itself."""
+    return stored
 
 
-def _filter_shape(shape: Shape) -> Shape:
-    n_filters, dim, width = shape
-    return 1, width, dim, n_filters
-
-
-def _filter(stored: np.ndarray) -> np.ndarray:
+def filter_kernel(stored: np.ndarray) -> np.ndarray:
     """(filters, E, width) -> (1, width, E, filters)."""
     return stored.transpose(2, 1, 0)[None]
 
 
-def _half_shape(shape: Shape) -> Shape:
-    """Return the shape of a transposed half: (2 F, F) -> (F, F), or (2 F,) -> (F,)."""
-    if shape[0] % 2 or len(shape) > 2:
-        raise ValueError("not two halves")
-    return *shape[1:], shape[0] // 2
+def transform(stored: np.ndarray) -> np.ndarray:
+    """Return the transform of a highway layer, the upper half: (2 F, F) -> (F, F), or (2 F,) ->
+    (F,)."""
+    return np.split(stored, 2)[0].T
 
 
-def _transform(stored: np.ndarray) -> np.ndarray:
-    """Return the upper half, transposed: weights or bias of a highway's transform."""
-    n_features = len(stored) // 2
-    return stored[:n_features].T
+def carry(stored: np.ndarray) -> np.ndarray:
+    """Return the gate of a highway layer, the lower half, negated: shapes as for `transform`."""
+    return -np.split(stored, 2)[1].T
 
 
-def _carry(stored: np.ndarray) -> np.ndarray:
-    """Return the lower half, transposed and negated: weights or bias of a highway's gate."""
-    n_features = len(stored) // 2
-    return -stored[n_features:].T
-
-
-def _bias_shape(shape: Shape) -> Shape:
-    (n,) = shape
-    if n % 4:
-        raise ValueError("not four gates")
-    return shape
-
-
-def _bias(stored: np.ndarray) -> np.ndarray:
+def bias(stored: np.ndarray) -> np.ndarray:
+    """Return the biases of an LSTM's gates: (4 D,)."""
     i, f, g, o = np.split(stored, 4)
     return np.concatenate([i, g, f - 1, o])
 
 
-def _kernel_shape(inputs: Shape, states: Shape) -> Shape:
-    """(4 D, P) and (4 D, P) -> (2 P, 4 D)."""
-    n_columns, width = inputs
-    if states != inputs or n_columns % 4:
-        raise ValueError("not four gates")
-    return 2 * width, n_columns
+def kernel(inputs: np.ndarray, states: np.ndarray) -> np.ndarray:
+    """Return input weights over recurrent weights: (4 D, P) and (4 D, P) -> (2 P, 4 D)."""
+    if inputs.shape != states.shape:
+        raise ValueError("input and recurrent weights have different shapes")
+    weights: np.ndarray = np.empty((2 * inputs.shape[1], len(inputs)), np.float32)
+    rows = np.split(weights, 2)  # P, 4 D
+    for stored, part in zip((inputs, states), rows, strict=True):
+        gates = np.split(stored, 4)  # D, P
+        columns = np.split(part, 4, axis=1)  # P, D
+        with np.errstate(over="ignore"):  # an infinite value is refused later
+            for place, gate in enumerate(GATES):
+                columns[place][...] = gates[gate].T
+    return weights
 
-
-def _kernel(stored: Iterator[np.ndarray]) -> np.ndarray:
-    """Return input weights over recurrent weights: twice (4 D, P) -> (2 P, 4 D).
-
-    The first array is released before the second is read, because LSTM weights are most of a model.
-    """
-    weights = next(stored)
-    n_columns, width = weights.shape
-    kernel: np.ndarray = np.empty((2 * width, n_columns), np.float32)
-    _copy_gates(weights, kernel[:width])
-    del weights
-    _copy_gates(next(stored), kernel[width:])
-    return kernel
-
-
-def _copy_gates(weights: np.ndarray, rows: np.ndarray) -> None:
-    """Copy the stored gates i, f, g, o to columns in bilm's order: (4 D, P) -> (P, 4 D)."""
-    dim = len(weights) // 4
-    with np.errstate(over="ignore"):  # an infinite value is refused later
-        for place, gate in enumerate(GATES):
-            stored_gate = weights[gate * dim : (gate + 1) * dim]  # (D, P)
-            rows[:, place * dim : (place + 1) * dim] = stored_gate.T
-
-
-PLAIN = Layout(lambda shape: shape, lambda value: value)
-TRANSPOSED = Layout(_transposed_shape, np.transpose)
-FILTER = Layout(_filter_shape, _filter)
-TRANSFORM = Layout(_half_shape, _transform)
-CARRY = Layout(_half_shape, _carry)
-BIAS = Layout(_bias_shape, _bias)
-KERNEL = Layout(_kernel_shape, _kernel)
 
 # --- the table ---
 
@@ -138,7 +83,7 @@ class StoredRow(NamedTuple):
     stored: tuple[str, ...]
     layout: Layout
 
-    def variables_in(self, names: Mapping[str, str]) -> Iterator[tuple[str, list[str]]]:
+    def variables_in(self, names: Iterable[str]) -> Iterator[tuple[str, list[str]]]:
         """Yield the variables of this row, and the stored names of each."""
         first, *others = self.stored
         pattern = re.escape(first).replace(r"\{i\}", "(?P<i>[0-9]+)")
@@ -158,23 +103,23 @@ def lstm_rows(prefix: str = "") -> tuple[StoredRow, ...]:
     layer = prefix + "{direction}_layer_{i}"
     inputs, states = f"{layer}.input_linearity", f"{layer}.state_linearity"
     return (
-        StoredRow(f"{CELL}/W_0", (f"{inputs}.weight", f"{states}.weight"), KERNEL),
-        StoredRow(f"{CELL}/B", (f"{states}.bias",), BIAS),
-        StoredRow(f"{CELL}/W_P_0", (f"{layer}.state_projection.weight",), TRANSPOSED),
+        StoredRow(f"{CELL}/W_0", (f"{inputs}.weight", f"{states}.weight"), kernel),
+        StoredRow(f"{CELL}/B", (f"{states}.bias",), bias),
+        StoredRow(f"{CELL}/W_P_0", (f"{layer}.state_projection.weight",), np.transpose),
     )
 
 
 def encoder_rows(convolution: str, highway: str, projection: str) -> tuple[StoredRow, ...]:
     """Return the rows of the token encoder, given the names of its modules before the index."""
     return (
-        StoredRow("CNN/W_cnn_{i}", (convolution + "{i}.weight",), FILTER),
-        StoredRow("CNN/b_cnn_{i}", (convolution + "{i}.bias",), PLAIN),
-        StoredRow("CNN_high_{i}/W_transform", (highway + "{i}.weight",), TRANSFORM),
-        StoredRow("CNN_high_{i}/b_transform", (highway + "{i}.bias",), TRANSFORM),
-        StoredRow("CNN_high_{i}/W_carry", (highway + "{i}.weight",), CARRY),
-        StoredRow("CNN_high_{i}/b_carry", (highway + "{i}.bias",), CARRY),
-        StoredRow("CNN_proj/W_proj", (projection + ".weight",), TRANSPOSED),
-        StoredRow("CNN_proj/b_proj", (projection + ".bias",), PLAIN),
+        StoredRow("CNN/W_cnn_{i}", (convolution + "{i}.weight",), filter_kernel),
+        StoredRow("CNN/b_cnn_{i}", (convolution + "{i}.bias",), plain),
+        StoredRow("CNN_high_{i}/W_transform", (highway + "{i}.weight",), transform),
+        StoredRow("CNN_high_{i}/b_transform", (highway + "{i}.bias",), transform),
+        StoredRow("CNN_high_{i}/W_carry", (highway + "{i}.weight",), carry),
+        StoredRow("CNN_high_{i}/b_carry", (highway + "{i}.bias",), carry),
+        StoredRow("CNN_proj/W_proj", (projection + ".weight",), np.transpose),
+        StoredRow("CNN_proj/b_proj", (projection + ".bias",), plain),
     )
 
 
@@ -194,33 +139,25 @@ class LoadedStateDict:
 Stored = StateDict | LoadedStateDict
 
 
-class StateDictTensors(LazyTensors):
-    """The tensors of a model in state dicts.
+def state_dict_tensors(
+    source: str | Path, files: Sequence[tuple[Stored, Sequence[StoredRow], str]]
+) -> LazyTensors:
+    """Return the tensors of a model in state dicts.
 
     Args:
         source: name of the files, for messages.
         files: state dicts, the rows that are read from each, and the prefix of their names.
-    Attributes:
-        unused: names of the other tensors, by state dict.
     Raises: WeightsError for a tensor that is missing beside its companion, has a shape that no
         variable can have, or does not contain floating-point numbers.
     """
-
-    def __init__(
-        self, source: str | Path, files: Sequence[tuple[Stored, Sequence[StoredRow], str]]
-    ):
-        self.unused: dict[Path, set[str]] = {}
-        by_name: dict[str, LazyTensor] = {}
-        for file, rows, prefix in files:
-            unused = set(file.shapes)
-            names = {n.removeprefix(prefix): n for n in file.shapes if n.startswith(prefix)}
-            for row in rows:
-                for variable, stored_names in row.variables_in(names):
-                    used = [prefix + name for name in stored_names]
-                    by_name[variable] = _lazy_tensor(file, used, row.layout)
-                    unused.difference_update(used)
-            self.unused[file.path] = unused
-        super().__init__(str(source), (file.path for file, _, _ in files), by_name)
+    by_name: dict[str, LazyTensor] = {}
+    for file, rows, prefix in files:
+        inside = [name.removeprefix(prefix) for name in file.shapes if name.startswith(prefix)]
+        for row in rows:
+            for variable, stored_names in row.variables_in(inside):
+                names = [prefix + name for name in stored_names]
+                by_name[variable] = _lazy_tensor(file, names, row.layout)
+    return LazyTensors(str(source), [file.path for file, _, _ in files], by_name)
 
 
 def _lazy_tensor(file: Stored, names: list[str], layout: Layout) -> LazyTensor:
@@ -232,15 +169,12 @@ def _lazy_tensor(file: Stored, names: list[str], layout: Layout) -> LazyTensor:
             raise WeightsError(
                 f"{file.path}: {name} has a type other than float16, float32 and float64"
             )
+
+    # The shape follows from arrays of the stored shapes that repeat one number in memory.
     shapes = [file.shapes[name] for name in names]
     try:
-        shape = layout.shape(*shapes)
+        shape = layout(*(np.broadcast_to(np.float32(0), shape) for shape in shapes)).shape
     except (ValueError, IndexError):
         listed = " and ".join(map(str, shapes))
         raise WeightsError(f"{file.path}: {names[0]} has the unusable shape {listed}") from None
-    return LazyTensor(shape, file.dtypes[names[0]], partial(_value, file, names, layout))
-
-
-def _value(file: Stored, names: list[str], layout: Layout) -> np.ndarray:
-    stored = map(file.read, names)
-    return layout.value(stored if layout is KERNEL else next(stored))
+    return LazyTensor(shape, file.dtypes[names[0]], lambda: layout(*map(file.read, names)))

@@ -7,19 +7,21 @@ the latest checkpoint whose weights can be read.
 from __future__ import annotations
 
 import re
-from collections.abc import Mapping
 from pathlib import Path, PurePath
+from typing import TYPE_CHECKING
 
 from bilm.errors import WeightsError
 from bilm.options.model_options import ModelOptions
 from bilm.options.run_options import load_model_options
 from bilm.storage import names
-from bilm.storage.formats.base import Checkpoint, Format, LazyTensors, Softmax, one_folder
-from bilm.support.model_files import CHECKPOINT, OPTIONS, VOCABULARY
+from bilm.storage.formats.base import Format, LazyTensors, Softmax, one_folder
+from bilm.support.model_files import CHECKPOINT, OPTIONS
 
-INDEX = ".index"
+if TYPE_CHECKING:
+    from bilm.storage.checkpoint import Checkpoint
+
+INDEX, VOCABULARIES = ".index", "vocab*.txt"  # of the reference, vocab-2016-09-10.txt
 OURS = re.compile(rf"{re.escape(CHECKPOINT)}-\d+(\.index|\.data-\d+-of-\d+|\.json)")
-WORDS = re.compile(r"vocab.*\.txt")
 
 
 class Run(Format):
@@ -32,12 +34,15 @@ class Run(Format):
     needs_tensorflow = True
     _checkpoint: Checkpoint | None = None
 
-    @classmethod
-    def find(cls, paths: list[PurePath], where: str | Path) -> dict[str, PurePath] | None:
-        """Choose the files of a run, at the top or in one folder inside.
+    def __init__(self, options_file: Path, weight_file: Path):
+        super().__init__(options_file, weight_file)
+        vocabularies = list(self.folder.glob(VOCABULARIES))
+        if len(vocabularies) == 1:
+            self.vocabulary_path = vocabularies[0]
 
-        Raises: WeightsError if there are several runs, or no options beside the checkpoints.
-        """
+    @classmethod
+    def find(cls, paths: list[PurePath], where: str | Path) -> list[PurePath] | None:
+        """Choose the files of a run, at the top or in one folder inside."""
         homes = {p.parent for p in paths if len(p.parts) <= 2 and OURS.fullmatch(p.name)}
         has_options = any(len(p.parts) == 1 and p.name.endswith(OPTIONS) for p in paths)
         if has_options and all(home.parts for home in homes):
@@ -45,27 +50,16 @@ class Run(Format):
         home = one_folder(homes, where, "runs")
         if home is None:
             return None
-        beside = {p.name: p for p in paths if p.parent == home}
-        if OPTIONS not in beside:
+        if home / OPTIONS not in paths:
             raise WeightsError(f"{where}: found checkpoints, but {OPTIONS} beside them is missing")
-
-        # The options, the files of all checkpoints, and the vocabulary, if there is only one.
-        files = {name: path for name, path in beside.items() if OURS.fullmatch(name)}
-        files[OPTIONS] = beside[OPTIONS]
-        vocabularies = [path for name, path in beside.items() if WORDS.fullmatch(name)]
-        if len(vocabularies) == 1:
-            files[VOCABULARY] = vocabularies[0]
-        return files
+        beside = [p for p in paths if p.parent == home]
+        checkpoints = [p for p in beside if OURS.fullmatch(p.name)]
+        return [home / OPTIONS, home, *checkpoints, *(p for p in beside if p.match(VOCABULARIES))]
 
     @classmethod
     def owns(cls, weight_file: Path) -> bool:
         """Return whether this is a folder, or the index of one checkpoint."""
         return weight_file.suffix == INDEX or weight_file.is_dir()
-
-    @classmethod
-    def of_files(cls, files: Mapping[str, Path]) -> Run:
-        """Return the run in the folder of the options."""
-        return cls(files[OPTIONS], files[OPTIONS].parent)
 
     @property
     def description(self) -> str:
@@ -93,28 +87,23 @@ class Run(Format):
         return Softmax(checkpoint.tensors, checkpoint.n_words, None)
 
     def checkpoint(self, with_softmax: bool = False) -> Checkpoint:
-        """Return the checkpoint: the latest one whose weights can be read, or the given one.
-
-        Args:
-            with_softmax: when the checkpoint is chosen, also require its softmax to be whole.
-        Raises: WeightsError.
-        """
-        if self._checkpoint is None:
-            self._checkpoint = self._opened(with_softmax)
-        return self._checkpoint
-
-    def _opened(self, with_softmax: bool) -> Checkpoint:
+        """Return the checkpoint: the given one, or the latest one whose weights can be read; when
+        it is chosen, its softmax must be readable too if `with_softmax`."""
         from bilm.storage.checkpoint import Checkpoint, latest_checkpoint
 
-        needed = (lambda name: True) if with_softmax else names.is_bilm
-        if not self.weight_file.is_dir():
-            return Checkpoint.open(self.weight_file.with_suffix(""), needed)
-        checkpoint = latest_checkpoint(self.weight_file, needed)
-        if checkpoint is None:
+        if self._checkpoint is None:
+            needed = (lambda name: True) if with_softmax else names.is_bilm
+            if self.weight_file.is_dir():
+                self._checkpoint = latest_checkpoint(self.weight_file, needed)
+            else:
+                checkpoint = Checkpoint(self.weight_file.with_suffix(""))
+                checkpoint.check(needed)
+                self._checkpoint = checkpoint
+        if self._checkpoint is None:
             raise WeightsError(
                 f"{self.weight_file}: the folder does not contain a checkpoint; expected a run"
             )
-        return checkpoint
+        return self._checkpoint
 
     def fingerprint_files(self) -> list[Path]:
         """Return the options and the index, which contains a checksum of every tensor."""

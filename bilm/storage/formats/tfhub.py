@@ -8,9 +8,7 @@ options: sizes are derived from the shapes of the variables, and the rest from t
 from __future__ import annotations
 
 import functools
-import math
 import re
-from collections.abc import Iterable
 from functools import partial
 from pathlib import Path, PurePath
 from typing import TYPE_CHECKING, Any
@@ -21,8 +19,9 @@ from absl import logging
 from bilm.errors import WeightsError
 from bilm.options.model_options import N_CHARACTERS_WITH_PADDING, ModelOptions
 from bilm.options.run_options import load_model_options
-from bilm.storage.formats.base import Format, LazyTensor, LazyTensors, Mix, one_folder
+from bilm.storage.formats.base import Format, LazyTensor, LazyTensors, Mix, folder_with
 from bilm.storage.formats.derived import axis_lengths, derived_options
+from bilm.storage.names import TF1_ENDS
 from bilm.support.model_files import HUB_GRAPH, HUB_INDEX, HUB_MARK
 
 if TYPE_CHECKING:
@@ -33,7 +32,6 @@ SCOPE = "bilm/"
 CELL = re.compile(
     r"(RNN_\d+/RNN/MultiRNNCell/Cell\d+)/rnn/lstm_cell/(kernel|bias|projection/kernel)"
 )
-NAMES = {"kernel": "W_0", "bias": "B", "projection/kernel": "W_P_0"}
 MIXES = (  # weights and gamma: Google's names, DeepPavlov's
     ("aggregation/weights", "aggregation/scaling"),
     ("aggregation/elmo_output_ELMo_W", "aggregation/elmo_output_ELMo_gamma"),
@@ -44,54 +42,50 @@ SKIP = re.compile(r"bilm/RNN_0/RNN/MultiRNNCell/Cell1/rnn/while/add[^/]*")
 
 
 class TfHub(Format):
-    """`saved_model.pb` and `variables/`; the weight file is the index of the variables."""
+    """`saved_model.pb` and `variables/`; the weight file is the index of the variables, and the
+    options file is the graph if no options are given."""
 
     name = "TensorFlow Hub module"
     has_softmax = False
     needs_tensorflow = True
-    identified_by = (HUB_GRAPH, HUB_INDEX)
 
     @classmethod
-    def find(cls, paths: list[PurePath], where: str | Path) -> dict[str, PurePath] | None:
-        """Choose the files of a module, at the top or in one folder inside.
-
-        Raises: WeightsError if there are several modules.
-        """
-        available = set(paths)
-        homes = [p.parent for p in paths if p.name == HUB_MARK and len(p.parts) <= 2]
-        homes = [h for h in homes if {h / HUB_GRAPH, h / HUB_INDEX} <= available]
-        home = one_folder(homes, where, f"{cls.name}s")
+    def find(cls, paths: list[PurePath], where: str | Path) -> list[PurePath] | None:
+        """Choose the files of a module, at the top or in one folder inside."""
+        home = folder_with([HUB_GRAPH, HUB_INDEX, HUB_MARK], paths, where, f"{cls.name}s")
         if home is None:
             return None
-        files = {name: home / name for name in (HUB_GRAPH, HUB_INDEX, HUB_MARK)}
-        for path in paths:
-            if path.parent == home / "variables":
-                files[f"variables/{path.name}"] = path
-        return files
+        variables = [path for path in paths if path.parent == home / "variables"]
+        return [home / HUB_GRAPH, home / HUB_INDEX, home / HUB_MARK, *variables]
 
     @classmethod
     def owns(cls, weight_file: Path) -> bool:
         """Return whether this is the index of a module's variables."""
         return weight_file.name == Path(HUB_INDEX).name and weight_file.parent.name == "variables"
 
-    @property
-    def graph_file(self) -> Path:
-        """The file of the graph."""
-        return self.weight_file.parent.parent / HUB_GRAPH
-
     def files(self) -> list[Path]:
         """Return the options or the graph, and the files of the variables."""
-        variables = sorted(self.weight_file.parent.glob("variables.*"))
-        return list(dict.fromkeys([self.options_file, self.graph_file, *variables]))
+        return list(dict.fromkeys([self.options_file, self._graph_file, *self._variable_files]))
 
     def options(self) -> ModelOptions:
         """Read the given options, or derive them. Raises: OptionsError, WeightsError."""
-        if self.options_file != self.graph_file:
+        if self.options_file != self._graph_file:
             options = load_model_options(self.options_file)
             return options.replace(bidirectional=options.bidirectional is not False)
-        graph = _Graph(self.graph_file)
+        graph = _Graph(self._graph_file)
         logging.info("%s: sizes are derived from the shapes; the rest is in the graph", graph.path)
-        return _derived_options(self._tensors, graph)
+        first_width = axis_lengths(self._tensors, "CNN/W_cnn_0")["width"]
+        char_cnn = {
+            "activation": graph.activation(),
+            "max_characters_per_token": graph.word_length(first_width),
+        }
+        cell_clip, proj_clip = graph.clips()
+        lstm = {
+            "cell_clip": cell_clip,
+            "proj_clip": proj_clip,
+            "use_skip_connections": graph.has_skip_connections(),
+        }
+        return derived_options(self._tensors, char_cnn, lstm)
 
     def tensors(self, options: ModelOptions) -> LazyTensors:
         """Open the variables. Raises: WeightsError."""
@@ -109,6 +103,14 @@ class TfHub(Format):
                 mixes.append(Mix(weights, float(gamma.reshape(()))))
         return mixes
 
+    @property
+    def _graph_file(self) -> Path:
+        return self.weight_file.parent.parent / HUB_GRAPH
+
+    @property
+    def _variable_files(self) -> list[Path]:
+        return sorted(self.weight_file.parent.glob("variables.*"))
+
     @functools.cached_property
     def _variables(self) -> TensorReader:
         """All variables of the module, by their names in it."""
@@ -120,29 +122,14 @@ class TfHub(Format):
     def _tensors(self) -> LazyTensors:
         """The tensors of the biLM by bilm's names, without the padding row."""
         variables, by_name = self._variables, {}
-        for name, stored in _names_of_bilm(variables.shapes).items():
-            shape, dtype = variables.shapes[stored], variables.dtypes[stored]
-            by_name[name] = LazyTensor(shape, dtype, partial(variables.read, stored))
+        for stored, shape in variables.shapes.items():
+            name = _name_of_bilm(stored)
+            if name is not None:
+                read = partial(variables.read, stored)
+                by_name[name] = LazyTensor(shape, variables.dtypes[stored], read)
         if "char_embed" in by_name:
             by_name["char_embed"] = _without_padding(by_name["char_embed"], self.weight_file)
-        paths = sorted(self.weight_file.parent.glob("variables.*"))
-        return LazyTensors(str(self.weight_file.parent.parent), paths, by_name)
-
-
-def _derived_options(tensors: LazyTensors, graph: _Graph) -> ModelOptions:
-    """Return options from the shapes and the graph. Raises: WeightsError."""
-    first_width = axis_lengths(tensors, "CNN/W_cnn_0")["width"]
-    char_cnn = {
-        "activation": graph.activation(),
-        "max_characters_per_token": graph.word_length(first_width),
-    }
-    cell_clip, proj_clip = graph.clips()
-    lstm = {
-        "cell_clip": cell_clip,
-        "proj_clip": proj_clip,
-        "use_skip_connections": graph.has_skip_connections(),
-    }
-    return derived_options(tensors, char_cnn, lstm)
+        return LazyTensors(str(self._graph_file.parent), self._variable_files, by_name)
 
 
 class _Graph:
@@ -206,16 +193,12 @@ class _Graph:
         )
 
     def _constant(self, node: Any) -> float:
-        import tensorflow as tf
-
         tensor = node.attr["value"].tensor
-        try:
-            if math.prod(max(d.size, 0) for d in tensor.tensor_shape.dim) != 1:
-                raise ValueError("several values")
-            value = float(tf.make_ndarray(tensor).reshape(()))
-            return float(f"{value:.7g}")  # 0.3, not 0.300000012
-        except (TypeError, ValueError) as error:
-            raise WeightsError(f"{self.path}: {node.name} is not a number ({error})") from error
+        content = tensor.tensor_content or np.array(tensor.float_val, "<f4").tobytes()
+        if len(content) != 4:
+            raise WeightsError(f"{self.path}: {node.name} is not a float32 number")
+        (value,) = np.frombuffer(content, "<f4")
+        return float(f"{value:.7g}")  # 0.3, not 0.300000012
 
 
 def _without_padding(table: LazyTensor, index: Path) -> LazyTensor:
@@ -227,14 +210,10 @@ def _without_padding(table: LazyTensor, index: Path) -> LazyTensor:
     return LazyTensor((n_rows - 1, *width), table.dtype, lambda: table.read()[1:])
 
 
-def _names_of_bilm(names: Iterable[str]) -> dict[str, str]:
-    """Return the module's name of each variable of the biLM, by bilm's name."""
-    of_module = {}
-    for name in names:
-        inside = name.removeprefix(SCOPE)
-        if inside == name or inside.startswith(STATES):
-            continue
-        if cell := CELL.fullmatch(inside):
-            inside = f"{cell[1]}/LSTMCell/{NAMES[cell[2]]}"
-        of_module[inside] = name
-    return of_module
+def _name_of_bilm(stored: str) -> str | None:
+    """Return bilm's name of a variable of a module; None if it does not belong to the biLM."""
+    name = stored.removeprefix(SCOPE)
+    if name == stored or name.startswith(STATES):
+        return None
+    cell = CELL.fullmatch(name)
+    return name if cell is None else f"{cell[1]}/LSTMCell/{TF1_ENDS[cell[2]]}"

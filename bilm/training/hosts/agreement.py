@@ -44,6 +44,6 @@ def agreed_checkpoint(hosts: Hosts, folder: RunFolder) -> Checkpoint | None:
     name = hosts.from_chief("checkpoint", lambda: saved and os.path.basename(saved.path))
     if hosts.is_chief or name is None:
         return saved
-    checkpoint = Checkpoint.open(f"{folder.path}/{name}")
+    checkpoint = Checkpoint(f"{folder.path}/{name}")
     checkpoint.check_all()
     return checkpoint
