@@ -113,10 +113,8 @@ def save_hdf5(
 
 
 def dataset_names(group: h5py.Group) -> set[str]:
-    """Return the names of all datasets below a group, without following links.
-
-    Raises: WeightsError if there are too many groups and datasets for a model.
-    """
+    """Return the names of all datasets below a group, without following links. Raises: WeightsError
+    if there are too many groups and datasets for a model."""
     items: dict[str, Any] = {}
 
     def add(name: str, item: Any) -> None:

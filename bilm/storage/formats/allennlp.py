@@ -122,12 +122,8 @@ class AllenNlp(Format):
 
     def files(self) -> list[Path]:
         """Return the weights, the configuration and the options, as far as they exist."""
-        files, config = [self.weight_file], self.weight_file.with_name(CONFIG)
-        if config.is_file():
-            files.append(config)
-        if self.options_source is not None:
-            files.append(self.options_source)
-        return files
+        candidates = [self.weight_file, self.weight_file.with_name(CONFIG), self.options_source]
+        return [path for path in candidates if path is not None and path.exists()]
 
     def options(self) -> ModelOptions:
         """Read the options, or derive them from the shapes. Raises: OptionsError, WeightsError."""

@@ -72,12 +72,9 @@ class Tensor(NamedTuple):
 
 
 class StateDict:
-    """The tensors of a PyTorch file by name; no value stays in memory.
+    """The tensors of a PyTorch file, which must not change, by name, with their `shapes` and
+    `dtypes`; no value stays in memory.
 
-    Args:
-        path: the file, which must not change.
-    Attributes:
-        shapes, dtypes: shape and dtype of each tensor, by name.
     Raises: WeightsError if it is not a whole state dict in one of the two formats, or contains
         other objects.
     """

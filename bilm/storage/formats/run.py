@@ -107,6 +107,4 @@ class Run(Format):
 
     def fingerprint_files(self) -> list[Path]:
         """Return the options and the index, which contains a checksum of every tensor."""
-        options_file, *of_checkpoint = self.files()
-        index = [path for path in of_checkpoint if path.suffix == INDEX]
-        return [options_file, *(index or of_checkpoint)]
+        return [self.options_file, Path(self.checkpoint().path + INDEX)]
