@@ -93,7 +93,7 @@ def stored_values(model: BiLM) -> dict[str, np.ndarray]:
 
 
 def found_names(
-    wanted: Iterable[str], tensors: Tensors, only: Callable[[str], bool] = lambda name: True
+    wanted: Iterable[str], tensors: Tensors, only: Callable[[str], bool]
 ) -> dict[str, str]:
     """Return the name in a file of each wanted tensor that `only` selects; unused tensors cause one
     warning.

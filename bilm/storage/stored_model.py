@@ -221,8 +221,8 @@ class StoredModel:
         return _built(self.weights(), self.require_softmax(purpose))
 
     def assign(self, model: BiLM, softmax: bool = True) -> None:
-        """Set the variables of a built model, with those of the softmax if the model has one and
-        `softmax` is true."""
+        """Set the variables of a built model, and those of its softmax if `softmax` is true and the
+        stored model has one."""
         names.assign_tensors(model, self.tensors, only=names.is_bilm)
         if softmax and self.softmax is not None:
             names.assign_tensors(model, self.softmax.tensors, only=names.is_softmax)

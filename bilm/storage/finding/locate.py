@@ -60,8 +60,8 @@ def packaged() -> dict[str, Path]:
 
 
 def _local_paths(source: str) -> Sequence[Path]:
-    """Return the paths of options and weights, or of one folder or file, of a path, a packaged
-    model, a published model or a URL. Raises: WeightsError if it is none of them."""
+    """Return the paths of options and weights, or of one folder or file, that belong to a path, a
+    packaged model, a published model or a URL. Raises: WeightsError for another name."""
     if os.path.exists(source):  # also False for a name that is too long
         return [Path(source)]
     folder = packaged().get(source)
@@ -113,12 +113,13 @@ def _in_archive(archive: Path) -> Format:
     entry = cached("\0".join(map(str, (archive.resolve(), *version_of(archive)))))
 
     def fill(folder: Path) -> None:
+        # The archive may be a download, which has a record with the requested name.
+        path = str(archive.resolve())
+        source = read_record(archive.parent).get("source", path)
+
         with open_archive(archive) as members:
             _, chosen = find(list(members), archive)
             chosen_members = {place: members[place] for place in chosen if place in members}
-            path = str(archive.resolve())
-            # The archive may be a download, which has a record with the requested name.
-            source = read_record(archive.parent).get("source", path)
             write_record(folder.parent, source, archive=path)
             with new_folder(folder) as unfinished:
                 unpack(chosen_members, chosen[0].parent, unfinished)

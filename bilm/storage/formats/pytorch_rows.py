@@ -8,7 +8,6 @@ the 1 that bilm adds.
 
 from __future__ import annotations
 
-import re
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from pathlib import Path
 from typing import NamedTuple
@@ -19,7 +18,7 @@ from bilm.errors import WeightsError
 from bilm.options.model_options import DIRECTIONS
 from bilm.storage.formats.base import LazyTensor, LazyTensors
 from bilm.storage.formats.pytorch import StateDict
-from bilm.tensors import CELL
+from bilm.tensors import CELL, template_pattern
 
 GATES = (0, 2, 1, 3)  # positions of bilm's gates i, j, f, o among the stored i, f, g, o
 Layout = Callable[..., np.ndarray]
@@ -73,11 +72,8 @@ def kernel(inputs: np.ndarray, states: np.ndarray) -> np.ndarray:
 
 
 class StoredRow(NamedTuple):
-    """One row of a table: a variable and the stored tensors that it is made of.
-
-    The names are templates with `{i}`, the index of a filter or layer, and `{k}` in bilm's and
-    `{direction}` in the stored names.
-    """
+    """One row of a table: a variable and the stored tensors that it is made of. The names are
+    templates with `{i}`, the index of a filter or layer."""
 
     variable: str
     stored: tuple[str, ...]
@@ -85,28 +81,25 @@ class StoredRow(NamedTuple):
 
     def variables_in(self, names: Iterable[str]) -> Iterator[tuple[str, list[str]]]:
         """Yield the variables of this row, and the stored names of each."""
-        first, *others = self.stored
-        pattern = re.escape(first).replace(r"\{i\}", "(?P<i>[0-9]+)")
-        pattern = pattern.replace(r"\{direction\}", f"(?P<direction>{'|'.join(DIRECTIONS)})")
-        for name in names:
-            match = re.fullmatch(pattern, name)
-            if match is None:
-                continue
+        pattern = template_pattern(self.stored[0])
+        for match in filter(None, map(pattern.fullmatch, names)):
             index = match.groupdict()
-            k = DIRECTIONS.index(index.get("direction") or DIRECTIONS[0])
-            companions = [other.format(**index) for other in others]
-            yield self.variable.format(**index, k=k), [name, *companions]
+            yield self.variable.format(**index), [name.format(**index) for name in self.stored]
 
 
-def lstm_rows(prefix: str = "") -> tuple[StoredRow, ...]:
+def lstm_rows(prefix: str = "") -> list[StoredRow]:
     """Return the rows of the LSTMs; `prefix` is the name of their module, with a dot."""
-    layer = prefix + "{direction}_layer_{i}"
-    inputs, states = f"{layer}.input_linearity", f"{layer}.state_linearity"
-    return (
-        StoredRow(f"{CELL}/W_0", (f"{inputs}.weight", f"{states}.weight"), kernel),
-        StoredRow(f"{CELL}/B", (f"{states}.bias",), bias),
-        StoredRow(f"{CELL}/W_P_0", (f"{layer}.state_projection.weight",), np.transpose),
-    )
+    rows = []
+    for k, direction in enumerate(DIRECTIONS):
+        cell = CELL.replace("{k}", str(k))
+        layer = f"{prefix}{direction}_layer_{{i}}"
+        inputs, states = f"{layer}.input_linearity", f"{layer}.state_linearity"
+        rows += [
+            StoredRow(f"{cell}/W_0", (f"{inputs}.weight", f"{states}.weight"), kernel),
+            StoredRow(f"{cell}/B", (f"{states}.bias",), bias),
+            StoredRow(f"{cell}/W_P_0", (f"{layer}.state_projection.weight",), np.transpose),
+        ]
+    return rows
 
 
 def encoder_rows(convolution: str, highway: str, projection: str) -> tuple[StoredRow, ...]:
