@@ -110,7 +110,7 @@ def _files_of(model: StoredModel, archive: str | None) -> list[dict[str, Any]]:
     """Return path, size and SHA-256 of each file of a model that exists."""
     paths = [*model.files, model.folder / META]  # META: of the NLPL repository
     if model.checkpoint is not None:
-        paths.insert(1, model.folder / VOCABULARY)
+        paths.insert(1, model.format.vocabulary_path)
     else:
         with suppress(WeightsError):
             paths += [] if model.softmax is None else model.softmax.tensors.paths[:1]
@@ -129,7 +129,7 @@ def _use(model: StoredModel) -> str:
     """Return a line of Python that loads the model."""
     arguments = [repr(masked(argument)) for argument in model.arguments]
     if model.options.reads_words:
-        stored = model.folder / VOCABULARY
+        stored = model.format.vocabulary_path
         vocab_file = str(stored if stored.exists() else VOCABULARY)
         arguments.append(f"vocab_file={vocab_file!r}")
     return f"embedder = bilm.ElmoEmbedder({', '.join(arguments)})"

@@ -267,7 +267,7 @@ class Source:
         """Return a file of the source's words, which exists as long as this object; None if
         unknown."""
         if self.softmax is None or self.softmax.words is None:
-            beside = self.folder / VOCABULARY
+            beside = self.model.format.vocabulary_path
             return beside if self.n_tokens is not None and beside.exists() else None
         scratch = tempfile.mkdtemp()
         weakref.finalize(self, shutil.rmtree, scratch, ignore_errors=True)
