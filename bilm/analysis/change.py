@@ -204,7 +204,9 @@ def _row(
 
 def _frequencies(word: str, usages: Usages, groupings: tuple[str, str]) -> dict[str, float]:
     """Return the columns of counts and frequencies of a word."""
-    counts, per_million, smoothed = {}, {}, []
+    counts = {}
+    per_million = {}
+    smoothed = []
     for name in groupings:
         n_usages = usages.description.counts[word].get(name, 0)
         n_tokens = usages.tokens[name]

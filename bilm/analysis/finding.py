@@ -177,7 +177,8 @@ def find_usages(
     Raises: DataError for a text that cannot be read, without annotation if `lemma` or `tags` is
         given, or without any usage.
     """
-    match, samples = matcher(queries, ignore_case), Samples(sample, seed)
+    match = matcher(queries, ignore_case)
+    samples = Samples(sample, seed)
     groupings = []
     with progress("finding", "sentences") as bar:
         for grouping, corpora in texts.items():
@@ -187,8 +188,7 @@ def find_usages(
                     n_sentences += bool(record.words)
                     n_tokens += len(record.words)
                     for word, position in _matches(record, match, lemma, tags, corpus.path):
-                        place = grouping, corpus.path, line, position
-                        samples.add(_usage(word, *place, record))
+                        samples.add(_usage(word, grouping, corpus.path, line, position, record))
             paths = tuple(corpus.path for corpus in corpora)
             groupings.append(Grouping(grouping, paths, n_sentences, n_tokens))
     found_usages = samples.result([query.name for query in queries], groupings)

@@ -85,8 +85,10 @@ class Resampling:
     """
 
     def __init__(self, measure: Measure, vectors: np.ndarray, is_first: np.ndarray, seed: int):
-        self._measure, self._features = measure, measure.features(vectors)  # N, F
-        self._first, self._second = is_first, ~is_first
+        self._measure = measure
+        self._features = measure.features(vectors)  # N, F
+        self._first = is_first
+        self._second = ~is_first
         self._random = np.random.default_rng(seed)
 
     def value(self) -> float:

@@ -9,6 +9,7 @@ import json
 from collections.abc import Sequence
 from importlib.resources import files
 from pathlib import Path
+from typing import Any
 
 import numpy as np
 
@@ -79,22 +80,18 @@ def _content(usages: Usages, n_clusters: int, seed: int, bar: Progress) -> dict[
     """Return what the page shows of a word."""
     columns = usages.frame[list(FIELDS)]
     without_nan = columns.astype(object).where(columns.notna(), None)
-    points, clusters, names, neighbours = {}, {}, {}, {}  # by layer
-    for layer in usages.layers:
-        frame = usage_map(usages, layer, n_clusters, seed)
-        points[layer] = frame[["x", "y"]].round(DIGITS).to_numpy().tolist()
-        clusters[layer] = frame["cluster"].tolist()
-        names[layer] = cluster_names(frame)
-        neighbours[layer] = _neighbours(usages.vectors(layer))
-        bar.add(1)
-    return {
+    content: dict[str, Any] = {
         "word": str(usages.frame["word"].iloc[0]),
         "usages": without_nan.to_dict("records"),
-        "points": points,
-        "clusters": clusters,
-        "names": names,
-        "neighbours": neighbours,
     }
+    by_layer: dict[str, dict] = {"points": {}, "clusters": {}, "names": {}, "neighbours": {}}
+    for layer in bar.over(usages.layers):
+        frame = usage_map(usages, layer, n_clusters, seed)
+        by_layer["points"][layer] = frame[["x", "y"]].round(DIGITS).to_numpy().tolist()
+        by_layer["clusters"][layer] = frame["cluster"].tolist()
+        by_layer["names"][layer] = cluster_names(frame)
+        by_layer["neighbours"][layer] = _neighbours(usages.vectors(layer))
+    return content | by_layer
 
 
 def _neighbours(vectors: np.ndarray) -> list[list[tuple[int, float]]]:

@@ -93,9 +93,11 @@ class Filler:
         exponents: np.ndarray,
         memory: Memory | None = None,
     ):
-        self.exponents, self.memory = exponents, memory
+        self.exponents = exponents
+        self.memory = memory
         self._vocabulary = vocabulary
-        self._log_probabilities, self._score = log_probabilities, score
+        self._log_probabilities = log_probabilities
+        self._score = score
 
         # Words that can be candidates: those of the vocabulary, and others; no marks of gaps
         proper = [vocabulary.words[i] for i in vocabulary.proper.tolist()]
@@ -176,8 +178,7 @@ class Filler:
         return words, np.hstack([by_model, remembered[best]])
 
     def fit_exponents(self, sentences: Sequence[Sequence[str]]) -> np.ndarray:
-        """Return exponents fitted to words of held-out sentences, with those of this filler as the
-        first ones."""
+        """Return exponents fitted to words of held-out sentences, from those of this filler."""
         places = [(words, i) for words in sentences for i in range(len(words))]
         chosen = np.random.default_rng(0).permutation(len(places))[:N_FITTED].tolist()
         everything = np.arange(len(self.words))

@@ -58,7 +58,8 @@ class LossCounter:
     def __init__(self) -> None:
         self._losses: dict[str, float] = {}
         self._n_predictions = 0
-        self._known_loss, self._n_known = 0.0, 0  # of known words and marks, in all directions
+        self._known_loss = 0.0  # of known words and marks, in all directions
+        self._n_known = 0
 
     def add(self, score: Score) -> None:
         """Count the predictions of a sentence."""

@@ -62,7 +62,8 @@ class Scorer:
                 f"the vocabulary has {len(words):,} words; expected the {n_words:,} of the model, "
                 f"including {' '.join(MARKS)}"
             )
-        self.words, self.batch_tokens = words, batch_tokens
+        self.words = words
+        self.batch_tokens = batch_tokens
         self.directions = backend.options.directions
         self.vocabulary = PredictedWords(words)
         self._softmax = backend.softmax
@@ -99,7 +100,8 @@ class Scorer:
             n_tokens += texts.n_predictions(text)
             if n_tokens >= GROUP_BATCHES * self.batch_tokens:
                 yield from self._scores(group, -1, n_likeliest)
-                group, n_tokens = [], 0
+                group = []
+                n_tokens = 0
         yield from self._scores(group, -1, n_likeliest)
 
     def score_rows(self, sentences: Iterable[Sequence[str]], n_rows: int) -> Iterator[Score]:
@@ -119,7 +121,8 @@ class Scorer:
         dtype: np.dtype[Any] = np.dtype(np.float32)
         if n_likeliest is not None:
             n = min(n_likeliest, len(self.words))
-            measure, dtype = partial(self._softmax.described, n=n), described_dtype(n)
+            measure = partial(self._softmax.described, n=n)
+            dtype = described_dtype(n)
 
         # What is measured at the predictions of these sentences, by direction
         scored = [text[first:] for text in group]

@@ -33,7 +33,7 @@ class Features:
         self._incomparable = text.nothing, vocabulary.unknown
 
         # Numbers that are equal for equal affixes, (affixes, V + 1)
-        self._affixes: np.ndarray = np.full((len(AFFIXES), text.nothing + 1), -1)
+        self._affixes = np.full((len(AFFIXES), text.nothing + 1), -1)
         for row, letters in zip(self._affixes, AFFIXES, strict=True):
             affixes = [word[letters] for word in vocabulary.words]
             _, row[:-1] = np.unique(affixes, return_inverse=True)
@@ -54,7 +54,8 @@ class Features:
             self._add(row, padded[REACH + place + offset])
 
         # Different words on the sides that the view reads
-        left, right = sentence[1:place], sentence[place + 1 : -1]
+        left = sentence[1:place]
+        right = sentence[place + 1 : -1]
         both = np.concatenate([left, right])
         sides = {"forward": left, "backward": right, "both": both}
         for word in np.unique(sides[view]):

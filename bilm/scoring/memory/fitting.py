@@ -69,7 +69,8 @@ def fit_view(memory: Memory, view: str, bar: Progress) -> None:
     weights = memory.weights[view]
     places = np.flatnonzero(memory.text.is_predicted[view])
     rng = np.random.default_rng(0)
-    mean, square = np.zeros_like(weights), np.zeros_like(weights)
+    mean = np.zeros_like(weights)
+    square = np.zeros_like(weights)
     for step in range(1, N_STEPS + 1):
         queries = rng.choice(places, N_QUERIES)
         gradients = [log_gradient(memory, view, place) for place in queries]
@@ -91,7 +92,8 @@ def log_gradient(memory: Memory, view: str, place: int) -> np.ndarray:
     """Return the gradient of log P(word at a place of the text) by the weights of a view, float64
     (offsets + 1, features). The prediction leaves out the sentence of the place."""
     text = memory.text
-    word, number = text.ids[place], text.sentence[place]
+    word = text.ids[place]
+    number = text.sentence[place]
 
     # Features of the context, and the share of each place of the text
     of_sentence = text.ids[text.sentence == number]
@@ -132,7 +134,8 @@ def fit_shares(memory: Memory, scores: Sequence[Score]) -> dict[str, float]:
             for score in bar.over(scores)
         ]
 
-    shares, losses = [], {}
+    shares = []
+    losses = {}
     for direction in directions:
         logs = np.concatenate([score.logs[direction] for score in scores], dtype=np.float64)
         by_model = np.exp(logs)  # n, the words of all sentences

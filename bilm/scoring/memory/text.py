@@ -42,12 +42,13 @@ class RememberedText:
     def __init__(self, ids: np.ndarray, vocabulary: PredictedWords):
         self.nothing = len(vocabulary.words)
         padded = np.pad(ids, REACH, constant_values=self.nothing)
-        self._padded: np.ndarray = padded.astype(np.intp)  # NumPy would convert at each use
+        self._padded = padded.astype(np.intp)  # NumPy would convert at each use
         self.ids = self.at_offset(0)
 
         # Places
         start, end = vocabulary.ids((BOS, EOS))
-        is_start, is_end = ids == start, ids == end
+        is_start = ids == start
+        is_end = ids == end
         is_used = ids != self.nothing
         self.starts = np.flatnonzero(is_start)
         self.sentence = np.maximum(np.cumsum(is_start) - 1, 0)
