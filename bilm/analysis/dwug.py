@@ -90,8 +90,8 @@ def _read_uses(path: Path, split: Callable[[str], list[str]]) -> Iterator[Usage]
         words, position = _words(row, split, where)
         lemma, grouping, identifier = row["lemma"], row["grouping"], row["identifier"]
         place = str(path), rows.line_num, position, as_sentence(words)
-        tag, date, description = (row.get(name, "").strip() or None for name in OPTIONAL)
-        yield Usage(lemma, grouping, identifier, *place, lemma, tag, date, description)
+        others = [row.get(name, "").strip() or None for name in OPTIONAL]
+        yield Usage(lemma, grouping, identifier, *place, lemma, *others)
 
 
 def _words(

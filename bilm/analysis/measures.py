@@ -87,19 +87,18 @@ class Resampling:
     def __init__(self, measure: Measure, vectors: np.ndarray, is_first: np.ndarray, seed: int):
         self._measure = measure
         self._features = measure.features(vectors)  # N, F
-        self._first = is_first
-        self._second = ~is_first
+        self._is_first = is_first
         self._random = np.random.default_rng(seed)
 
     def value(self) -> float:
         """Return the value of the groupings themselves."""
-        return float(self._values(self._first, self._second))
+        return float(self._values(self._is_first, ~self._is_first))
 
     def splits(self, n: int) -> np.ndarray:
         """Return the values of random splits into groupings of the same sizes, (n,)."""
 
         def split(size: int) -> np.ndarray:
-            first = self._random.permuted(np.tile(self._first, (size, 1)), axis=1)  # size, N
+            first = self._random.permuted(np.tile(self._is_first, (size, 1)), axis=1)  # size, N
             return self._values(first, ~first)
 
         return self._in_batches(split, n)
@@ -109,7 +108,7 @@ class Resampling:
 
         def draw(size: int) -> np.ndarray:
             counts = []  # how often each usage is drawn from each grouping, size, N
-            for grouping in (self._first, self._second):
+            for grouping in (self._is_first, ~self._is_first):
                 n_usages = grouping.sum()
                 shares = grouping / n_usages
                 counts.append(self._random.multinomial(n_usages, shares, size))
@@ -144,12 +143,8 @@ def p_value(value: float, splits: np.ndarray) -> float:
 
 
 def ppmi_distances(frame: pandas.DataFrame, groupings: tuple[str, str]) -> dict[str, float]:
-    """Return the baseline of each word; nan for a word without a common context word.
-
-    Args:
-        frame: the compared usages of all words.
-        groupings: the names of the two groupings.
-    """
+    """Return the baseline `ppmi` of each word by the compared usages of all words in two groupings;
+    nan for a word without a common context word."""
     sides = [frame[frame["grouping"] == name] for name in groupings]
 
     # Frequencies of all words, counting each sentence once.

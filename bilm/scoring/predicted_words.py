@@ -63,5 +63,6 @@ class PredictedWords:
 
     def likeliest(self, logs: np.ndarray, n: int) -> list[Substitute]:
         """Return the `n` words, without marks, with the largest log-probabilities, float (V,)."""
-        order = self.proper[np.argsort(-logs[self.proper], kind="stable")[:n]]
-        return [Substitute(self.words[i], float(logs[i])) for i in order]
+        order = np.argsort(-logs[self.proper], kind="stable")
+        likeliest = self.proper[order[:n]]
+        return [Substitute(self.words[i], float(logs[i])) for i in likeliest]
