@@ -108,12 +108,7 @@ def describe(model: StoredModel) -> dict[str, Any]:
 
 def _files_of(model: StoredModel, archive: str | None) -> list[dict[str, Any]]:
     """Return path, size and SHA-256 of each file of a model that exists."""
-    paths = [*model.files, model.folder / META]  # META: of the NLPL repository
-    if model.checkpoint is not None:
-        paths.insert(1, model.format.vocabulary_path)
-    else:
-        with suppress(WeightsError):
-            paths += [] if model.softmax is None else model.softmax.tensors.paths[:1]
+    paths = [*model.own_files, model.folder / META]  # META: of the NLPL repository
     if archive is not None:
         paths.insert(0, Path(archive))
 

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterator
-from itertools import chain, starmap
+from itertools import chain
 from typing import TYPE_CHECKING
 
 from cloup.constraints import If, constraint, require_all
@@ -96,8 +96,7 @@ def minimal_pairs(
     watched = signs.watch(pairs, lambda pair: pair.good)
     with progress("scoring", "pairs", len(pairs)) as bar:
         scores = list(bar.over(score_pairs(scorer, watched)))
-    groups = list(_groups(PairResults.of(scores)))
-    rows = [_group_row(*group) for group in groups]
+    rows = list(_group_rows(PairResults.of(scores)))
 
     if output is not None:
         inputs = [*paths, *model.files]
@@ -108,19 +107,7 @@ def minimal_pairs(
     if json:
         print(as_json({"groups": [dict(zip(GROUP_COLUMNS, row, strict=True)) for row in rows]}))
     else:
-        print_table(PRINTED_COLUMNS.items(), starmap(_printed_row, groups))
-
-
-def _groups(results: PairResults) -> Iterator[tuple[str, str, str, Accuracy]]:
-    """Yield the kind of each group, its phenomenon and UID ("" for all), and the counts of its
-    pairs; the UIDs of a phenomenon follow it."""
-    for phenomenon, of_phenomenon in results.phenomena.items():
-        yield "phenomenon", phenomenon, "", of_phenomenon
-        for (term, uid), of_uid in results.uids.items():
-            if term == phenomenon:
-                yield "UID", phenomenon, uid, of_uid
-    yield "known", "", "", results.known
-    yield "overall", "", "", results.overall
+        print_table(PRINTED_COLUMNS.items(), map(_printed_row, rows))
 
 
 def _pair_rows(scores: list[PairScore]) -> Iterator[Row]:
@@ -132,16 +119,28 @@ def _pair_rows(scores: list[PairScore]) -> Iterator[Row]:
         yield number, phenomenon, uid, *bits, *words
 
 
-def _group_row(kind: str, phenomenon: str, uid: str, counts: Accuracy) -> Row:
-    """Return the values of `GROUP_COLUMNS`."""
+def _group_rows(results: PairResults) -> Iterator[Row]:
+    """Yield the values of `GROUP_COLUMNS`, the UIDs of a phenomenon after it."""
+    for phenomenon, of_phenomenon in results.phenomena.items():
+        yield "phenomenon", phenomenon, "", *_figures(of_phenomenon)
+        for (term, uid), of_uid in results.uids.items():
+            if term == phenomenon:
+                yield "UID", phenomenon, uid, *_figures(of_uid)
+    yield "known", "", "", *_figures(results.known)
+    yield "overall", "", "", *_figures(results.overall)
+
+
+def _figures(counts: Accuracy) -> Row:
+    """Return numbers of pairs, percent of correct pairs by direction, and ties by direction."""
     percents = [counts.percent.get(direction, MISSING) for direction in DIRECTIONS]
     ties = [counts.n_ties[direction] for direction in DIRECTIONS]
-    return kind, phenomenon, uid, counts.n_pairs, counts.n_unknown, *percents, *ties
+    return counts.n_pairs, counts.n_unknown, *percents, *ties
 
 
-def _printed_row(kind: str, phenomenon: str, uid: str, counts: Accuracy) -> Row:
-    """Return the values of `PRINTED_COLUMNS`."""
+def _printed_row(row: Row) -> Row:
+    """Return the values of `PRINTED_COLUMNS` from those of `GROUP_COLUMNS`."""
+    kind, phenomenon, uid, n_pairs, n_unknown, *figures = row
     names = {"phenomenon": phenomenon, "UID": f"  {uid}"} | NAMES
-    percents = [round(counts.percent.get(direction, MISSING), 1) for direction in DIRECTIONS]
-    most_ties = max(counts.n_ties.values(), default=0)
-    return names[kind], counts.n_pairs, *percents, most_ties, counts.n_unknown
+    percents, ties = figures[: len(DIRECTIONS)], figures[len(DIRECTIONS) :]
+    rounded = [round(percent, 1) for percent in percents]
+    return names[kind], n_pairs, *rounded, max(ties), n_unknown

@@ -3,15 +3,11 @@
 from __future__ import annotations
 
 from collections.abc import Iterator
-from typing import TYPE_CHECKING
 
 from bilm.commands import options as opt
 from bilm.commands import scoring_options as scoring
 from bilm.commands.main import command
 from bilm.commands.output import MISSING, Row, write_table
-
-if TYPE_CHECKING:
-    from bilm.scoring.scores import Score
 
 SENTENCE_COLUMNS = {
     "forward": float, "backward": float, "mean": float, "predictions": int, "unknown": str,
@@ -61,7 +57,12 @@ def score(model: scoring.Model, text: scoring.Text, output: str | None, memory: 
             if recall is not None:
                 sentence = recall.mixed(sentence)
                 with_memory.add(sentence)
-            yield *place[:-1], *_row(sentence)
+
+            totals = sentence.total
+            yield (
+                *place[:-1], totals["forward"], totals.get("backward", MISSING), sentence.mean,
+                sentence.n_predictions, " ".join(sentence.unknown), " ".join(sentence.tokens),
+            )  # fmt: skip
 
     *place_columns, _ = text.columns.items()  # the words instead of the number
     columns = dict(place_columns) | SENTENCE_COLUMNS
@@ -71,13 +72,3 @@ def score(model: scoring.Model, text: scoring.Text, output: str | None, memory: 
     if recall is not None:
         logging.info("PERPLEXITY WITH MEMORY = %.2f", with_memory.perplexity().mean)
     logging.info("AVERAGE PERPLEXITY = %s (single sentences)", perplexity)
-
-
-def _row(sentence: Score) -> Row:
-    """Return the values of `SENTENCE_COLUMNS`."""
-    totals = sentence.total
-    forward, backward = totals["forward"], totals.get("backward", MISSING)
-    n_predictions = sentence.n_predictions
-    words = " ".join(sentence.tokens)
-    unknown = " ".join(sentence.unknown)
-    return forward, backward, sentence.mean, n_predictions, unknown, words

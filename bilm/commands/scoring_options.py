@@ -41,17 +41,11 @@ NOTES = [TABLE_NOTE, opt.INPUT_FORMS, opt.SOFTMAX_NOTE, opt.MODEL_FORMS]
 
 
 class Model(NamedTuple):
-    """A model with its softmax, whose weights are not read yet.
-
-    Fields:
-        stored: the model.
-        vocabulary: its vocabulary.
-        files: the values of the options, which no output must replace.
-    """
+    """A model with its softmax, whose weights are not read yet, and its vocabulary."""
 
     stored: StoredModel
     vocabulary: Vocabulary
-    files: tuple[str | None, ...]
+    files: tuple[str | None, ...]  # the values of the options, which no output must replace
 
     @classmethod
     def open(cls, model: str, weights: str | None, vocab: str | None, softmax: str | None) -> Model:

@@ -3,15 +3,11 @@
 from __future__ import annotations
 
 from itertools import chain
-from typing import TYPE_CHECKING
 
 from bilm.commands import options as opt
 from bilm.commands import scoring_options as scoring
 from bilm.commands.main import command
 from bilm.commands.output import as_json, print_table
-
-if TYPE_CHECKING:
-    from bilm.scoring.scorer import Substitutes
 
 NOTE = """
 The sentence contains tokens separated by blanks, or text that --tokenize splits. The token at the
@@ -66,12 +62,9 @@ def substitutes(
         logging.warning("not in the vocabulary: %s", " ".join(dict.fromkeys(unknown)))
     if json:
         print(as_json(likeliest._asdict() | {"unknown": unknown}))
-    else:
-        _print_lists(likeliest)
+        return
 
-
-def _print_lists(likeliest: Substitutes) -> None:
-    """Print a table with two columns for each list: its words and their log-probabilities."""
+    # A table with two columns for each list: its words and their log-probabilities.
     lists = {"forward": likeliest.forward}
     if likeliest.backward is not None and likeliest.both is not None:
         lists |= {"backward": likeliest.backward, "both": likeliest.both}

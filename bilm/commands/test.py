@@ -10,13 +10,12 @@ from bilm.commands import options as opt
 from bilm.commands import scoring_options as scoring
 from bilm.commands.main import command, start_tensorflow
 from bilm.commands.output import show
+from bilm.errors import BilmError, DataError
 
 if TYPE_CHECKING:
     from bilm.data.shards import Shards
-    from bilm.language_model import BiLM
     from bilm.scoring.perplexity import Perplexity
     from bilm.scoring.scorer import Scorer
-    from bilm.storage.stored_model import StoredModel
 
 NOTE = """
 All figures are of the full softmax. READING is "running text", which carries the LSTM states from
@@ -62,7 +61,6 @@ def test(
 
     from bilm.data import ngrams
     from bilm.data.shards import resolve_shards
-    from bilm.errors import DataError
 
     vocabulary = model.vocabulary
     text = resolve_shards(input_, on_bad_utf8)
@@ -128,7 +126,10 @@ def _single_sentences(
 def _running_text(
     model: scoring.Model, text: Shards, n_rows: int, n_tokens: int, start: str | None
 ) -> Perplexity:
-    """Return the perplexity of text whose rows carry the state from sentence to sentence."""
+    """Return the perplexity of text whose rows carry the state from sentence to sentence.
+
+    Raises: BilmError for a checkpoint with other rows.
+    """
     from bilm.scoring.perplexity import perplexity_of_scores
 
     if start != "checkpoint" and model.backend(n_tokens) == "numpy":
@@ -138,20 +139,15 @@ def _running_text(
     from bilm.scoring.evaluation import heldout_dataset, perplexity
 
     built = model.stored.build_language_model()
-    state = _checkpoint_state(model.stored, built, n_rows) if start == "checkpoint" else None
+    state = None
+    if start == "checkpoint":
+        stored = model.stored.require_run("continue from the states of a checkpoint").state
+        n_stored = len(stored[0])
+        if n_stored != n_rows:
+            raise BilmError(
+                f"--batch_size={n_rows}: the checkpoint has {n_stored} rows; use "
+                f"--batch_size={n_stored}"
+            )
+        state = built.pack_state(stored)
     dataset = heldout_dataset(text, model.vocabulary, len(built.directions) == 2)
     return perplexity(built, dataset, n_rows, state=state)
-
-
-def _checkpoint_state(stored: StoredModel, model: BiLM, batch_size: int) -> Any:
-    """Return the state of each row in a run's checkpoint. Raises: BilmError for other rows."""
-    from bilm.errors import BilmError
-
-    state = stored.require_run("continue from the states of a checkpoint").state
-    n_rows = len(state[0])
-    if n_rows != batch_size:
-        raise BilmError(
-            f"--batch_size={batch_size}: the checkpoint has {n_rows} rows; use "
-            f"--batch_size={n_rows}"
-        )
-    return model.pack_state(state)

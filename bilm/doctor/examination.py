@@ -32,15 +32,10 @@ Values = dict[str, str]
 
 @dataclass
 class Report:
-    """The result of `bilm doctor`. Its fields are the keys of `bilm doctor --json`.
+    """The result of `bilm doctor`. Its fields are the keys of `bilm doctor --json`."""
 
-    Fields:
-        checks: names and values of each check, by its title.
-        problems: what prevents bilm from working, or makes it inexact: `found` and `fix`.
-    """
-
-    checks: dict[str, Values] = field(default_factory=dict)
-    problems: list[dict[str, str]] = field(default_factory=list)
+    checks: dict[str, Values] = field(default_factory=dict)  # names and values, by title
+    problems: list[dict[str, str]] = field(default_factory=list)  # `found` and `fix` of each
 
     def problem(self, found: str, fix: str) -> None:
         """Add what was found and expected, and what the user can do."""

@@ -74,7 +74,12 @@ def choice(*values: str) -> Rule:
     return Rule(lambda value: isinstance(value, str) and value in values, " or ".join(values))
 
 
-BOOLEAN = Rule(lambda value: isinstance(value, bool), "true or false")
+def instance(kind: type, expected: str) -> Rule:
+    """Return the rule for instances of a class."""
+    return Rule(lambda value: isinstance(value, kind), expected)
+
+
+BOOLEAN = instance(bool, "true or false")
 NUMBER = integer(1, LARGEST)
 COUNT = integer(0, LARGEST)
 SIZE = integer(1, MAX_INT32)
@@ -103,8 +108,13 @@ def key(rule: Rule | type[Checked], default: Any = MISSING, null: bool | None = 
         default: the value if the key is absent; without a default the key is required.
         null: whether null is read as the default; by default only if the default is None.
     """
+    nested = rule if isinstance(rule, type) else None
+    checked = instance(rule, "an object") if isinstance(rule, type) else rule
     null = default is None if null is None else null
-    return dataclasses.field(default=default, metadata={"rule": rule, "null": null})
+    if null:
+        checked = Rule(checked.holds, f"{checked.expected} or null")
+    metadata = {"rule": checked, "nested": nested, "null": null}
+    return dataclasses.field(default=default, metadata=metadata)
 
 
 def keys(options: Checked | type[Checked]) -> list[dataclasses.Field]:
@@ -131,7 +141,7 @@ class Checked:
 
     def __post_init__(self) -> None:
         for field in keys(self):
-            value, rule = getattr(self, field.name), _rule(field)
+            value, rule = getattr(self, field.name), field.metadata["rule"]
             if value is None and field.metadata["null"]:
                 object.__setattr__(self, field.name, field.default)
             elif not rule.holds(value):
@@ -175,9 +185,9 @@ def read(cls: type[T], values: Mapping[str, Any], *, strict: bool) -> T:
 
     arguments: dict[str, Any] = {}
     for name, field in known.items():
-        nested = field.metadata["rule"]
+        nested = field.metadata["nested"]
         value = values.get(name)
-        if isinstance(nested, type) and isinstance(value, dict):
+        if nested is not None and isinstance(value, dict):
             try:
                 arguments[name] = read(nested, value, strict=strict)
             except OptionsError as error:
@@ -185,7 +195,7 @@ def read(cls: type[T], values: Mapping[str, Any], *, strict: bool) -> T:
         elif name in values:
             arguments[name] = value
         elif field.default is MISSING:
-            raise OptionsError(f"{name}: missing, expected {_rule(field).expected}")
+            raise OptionsError(f"{name}: missing, expected {field.metadata['rule'].expected}")
     return cls(**arguments, other=other)
 
 
@@ -223,17 +233,6 @@ def write(path: str | Path, values: Mapping[str, Any]) -> None:
     text = json.dumps(values, indent=2) + "\n"
     with replacing(path) as temporary:
         temporary.write_text(text, encoding="utf-8")
-
-
-def _rule(field: dataclasses.Field) -> Rule:
-    """Return the rule of a key, also of a nested object."""
-    rule = field.metadata["rule"]
-    if isinstance(rule, type):
-        nested = rule
-        rule = Rule(lambda value: isinstance(value, nested), "an object")
-    if field.metadata["null"]:
-        return Rule(rule.holds, f"{rule.expected} or null")
-    return rule
 
 
 def _plain(value: object) -> object:
