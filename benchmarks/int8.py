@@ -86,9 +86,10 @@ def timed(backend, table, places) -> float:
     """Return the seconds of a window from zero state."""
     shape = next(iter(places.values())).shape
     places = {d: p.astype(np.int32) for d, p in places.items()}
-    run = backend.begin(table, shape[0])
+    table, state = backend.start(table, shape[0])
     start = time.perf_counter()
-    for values in run(places, np.zeros(shape, bool)).values():
+    layers, _ = backend.run_window(table, places, np.zeros(shape, bool), state)
+    for values in layers.values():
         np.asarray(values)
     return time.perf_counter() - start
 

@@ -9,16 +9,11 @@ import keras
 from keras import ops
 
 from bilm.errors import BilmError
-from bilm.layers.functional import (
-    dropout,
-    dropout_mask,
-    gather_rows,
-    token_mask,
-)
+from bilm.layers.functional import dropout, dropout_mask, gather_rows, token_mask
+from bilm.layers.lstm_equation import LSTMState
 from bilm.layers.regularization import DropoutSeeds, Regularization
 from bilm.layers.sampled_softmax import Negatives, SampledSoftmax
 from bilm.layers.stack import LSTMStack
-from bilm.layers.state import LSTMState
 from bilm.layers.token_encoder import TokenEncoder, WordEncoder
 from bilm.layers.types import Tensor
 from bilm.options.model_options import N_CHARACTERS, N_CHARACTERS_WITH_PADDING, ModelOptions
@@ -81,64 +76,43 @@ class BiLM(keras.layers.Layer):
             self.softmax = SampledSoftmax(
                 n_tokens,
                 options.lstm.projection_dim,
-                "float32" if precision == "int8" else precision,
+                precision,
                 dtype=self.dtype_policy,
                 name="softmax",
             )
 
     def _make_encoder(self) -> TokenEncoder | WordEncoder:
         """Return the token encoder; with padding each of its tables has one more row."""
-        options = self.options
-        if options.char_cnn is None and options.lexicon_encoder is None:
-            return WordEncoder(
-                options.lstm.projection_dim,
-                (self.n_tokens or 0) + self.padding,
-                dtype=self.dtype_policy,
-                name="encoder",
+        width = self.options.lstm.projection_dim
+        how = {"dtype": self.dtype_policy, "name": "encoder"}
+        cnn, lexicons = self.options.char_cnn, self.options.lexicon_encoder
+        if cnn is not None:
+            return TokenEncoder(
+                width,
+                N_CHARACTERS_WITH_PADDING if self.padding else N_CHARACTERS,
+                cnn.embedding.dim,
+                cnn.filters,
+                cnn.activation,
+                cnn.n_highway,
+                self.precision,
+                **how,
             )
-        sizes = self._lexicon_sizes() if options.char_cnn is None else self._character_sizes()
-        return TokenEncoder(
-            options.lstm.projection_dim,
-            precision=self.precision,
-            dtype=self.dtype_policy,
-            name="encoder",
-            **sizes,
-        )
+        if lexicons is None:
+            return WordEncoder(width, (self.n_tokens or 0) + self.padding, **how)
 
-    def _character_sizes(self) -> dict[str, Any]:
-        """Return the arguments of a `TokenEncoder` of characters."""
-        cnn = self.options.char_cnn
-        assert cnn is not None
-        return {
-            "n_characters": N_CHARACTERS_WITH_PADDING if self.padding else N_CHARACTERS,
-            "embedding_dim": cnn.embedding.dim,
-            "filters": cnn.filters,
-            "activation": cnn.activation,
-            "n_highway": cnn.n_highway,
-        }
-
-    def _lexicon_sizes(self) -> dict[str, Any]:
-        """Return the arguments of a `TokenEncoder` of lexicons of words, characters or both."""
-        lexicons = self.options.lexicon_encoder
-        assert lexicons is not None
         words, characters = lexicons.words, lexicons.characters
-        sizes: dict[str, Any] = {
-            "n_characters": 0,
-            "embedding_dim": 0,
-            "filters": (),
-            "activation": lexicons.activation,
-            "always_projects": True,
-        }
-        if words is not None:
-            sizes["words"] = words.n_rows + self.padding, words.dim
-        if characters is not None:
-            sizes |= {
-                "n_characters": characters.n_rows + self.padding,
-                "embedding_dim": characters.dim,
-                "filters": lexicons.filters or (),
-                "n_highway": lexicons.n_highway,
-            }
-        return sizes
+        return TokenEncoder(
+            width,
+            characters.n_rows + self.padding if characters else 0,
+            characters.dim if characters else 0,
+            lexicons.filters or (),
+            lexicons.activation,
+            lexicons.n_highway,
+            self.precision,
+            words=(words.n_rows + self.padding, words.dim) if words else None,
+            always_projects=True,
+            **how,
+        )
 
     def _make_stack(self, direction: str) -> LSTMStack:
         lstm = self.options.lstm
@@ -171,14 +145,11 @@ class BiLM(keras.layers.Layer):
 
         The model then has no variables to train or assign. On TensorFlow it stores the weights of
         LSTMs in the fastest layout only; with "bfloat16" they need half the memory.
-
-        Raises: ValueError if the model is built.
         """
         cells = [layer.cell for stack in self.stacks.values() for layer in stack.layers]
-        for layer in [self.encoder, *cells]:
-            layer.freeze()
-        if self.softmax is not None:
-            self.softmax.freeze()
+        for layer in (self.encoder, *cells, self.softmax):
+            if layer is not None:
+                layer.freeze()
 
     def __reduce__(self):
         raise BilmError(
@@ -241,6 +212,7 @@ class BiLM(keras.layers.Layer):
         dropout_seeds: Mapping[str, Tensor] | None = None,
         training: bool | None = None,
         fresh: Tensor | None = None,
+        reverse: Sequence[str] = (),
     ) -> tuple[dict[str, list[Tensor]], State]:
         """Run the directions of `vectors` over a window of text from a state.
 
@@ -253,10 +225,23 @@ class BiLM(keras.layers.Layer):
             training: whether a gradient will be requested.
             fresh: boolean (B, T) or None, the steps at which a row starts from zero state (not in
                 training).
+            reverse: directions whose vectors are in the order of the text, read from the end.
         Returns: for each direction a list of outputs float (B, T, P), one per layer and, with
             dropout, the last one after its dropout; and the last state.
         """
-        return self._run(vectors, state, mask, dropout_seeds, training, reverse=(), fresh=fresh)
+        outputs, last = {}, {}
+        for direction in vectors:
+            layers, last[direction] = self.stacks[direction](
+                ops.transpose(vectors[direction], (1, 0, 2)),  # T, B, P
+                state[direction],
+                steps_mask=_time_first(mask),
+                fresh=_time_first(fresh),
+                reverse=direction in reverse,
+                dropout_seed=None if dropout_seeds is None else dropout_seeds[direction],
+                training=training,
+            )
+            outputs[direction] = [ops.transpose(layer, (1, 0, 2)) for layer in layers]
+        return outputs, last
 
     def losses(
         self,
@@ -306,7 +291,7 @@ class BiLM(keras.layers.Layer):
         if state is None:
             state = self.zero_state(ops.shape(ids)[0])
         both = dict.fromkeys(self.directions, vectors)
-        outputs, state = self._run(both, state, mask, None, training, reverse=("backward",))
+        outputs, state = self.windows(both, state, mask, training=training, reverse=("backward",))
 
         layers = [ops.concatenate([vectors] * len(self.directions), axis=-1)]  # B, T, 2 P
         for i in range(self.options.lstm.n_layers):
@@ -317,22 +302,6 @@ class BiLM(keras.layers.Layer):
             "mask": mask,
             "state": state,
         }
-
-    def _run(self, vectors, state, mask, dropout_seeds, training, reverse, fresh=None):
-        """Run the stacks: see `windows`; `reverse` names the directions that read from the end."""
-        outputs, last = {}, {}
-        for direction in vectors:
-            layers, last[direction] = self.stacks[direction](
-                ops.transpose(vectors[direction], (1, 0, 2)),  # T, B, P
-                state[direction],
-                steps_mask=_time_first(mask),
-                fresh=_time_first(fresh),
-                reverse=direction in reverse,
-                dropout_seed=None if dropout_seeds is None else dropout_seeds[direction],
-                training=training,
-            )
-            outputs[direction] = [ops.transpose(layer, (1, 0, 2)) for layer in layers]
-        return outputs, last
 
 
 def _time_first(mask):

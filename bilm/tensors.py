@@ -1,9 +1,8 @@
 """The model as data: the name, shape and kind of each tensor of a biLM, for given options.
 
 `PARTS` describes the tensors of each part of a biLM, and `tensors_of` lists those of a model.
-Layers create their variables from the same description. Names in files, checks of files, counts of
-parameters, estimates of memory, the backends without Keras, the optimizer Muon and the options
-derived from files of other programs read it.
+Layers create their variables from the same description. Names and checks of files, counts of
+parameters, estimates of memory, the backend `numpy` and the optimizer Muon read it.
 
 Axes of shapes: E width of a character's vector, F number of filters, D LSTM units, P projection.
 """
@@ -42,7 +41,7 @@ class Row:
             the tensor; a template with `{i}` and `{k}`, the number of the direction.
         axes: the shape; a string is a key of the part's sizes.
         kind: how the computation reads it.
-        blocks: how many equal matrices it consists of, above and beside each other.
+        blocks: numbers of equal matrices that it consists of, above and beside each other.
         has_padding: whether a model with padding has a row of zeros above the stored rows.
     """
 
@@ -93,17 +92,12 @@ ROWS = [row for rows in PARTS.values() for row in rows]
 class TensorSpec:
     """A tensor of a model.
 
-    Attributes:
-        name: the name that identifies it, in HDF5.
-        part: the key of `PARTS` to which it belongs.
-        k, i: numbers of its direction, and of its layer or filter.
-        attribute: its name in its layer.
-        shape: as it is stored, without a row for padding.
-        row: its row of the description.
+    `name` and `attribute` are those of its row with the numbers of its direction and of its layer
+    or filter; `shape` has no row for padding.
     """
 
     name: str
-    part: str
+    part: str  # a key of `PARTS`
     k: int
     i: int
     attribute: str
@@ -115,30 +109,26 @@ class TensorSpec:
         """The number of its values."""
         return math.prod(self.shape)
 
-    def shape_in(self, *, padding: bool) -> tuple[int, ...]:
-        """Return its shape in a model with or without padding."""
-        n_rows, *others = self.shape
-        return (n_rows + (padding and self.row.has_padding), *others)
-
 
 # --- the tensors of a part, from its sizes ---
 
 
-def word_table(n_words: int, projection_dim: int) -> list[TensorSpec]:
-    """Return the table of word vectors of a model that reads words."""
-    return _part("word table", {"words": n_words, "P": projection_dim})
-
-
-def lexicon_table(n_words: int, width: int) -> list[TensorSpec]:
-    """Return the table of whole words of an ELMoForManyLangs model."""
-    return _part("lexicon", {"words": n_words, "width": width})
+def part(name: str, sizes: Mapping[str, int], k: int = 0, i: int = 0) -> list[TensorSpec]:
+    """Return the tensors of one of `PARTS`, for sizes by the names of the axes; `k`, `i`: number of
+    the direction, and of the layer or filter."""
+    specs = []
+    for row in PARTS[name]:
+        shape = tuple(sizes[axis] if isinstance(axis, str) else axis for axis in row.axes)
+        attribute = row.attribute.format(i=i)
+        specs.append(TensorSpec(row.name.format(k=k, i=i), name, k, i, attribute, shape, row))
+    return specs
 
 
 def character_cnn(n_characters: int, dim: int, filters: Filters) -> list[TensorSpec]:
     """Return the table of characters, then the kernel and the bias of each filter width."""
-    specs = _part("characters", {"characters": n_characters, "E": dim})
+    specs = part("characters", {"characters": n_characters, "E": dim})
     for i, (width, n_filters) in enumerate(filters):
-        specs += _part("filter", {"width": width, "E": dim, "filters": n_filters}, i=i)
+        specs += part("filter", {"width": width, "E": dim, "filters": n_filters}, i=i)
     return specs
 
 
@@ -146,38 +136,24 @@ def highway(n_features: int, n_layers: int) -> list[TensorSpec]:
     """Return the gate, its bias, the transform and its bias of each highway layer."""
     specs: list[TensorSpec] = []
     for i in range(n_layers):
-        specs += _part("highway", {"F": n_features}, i=i)
+        specs += part("highway", {"F": n_features}, i=i)
     return specs
-
-
-def projection(n_features: int, projection_dim: int) -> list[TensorSpec]:
-    """Return the matrix and the bias of the projection to the width of the LSTMs."""
-    return _part("projection", {"features": n_features, "P": projection_dim})
 
 
 def cell(input_dim: int, dim: int, projection_dim: int, k: int = 0, i: int = 0) -> list[TensorSpec]:
     """Return the kernel, the bias and, if the widths differ, the projection of an LSTM cell."""
     sizes = {"input + P": input_dim + projection_dim, "4 D": 4 * dim, "D": dim, "P": projection_dim}
-    specs = _part("cell", sizes, k, i)
+    specs = part("cell", sizes, k, i)
     if projection_dim != dim:
-        specs += _part("cell projection", sizes, k, i)
+        specs += part("cell projection", sizes, k, i)
     return specs
 
 
 def softmax(n_words: int, projection_dim: int, shares_table: bool) -> list[TensorSpec]:
     """Return the kernel, unless it is the table of word vectors, and the bias of the softmax."""
     sizes = {"words": n_words, "P": projection_dim}
-    kernel = [] if shares_table else _part("softmax kernel", sizes)
-    return kernel + _part("softmax bias", sizes)
-
-
-def _part(part: str, sizes: Mapping[str, int], k: int = 0, i: int = 0) -> list[TensorSpec]:
-    specs = []
-    for row in PARTS[part]:
-        shape = tuple(sizes[axis] if isinstance(axis, str) else axis for axis in row.axes)
-        name, attribute = row.name.format(k=k, i=i), row.attribute.format(i=i)
-        specs.append(TensorSpec(name, part, k, i, attribute, shape, row))
-    return specs
+    kernel = [] if shares_table else part("softmax kernel", sizes)
+    return kernel + part("softmax bias", sizes)
 
 
 # --- the tensors of a model ---
@@ -189,7 +165,6 @@ def tensors_of(
     """Return the tensors of a model, in the order of the computation.
 
     Args:
-        options: the sizes of the model.
         n_words: size of the vocabulary; None leaves out the tables with a row per word, except
             those of a lexicon.
         has_softmax: whether the model has its softmax; requires `n_words`.
@@ -211,11 +186,6 @@ def n_parameters(options: ModelOptions, n_words: int | None = None) -> int:
     return sum(spec.size for spec in tensors_of(options, n_words))
 
 
-def has_projection(n_filters: int, projection_dim: int, has_lexicon: bool) -> bool:
-    """Return whether the token encoder projects its features to the width of the LSTMs."""
-    return has_lexicon or n_filters != projection_dim
-
-
 def n_filters(filters: Filters) -> int:
     """Return the number of filters of all widths."""
     return sum(number for _, number in filters)
@@ -230,10 +200,10 @@ def _encoder(options: ModelOptions, n_words: int | None) -> Iterator[TensorSpec]
         n_features = n_filters(cnn.filters)
         yield from character_cnn(N_CHARACTERS, cnn.embedding.dim, cnn.filters)
         yield from highway(n_features, cnn.n_highway)
-        if has_projection(n_features, width, has_lexicon=False):
-            yield from projection(n_features, width)
+        if n_features != width:
+            yield from part("projection", {"features": n_features, "P": width})
     elif n_words is not None:
-        yield from word_table(n_words, width)
+        yield from part("word table", {"words": n_words, "P": width})
 
 
 def _lexicon_encoder(lexicons: LexiconEncoderOptions, width: int) -> Iterator[TensorSpec]:
@@ -241,13 +211,14 @@ def _lexicon_encoder(lexicons: LexiconEncoderOptions, width: int) -> Iterator[Te
     n_features = 0
     if lexicons.words is not None:
         n_features += lexicons.words.dim
-        yield from lexicon_table(lexicons.words.n_rows, lexicons.words.dim)
+        sizes = {"words": lexicons.words.n_rows, "width": lexicons.words.dim}
+        yield from part("lexicon", sizes)
     if lexicons.characters is not None:
         filters = lexicons.filters or ()
         n_features += n_filters(filters)
         yield from character_cnn(lexicons.characters.n_rows, lexicons.characters.dim, filters)
         yield from highway(n_filters(filters), lexicons.n_highway)
-    yield from projection(n_features, width)
+    yield from part("projection", {"features": n_features, "P": width})
 
 
 # --- the sizes of a model, for its description ---
@@ -261,7 +232,7 @@ def sizes_of(options: ModelOptions, n_words: int | None, n_classes: int = 0) -> 
         n_classes: number of words that its softmax predicts, 0 without one.
     """
     lstm, cnn, lexicons = options.lstm, options.char_cnn, options.lexicon_encoder
-    filters, n_highway = _character_layers(options)
+    encoder = cnn or lexicons
     n_weights = n_parameters(options, n_words)
     of_softmax = softmax(n_classes, lstm.projection_dim, options.share_embedding_softmax)
     return {
@@ -271,8 +242,8 @@ def sizes_of(options: ModelOptions, n_words: int | None, n_classes: int = 0) -> 
         "lstm_dim": lstm.dim,
         "projection_dim": lstm.projection_dim,
         "vector_dim": len(options.directions) * lstm.projection_dim,
-        "character_filters": n_filters(filters),
-        "highway_layers": n_highway,
+        "character_filters": n_filters(encoder.filters or ()) if encoder else 0,
+        "highway_layers": encoder.n_highway if encoder else 0,
         "parameters": n_weights,
         "softmax_parameters": sum(spec.size for spec in of_softmax),
         "vocabulary": n_words,
@@ -286,19 +257,9 @@ def _reads(options: ModelOptions) -> str:
     """Return what a model's tokens are: characters, words, or both."""
     lexicons = options.lexicon_encoder
     if lexicons is None:
-        return "words" if options.char_cnn is None else "characters"
-    tables = {"words": lexicons.words, "characters": lexicons.characters}
-    return " and ".join(name for name, table in tables.items() if table) + " of lexicons"
-
-
-def _character_layers(options: ModelOptions) -> tuple[Filters, int]:
-    """Return the filters of the character CNN and its number of highway layers."""
-    cnn, lexicons = options.char_cnn, options.lexicon_encoder
-    if cnn is not None:
-        return cnn.filters, cnn.n_highway
-    if lexicons is not None and lexicons.characters is not None:
-        return lexicons.filters or (), lexicons.n_highway
-    return (), 0
+        return "words" if options.reads_words else "characters"
+    names = [name for name in ("words", "characters") if getattr(lexicons, name)]
+    return " and ".join(names) + " of lexicons"
 
 
 # --- from a stored name, and from stored shapes ---

@@ -36,7 +36,7 @@ from bilm.data.marks import BOS, EOS
 from bilm.data.model_ids import shifted
 from bilm.data.tokenization import checked_sentences
 from bilm.embedding.embedder import ElmoEmbedder as Embedder
-from bilm.inference.grouping import batches, encoder_budget
+from bilm.inference.words import batches, encoder_budget
 from bilm.language_model import BiLM
 from bilm.layers.functional import without_marks
 from bilm.layers.scalar_mix import ScalarMix

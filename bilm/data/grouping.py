@@ -1,7 +1,7 @@
 """Groups the distinct words of a window by length, so that little padding is computed.
 
 The traced training step needs the same number of groups in each window. Inference, whose number of
-batches depends on the text, uses `bilm.inference.grouping`.
+batches depends on the text, uses `bilm.inference.words`.
 """
 
 from __future__ import annotations

@@ -55,7 +55,7 @@ def ids_of(inputs: Any, options: ModelOptions, n_tokens: int | None) -> Any:
         alphabet = alphabet_of(options)
         if alphabet is None:
             raise ValueError("this biLM reads word ids from TokenBatcher; it cannot spell strings")
-        from bilm.layers.tensorflow.spelling import spelled, tokens_of
+        from bilm.elmo.spelling import spelled, tokens_of
 
         return spelled(tokens_of(inputs), alphabet)
     _check_type(inputs)
@@ -74,7 +74,7 @@ class WordMask(keras.Operation):
 
     def call(self, strings: Any) -> Any:
         """Return the positions of words."""
-        from bilm.layers.tensorflow.spelling import tokens_of
+        from bilm.elmo.spelling import tokens_of
 
         return ops.not_equal(tokens_of(strings), "")
 

@@ -5,7 +5,6 @@ from __future__ import annotations
 import os
 import sys
 from abc import ABC, abstractmethod
-from collections.abc import Callable, Sequence
 from importlib import import_module
 from typing import Any
 
@@ -22,17 +21,12 @@ from bilm.tensors import n_parameters
 SMALL_WORK = 100_000_000_000  # largest product of tokens and weights that NumPy computes sooner
 
 
-# Places and starts of a window -> layers by direction: see `Backend.begin`.
-Run = Callable[[dict[str, np.ndarray], np.ndarray], dict[str, Any]]
-
-
 class Backend(ABC):
     """A stored biLM for inference, computed by one library.
 
     Attributes:
-        options: of the model.
         n_tokens: number of words that it reads; None for characters.
-        softmax: the softmax; None if it was not loaded.
+        softmax: None if it was not loaded.
         runs_ahead: whether windows may be computed in a thread while the caller processes the last
             one.
     """
@@ -40,61 +34,37 @@ class Backend(ABC):
     runs_ahead = False
     softmax: Softmax | None = None
 
-    def __init__(self, options: ModelOptions, n_tokens: int | None = None):
-        self.options, self.n_tokens = options, n_tokens
-
-    @classmethod
-    @abstractmethod
-    def open(cls, stored: StoredModel, precision: str, has_softmax: bool) -> Backend:
-        """Load a model that is supported. Raises: WeightsError; ValueError for the precision."""
-
-    @classmethod
-    def unsupported(cls, precision: str, has_softmax: bool) -> str | None:
-        """Return what this backend does not compute, and what to use instead; None if it computes
-        the model."""
-        return None
+    def __init__(self, options: ModelOptions, n_tokens: int | None):
+        self.options = options
+        self.n_tokens = n_tokens
 
     @abstractmethod
     def encode(self, ids: np.ndarray, n_rows: int = 0) -> np.ndarray:
-        """Return the vectors of tokens, float32 (U, P).
+        """Return the vectors of tokens, float32 (U, P), from their characters, int32 (U, C), C at
+        least the width of the widest filter, or from words, (U,). A library that compiles code for
+        each shape may pad the ids to `n_rows`."""
 
-        Args:
-            ids: ids of characters, int32 (U, C), C at least the width of the widest filter; ids of
-                words, (U,), for a model that reads words.
-            n_rows: a library that compiles code for each shape may pad the ids to so many rows.
-        """
+    def start(self, table: np.ndarray, n_rows: int) -> tuple[Any, list[Any]]:
+        """Return what the first of several windows reads: the vectors of tokens, float32 (U, P),
+        and the zero state of B rows, by direction, layer, cell before hidden, float32 (B, ...)."""
+        lstm = self.options.lstm
+        widths = (lstm.dim, lstm.projection_dim) * (len(self.options.directions) * lstm.n_layers)
+        return table, [np.zeros((n_rows, width), np.float32) for width in widths]
 
     @abstractmethod
-    def begin(self, table: np.ndarray, n_rows: int) -> Run:
-        """Return the function that runs all stacks over one window after another from zero state.
+    def run_window(
+        self, table: Any, places: dict[str, np.ndarray], fresh: np.ndarray, state: list[Any]
+    ) -> tuple[dict[str, Any], list[Any]]:
+        """Run all stacks over a window of steps.
 
         Args:
-            table: token vectors, float32 (U, P).
-            n_rows: B.
-        Returns: a function of `places`, for each direction, in its reading order, rows of the
-            table, int32 (B, T), and `fresh`, boolean (B, T), the steps at which a row starts from
-            zero state. It returns for each direction the token vectors and the outputs of all
-            layers, (layers + 1, B, T, P), which `np.asarray` converts.
+            table: as `start` returns it.
+            places: for each direction, in its reading order, rows of the table, int32 (B, T).
+            fresh: the steps at which a row starts from zero state, boolean (B, T).
+            state: the result of `start` or of the window before.
+        Returns: for each direction the token vectors and the outputs of all layers, (layers + 1, B,
+            T, P), which `np.asarray` converts; and the last state.
         """
-
-
-def zero_state(options: ModelOptions, n_rows: int) -> list[np.ndarray]:
-    """Return the zero state: by direction, layer, cell before hidden, float32 (B, ...)."""
-    lstm = options.lstm
-    widths = (lstm.dim, lstm.projection_dim) * (len(options.directions) * lstm.n_layers)
-    return [np.zeros((n_rows, width), np.float32) for width in widths]
-
-
-def continued(run: Callable[..., tuple[dict[str, Any], Any]], table: Any, state: Sequence) -> Run:
-    """Return the function that runs a window from the state at the end of the window before it;
-    `run` maps a table, places, starts and a state to layers and the last state."""
-
-    def run_window(places: dict[str, np.ndarray], fresh: np.ndarray) -> dict[str, Any]:
-        nonlocal state
-        layers, state = run(table, places, fresh, state)
-        return layers
-
-    return run_window
 
 
 # --- choosing a backend ---
@@ -103,21 +73,27 @@ def continued(run: Callable[..., tuple[dict[str, Any], Any]], table: Any, state:
 def open_backend(
     stored: StoredModel, name: str = "keras", precision: str = "float32", has_softmax: bool = False
 ) -> Backend:
-    """Load a model into the library that computes it: `keras` or `numpy`, and ONNX Runtime for the
-    precision `int8`.
+    """Load a model into one of `BACKENDS`; with the precision "int8", `keras` uses ONNX Runtime.
 
     Args:
-        stored: the model.
-        name: one of `BACKENDS`.
         precision: see `BiLM`.
         has_softmax: whether to load the softmax, too.
     Raises: OptionsError if the library does not support the precision or the softmax; WeightsError;
         ValueError for an unknown name or precision.
     """
-    kind = _backend_class(name, precision)
-    if reason := kind.unsupported(precision, has_softmax):
-        raise OptionsError(f"{stored}: the backend {name} {reason}")
-    return kind.open(stored, precision, has_softmax)
+    if name not in BACKENDS:
+        raise ValueError(f"backend is {name!r}, expected one of {BACKENDS}")
+    if name == "numpy" and precision != "float32":
+        raise OptionsError(
+            f"{stored}: the backend numpy computes in float32, not in {precision}; use the backend "
+            "keras"
+        )
+    if precision == "int8" and has_softmax:
+        raise OptionsError(f"{stored}: the backend keras does not score in int8; use float32")
+
+    # The module of a backend imports its library.
+    module = import_module(f"bilm.inference.{'onnx_int8' if precision == 'int8' else name}")
+    return module.load(stored, precision, has_softmax)
 
 
 def sooner_backend(
@@ -127,27 +103,15 @@ def sooner_backend(
     for a short text, unless Keras is imported or the user has chosen its backend.
 
     Args:
-        options: of the model.
         n_tokens: number of tokens, with marks of sentences.
-        precision: see `BiLM`.
         n_words: size of the vocabulary that is predicted; 0 for embedding.
     """
-    if "keras" in sys.modules or BACKEND in os.environ:
+    if "keras" in sys.modules or BACKEND in os.environ or precision != "float32":
         return "keras"
-    is_small = n_tokens <= most_tokens(options, n_words)
-    is_supported = not _backend_class("numpy", precision).unsupported(precision, bool(n_words))
-    return "numpy" if is_small and is_supported else "keras"
+    return "numpy" if n_tokens <= most_tokens(options, n_words) else "keras"
 
 
 def most_tokens(options: ModelOptions, n_words: int = 0) -> int:
     """Return the most tokens that NumPy computes sooner than Keras; see `sooner_backend`."""
     softmax_size = n_words * options.lstm.projection_dim
     return SMALL_WORK // (n_parameters(options) + len(options.directions) * softmax_size)
-
-
-def _backend_class(name: str, precision: str) -> type[Backend]:
-    """Return the class of a backend; its module imports its library. Raises: ValueError."""
-    if name not in BACKENDS:
-        raise ValueError(f"backend is {name!r}, expected one of {BACKENDS}")
-    module = "onnx_int8" if (name, precision) == ("keras", "int8") else name
-    return import_module(f"bilm.inference.{module}").BACKEND

@@ -12,9 +12,9 @@ import keras
 import numpy as np
 from keras import ops
 
-from bilm.inference.backend import Backend, Run, continued, zero_state
-from bilm.inference.numpy_lstm import NumpyCell, NumpyStacks, in_numpy_order
-from bilm.inference.softmax import Softmax
+from bilm.inference.backend import Backend
+from bilm.inference.numpy_lstm import NumpyCell, NumpyStacks, numpy_cell
+from bilm.inference.softmax import Softmax, described_columns
 from bilm.language_model import BiLM
 from bilm.layers.functional import compiled
 from bilm.layers.sampled_softmax import SampledSoftmax
@@ -34,22 +34,15 @@ class KerasBackend(Backend):
     def __init__(self, model: BiLM):
         super().__init__(model.options, model.n_tokens if model.options.reads_words else None)
         self.runs_ahead = keras.backend.backend() == "tensorflow"
+        self._model = model
         self._run = _compiled_windows(model, None)
         self._run_one_row = _compiled_windows(model, 1)
         self._encode: Any = model.encoder
         if not self.options.reads_words:
             self._encode = compiled(model.encoder, [keras.KerasTensor((None, None), "int32")])
-        self._one_row = _copied_stacks(model) if _is_shared(model) else None
+        self._one_row = _numpy_stacks(model)
         if model.softmax is not None:
             self.softmax = KerasSoftmax(model.softmax)
-
-    @classmethod
-    def open(cls, stored: StoredModel, precision: str, has_softmax: bool) -> KerasBackend:
-        """Load a model: see `Backend.open`."""
-        share_cores()
-        model = cls(stored.build_frozen(precision, has_softmax))
-        return_freed_memory()
-        return model
 
     def encode(self, ids: np.ndarray, n_rows: int = 0) -> np.ndarray:
         """Return the vectors of tokens: see `Backend.encode`."""
@@ -61,47 +54,50 @@ class KerasBackend(Backend):
         vectors = self._encode(ops.convert_to_tensor(ids))
         return ops.convert_to_numpy(vectors)[:n_tokens]
 
-    def begin(self, table: np.ndarray, n_rows: int) -> Run:
-        """Return the function that runs windows: see `Backend.begin`."""
+    def start(self, table: np.ndarray, n_rows: int) -> tuple[Any, list[Any]]:
+        """Return tensors: see `Backend.start`. On JAX, numbers of words and rows are padded."""
         if n_rows == 1 and self._one_row is not None:
-            return self._one_row.begin(table, n_rows)
+            return super().start(table, n_rows)
         if keras.backend.backend() == "jax":
-            return self._begin_padded(table, n_rows)
-        run = self._run_one_row if n_rows == 1 else self._run
+            table = _padded(table, power_of_two(len(table)), table.shape[1])
+            n_rows = power_of_two(n_rows)
+        zero_state = self._model.zero_state(n_rows)
+        return ops.convert_to_tensor(table), self._model.flatten_state(zero_state)
 
-        def run_tensors(table: Any, places: Any, fresh: Any, state: Any) -> tuple[Any, Any]:
-            places = {d: ops.convert_to_tensor(rows) for d, rows in places.items()}
-            layers, state = run(table, places, ops.convert_to_tensor(fresh), state)
-            if keras.backend.backend() == "torch":  # its tensors may be on a GPU
-                layers = {d: ops.convert_to_numpy(x) for d, x in layers.items()}
-            return layers, state
+    def run_window(
+        self, table: Any, places: dict[str, np.ndarray], fresh: np.ndarray, state: list[Any]
+    ) -> tuple[dict[str, Any], list[Any]]:
+        """Run a window: see `Backend.run_window`."""
+        if len(fresh) == 1 and self._one_row is not None:
+            return self._one_row.run_window(table, places, fresh, state)
+        if keras.backend.backend() == "jax":
+            return self._run_padded_window(table, places, fresh, state)
 
-        state = [ops.convert_to_tensor(zeros) for zeros in zero_state(self.options, n_rows)]
-        return continued(run_tensors, ops.convert_to_tensor(table), state)
+        run = self._run_one_row if len(fresh) == 1 else self._run
+        tensors = {d: ops.convert_to_tensor(rows) for d, rows in places.items()}
+        layers, state = run(table, tensors, ops.convert_to_tensor(fresh), state)
+        if keras.backend.backend() == "torch":  # its tensors may be on a GPU
+            layers = {d: ops.convert_to_numpy(x) for d, x in layers.items()}
+        return layers, state
 
-    def _begin_padded(self, table: np.ndarray, n_rows: int) -> Run:
-        """Return the function that runs windows on JAX, which compiles a program for each shape.
-
-        The numbers of words, rows and steps are padded to powers of two.
-        """
-        n_padded = power_of_two(n_rows)
-        table = _padded(table, power_of_two(len(table)), table.shape[1])
-
-        def run_padded(table: Any, places: Any, fresh: Any, state: Any) -> tuple[Any, Any]:
-            n_steps = fresh.shape[1]
-            shape = n_padded, power_of_two(n_steps)
-            mask = _padded(np.ones_like(fresh), *shape)
-            places = {d: _padded(rows, *shape) for d, rows in places.items()}
-            layers, state = self._run(table, places, _padded(fresh, *shape), state, mask)
-            # JAX sorts the keys of dicts; restore the order of the directions.
-            by_direction = {d: np.asarray(layers[d])[:, :n_rows, :n_steps] for d in places}
-            return by_direction, state
-
-        state = zero_state(self.options, n_padded)
-        return continued(run_padded, ops.convert_to_tensor(table), state)
+    def _run_padded_window(self, table, places, fresh, state):
+        """Run a window on JAX, which compiles a program for each shape: the numbers of words, rows
+        and steps are padded to powers of two."""
+        n_rows, n_steps = fresh.shape
+        shape = power_of_two(n_rows), power_of_two(n_steps)
+        mask = _padded(np.ones_like(fresh), *shape)
+        padded = {d: _padded(rows, *shape) for d, rows in places.items()}
+        layers, state = self._run(table, padded, _padded(fresh, *shape), state, mask)
+        # JAX sorts the keys of dicts; restore the order of the directions.
+        return {d: np.asarray(layers[d])[:, :n_rows, :n_steps] for d in places}, state
 
 
-BACKEND = KerasBackend
+def load(stored: StoredModel, precision: str, has_softmax: bool) -> KerasBackend:
+    """Load a model: see `open_backend`."""
+    share_cores()
+    backend = KerasBackend(stored.build_frozen(precision, has_softmax))
+    return_freed_memory()
+    return backend
 
 
 def power_of_two(n: int) -> int:
@@ -123,7 +119,7 @@ def _compiled_windows(model: BiLM, n_rows: int | None) -> Any:
         layers = {d: ops.stack([vectors[d], *outputs[d]]) for d in model.directions}
         return layers, model.flatten_state(state)
 
-    state = zero_state(model.options, 0)
+    state = model.flatten_state(model.zero_state(0))
     signature = [
         keras.KerasTensor((None, model.options.lstm.projection_dim), "float32"),
         {d: keras.KerasTensor((n_rows, None), "int32") for d in model.directions},
@@ -133,34 +129,22 @@ def _compiled_windows(model: BiLM, n_rows: int | None) -> Any:
     return compiled(window, signature)
 
 
-# --- weights for NumPy ---
-
-
-def _is_shared(model: BiLM) -> bool:
-    """Return whether NumPy computes one sentence of a model: in float32, on TensorFlow on the CPU,
-    with constant weights and small cells. NumPy reads large cells hardly faster than TensorFlow."""
+def _numpy_stacks(model: BiLM) -> NumpyStacks | None:
+    """Return copies of the stacks, if NumPy computes one sentence sooner: in float32, on TensorFlow
+    on the CPU, with constant weights and small cells. NumPy reads large cells hardly faster."""
     if keras.backend.backend() != "tensorflow" or model.precision != "float32":
-        return False
+        return None
     import tensorflow as tf
 
-    cells = [layer.cell for stack in model.stacks.values() for layer in stack.layers]
-    is_small = all(cell.frozen and cell.laid_out.layout.joint for cell in cells)
-    return is_small and not tf.config.list_physical_devices("GPU")
-
-
-def _copied_stacks(model: BiLM) -> NumpyStacks:
-    """Copy the weights of a frozen model's cells."""
-    lstm = model.options.lstm
-
-    def copied(cell: Any) -> NumpyCell:
-        gates, biases, projection = cell.laid_out.arrays(lstm.dim)
-        kernel = in_numpy_order(gates)  # 2 P, 4 D
-        of_input, recurrent = np.split(kernel, [lstm.projection_dim])
-        return NumpyCell(of_input, recurrent, in_numpy_order(biases), projection)
+    first = model.stacks[model.directions[0]].layers[0].cell
+    is_small = first.frozen and first.laid_out.layout.joint
+    if not is_small or tf.config.list_physical_devices("GPU"):
+        return None
 
     cells: dict[str, list[NumpyCell]] = {}
     for direction, stack in model.stacks.items():
-        cells[direction] = [copied(layer.cell) for layer in stack.layers]
+        weights = [layer.cell.laid_out.arrays(first.dim) for layer in stack.layers]
+        cells[direction] = [numpy_cell(*arrays) for arrays in weights]
     return NumpyStacks(model.options, cells)
 
 
@@ -175,10 +159,10 @@ class KerasSoftmax(Softmax):
         hidden = keras.KerasTensor((None, layer.dim), "float32")
         targets = keras.KerasTensor((None,), "int32")
         self._layer = layer
-        self._run_losses = compiled(layer.full_loss, [hidden, targets])
+        self._run_losses = compiled(layer, [hidden, targets])
         self._run_log_probabilities = compiled(self._normalized, [hidden])
         self._run_described = cache(
-            lambda n: compiled(partial(self._columns, n=n), [hidden, targets])
+            lambda n: compiled(partial(self._columns, n), [hidden, targets])
         )
 
     def losses(self, hidden: np.ndarray, targets: np.ndarray) -> np.ndarray:
@@ -208,21 +192,9 @@ class KerasSoftmax(Softmax):
         scores = self._scores(hidden)
         return scores - ops.logsumexp(scores, axis=1, keepdims=True)
 
-    def _columns(self, hidden, targets, n):
+    def _columns(self, n, hidden, targets):
         """Return the columns of `described_dtype`."""
-        scores = self._scores(hidden)  # N, V
-        scores = scores - ops.max(scores, axis=1, keepdims=True)
-        shares = ops.exp(scores)
-        total = ops.sum(shares, axis=1)
-        normalizer = ops.log(total)
-        entropies = normalizer - ops.sum(shares * scores, axis=1) / total
-
-        of_targets = ops.take_along_axis(scores, targets[:, None], axis=1)
-        ranks = 1 + ops.sum(ops.cast(scores > of_targets, "int32"), axis=1)
-        logs, words = ops.top_k(scores, n)
-        return [
-            of_targets[:, 0] - normalizer, entropies, ranks, words, logs - normalizer[:, None]
-        ]  # fmt: skip
+        return described_columns(ops, self._scores(hidden), targets, partial(ops.top_k, k=n))
 
     def _scores(self, hidden):
         """Return the scores of all words: float (N, P) -> (N, V)."""

@@ -10,11 +10,10 @@ from __future__ import annotations
 
 import math
 from collections.abc import Callable, Sequence
-from typing import NamedTuple
+from typing import Any, NamedTuple
 
 import numpy as np
 
-from bilm.inference.backend import Run, continued, zero_state
 from bilm.inference.blas import blas_threads
 from bilm.layers.lstm_equation import forget_bias
 from bilm.options.model_options import ModelOptions
@@ -34,40 +33,43 @@ class NumpyCell(NamedTuple):
     projection: np.ndarray | None  # D, P
 
 
-def in_numpy_order(gates: Sequence[np.ndarray]) -> np.ndarray:
-    """Join arrays by gate, in the stored order, along the last axis, sigmoids first."""
-    return np.concatenate([gates[k] for k in SIGMOIDS_FIRST], axis=-1)
+def numpy_cell(
+    gates: Sequence[np.ndarray], biases: Sequence[np.ndarray], projection: np.ndarray | None
+) -> NumpyCell:
+    """Return the weights of a cell from W, b and u by gate, in the stored order, and W_p."""
+    kernel = np.concatenate([gates[k] for k in SIGMOIDS_FIRST], axis=1)  # 2 P, 4 D
+    bias = np.concatenate([biases[k] for k in SIGMOIDS_FIRST])
+    of_input, recurrent = np.split(kernel, 2)
+    return NumpyCell(of_input, recurrent, bias, projection)
 
 
 class NumpyStacks:
     """The stacks of all directions, one cell per layer: see `bilm.layers.stack.LSTMStack`."""
 
     def __init__(self, options: ModelOptions, cells: dict[str, list[NumpyCell]]):
-        self._options, self._lstm, self._cells = options, options.lstm, cells
-        sizes = [cell.recurrent.nbytes for stack in cells.values() for cell in stack]
-        self._largest = max(sizes)
+        self._lstm = options.lstm
+        self._cells = cells
+        self._largest = max(cell.recurrent.nbytes for stack in cells.values() for cell in stack)
 
     @classmethod
     def read(cls, options: ModelOptions, read: Read) -> NumpyStacks:
         """Return the stacks of a stored model; `read` returns the tensor of a name."""
+        lstm = options.lstm
         cells: dict[str, list[NumpyCell]] = {}
         for k, direction in enumerate(options.directions):
-            names = [CELL.format(k=k, i=i) for i in range(options.lstm.n_layers)]
-            cells[direction] = [_read_cell(options, name, read) for name in names]
+            cells[direction] = []
+            for i in range(lstm.n_layers):
+                name = CELL.format(k=k, i=i)
+                gates = np.split(read(f"{name}/W_0"), 4, axis=1)
+                biases = np.split(read(f"{name}/B") + forget_bias(lstm.dim), 4)
+                projection = read(f"{name}/W_P_0") if lstm.projection_dim != lstm.dim else None
+                cells[direction].append(numpy_cell(gates, biases, projection))
         return cls(options, cells)
 
-    def begin(self, table: np.ndarray, n_rows: int) -> Run:
-        """Return the function that runs windows: see `Backend.begin`."""
-        return continued(self._run_window, table, zero_state(self._options, n_rows))
-
-    def _run_window(
-        self,
-        table: np.ndarray,
-        places: dict[str, np.ndarray],
-        fresh: np.ndarray,
-        state: Sequence[np.ndarray],
-    ) -> tuple[dict[str, np.ndarray], list[np.ndarray]]:
-        """Run a window from a state; return the layers by direction and the last state."""
+    def run_window(
+        self, table: np.ndarray, places: dict[str, np.ndarray], fresh: np.ndarray, state: list[Any]
+    ) -> tuple[dict[str, Any], list[Any]]:
+        """Run a window: see `Backend.run_window`."""
         starts = [column if column.any() else None for column in fresh.T[:, :, None]]
         states = iter(state)
         last: list[np.ndarray] = []
@@ -136,16 +138,3 @@ def _clip(values: np.ndarray, bound: float | None) -> None:
     if bound:
         np.minimum(values, np.float32(bound), out=values)
         np.maximum(values, np.float32(-bound), out=values)
-
-
-def _read_cell(options: ModelOptions, name: str, read: Read) -> NumpyCell:
-    """Read the weights of the cell with a name."""
-    width, n_units = options.lstm.projection_dim, options.lstm.dim
-    kernel = read(f"{name}/W_0")  # 2 P, 4 D
-    bias = read(f"{name}/B") + forget_bias(n_units)
-    of_input, recurrent, bias = (
-        in_numpy_order(np.split(weights, 4, axis=-1))
-        for weights in (kernel[:width], kernel[width:], bias)
-    )
-    projection = read(f"{name}/W_P_0") if n_units != width else None
-    return NumpyCell(of_input, recurrent, bias, projection)

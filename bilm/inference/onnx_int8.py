@@ -15,10 +15,10 @@ from typing import Any
 import numpy as np
 from keras import ops
 
-from bilm.inference.backend import Backend, Run, continued, zero_state
+from bilm.inference.backend import Backend
 from bilm.language_model import BiLM
 from bilm.layers.int8_graphs import Int8Graph, encoder_model, stack_model
-from bilm.layers.int8_weights import LARGEST, Int8Matrix
+from bilm.layers.weighted import LARGEST, Int8Matrix
 from bilm.storage.stored_model import StoredModel
 from bilm.support.imports import needed
 from bilm.support.process import available_cores, return_freed_memory
@@ -36,27 +36,15 @@ class OnnxInt8Backend(Backend):
 
     def __init__(self, model: BiLM):
         super().__init__(model.options, model.n_tokens if model.options.reads_words else None)
-        levels, n_threads = largest_input(), max(available_cores() // len(model.directions), 1)
-        self._stacks = {
-            d: _session(stack_model(model.stacks[d], levels), n_threads) for d in model.directions
-        }
+        levels = largest_input()
+        n_threads = max(available_cores() // len(model.directions), 1)
+        self._stacks: dict[str, Any] = {}
+        for direction, stack in model.stacks.items():
+            self._stacks[direction] = _session(stack_model(stack, levels), n_threads)
         self._threads = ThreadPoolExecutor(len(self._stacks), thread_name_prefix="int8")
         self._words = model.encoder if self.options.reads_words else None
         if self._words is None:
             self._encoder = _session(encoder_model(model.encoder, levels), available_cores())
-
-    @classmethod
-    def unsupported(cls, precision: str, has_softmax: bool) -> str | None:
-        """Return what is not computed: see `Backend.unsupported`."""
-        return "does not score in int8; use float32" if has_softmax else None
-
-    @classmethod
-    def open(cls, stored: StoredModel, precision: str, has_softmax: bool) -> OnnxInt8Backend:
-        """Load a model: see `Backend.open`."""
-        largest_input()  # raises an error without ONNX Runtime, before weights are read
-        model = cls(stored.build_frozen(precision))
-        return_freed_memory()
-        return model
 
     def encode(self, ids: np.ndarray, n_rows: int = 0) -> np.ndarray:
         """Return the vectors of tokens: see `Backend.encode`."""
@@ -64,40 +52,37 @@ class OnnxInt8Backend(Backend):
             return ops.convert_to_numpy(self._words(ids))
         return self._encoder.run(None, {"ids": ids.astype(np.int32, copy=False)})[0]
 
-    def begin(self, table: np.ndarray, n_rows: int) -> Run:
-        """Return the function that runs windows: see `Backend.begin`."""
-        return continued(self._run_window, table, zero_state(self.options, n_rows))
-
-    def _run_window(
-        self,
-        table: np.ndarray,
-        places: dict[str, np.ndarray],
-        fresh: np.ndarray,
-        state: list[np.ndarray],
-    ) -> tuple[dict[str, np.ndarray], list[np.ndarray]]:
-        """Run a window from a state; return the layers by direction and the last state."""
+    def run_window(
+        self, table: np.ndarray, places: dict[str, np.ndarray], fresh: np.ndarray, state: list[Any]
+    ) -> tuple[dict[str, Any], list[Any]]:
+        """Run a window: see `Backend.run_window`."""
         going_on = np.where(fresh.T, np.float32(0), np.float32(1))[:, :, None]
         n_parts = 2 * self.options.lstm.n_layers
         names = [f"state_{i}" for i in range(n_parts)]
 
-        def run(k: int, direction: str) -> tuple[np.ndarray, list[np.ndarray]]:
+        def run(k, direction):
             vectors = table[places[direction].T]  # T, B, P
             own_state = state[k * n_parts : (k + 1) * n_parts]
             feed = dict(zip(names, own_state, strict=True), vectors=vectors, going_on=going_on)
             outputs = self._stacks[direction].run(None, feed)
-            layers = np.stack([vectors, *outputs[n_parts:]])
+            layers = np.stack([vectors, *outputs[n_parts:]])  # layers + 1, T, B, P
             return layers.transpose(0, 2, 1, 3), outputs[:n_parts]
 
+        results = self._threads.map(run, range(len(self._stacks)), self._stacks)
         layers: dict[str, np.ndarray] = {}
         last: list[np.ndarray] = []
-        results = self._threads.map(run, range(len(self._stacks)), self._stacks)
         for direction, (outputs, last_state) in zip(self._stacks, results, strict=True):
             layers[direction] = outputs
             last += last_state
         return layers, last
 
 
-BACKEND = OnnxInt8Backend
+def load(stored: StoredModel, precision: str, has_softmax: bool) -> OnnxInt8Backend:
+    """Load a model: see `open_backend`."""
+    largest_input()  # raises an error without ONNX Runtime, before weights are read
+    backend = OnnxInt8Backend(stored.build_frozen(precision))
+    return_freed_memory()
+    return backend
 
 
 @functools.cache
@@ -106,12 +91,15 @@ def largest_input() -> int:
 
     Raises: MissingExtraError without the packages of the extra `onnx`.
     """
-    graph, n_rows = Int8Graph(FULL), 64
-    largest = Int8Matrix(np.full((n_rows, 16), LARGEST, np.int8), np.ones(16, np.float32))
+    n_rows = 64
+    graph = Int8Graph(FULL)
     x = graph.input("x", 1, n_rows, dtype="uint8")
-    graph.output(graph.integer_product(x, "weight", largest), 1, 16)
+    weight = Int8Matrix(np.full((n_rows, 16), LARGEST, np.int8), np.ones(16, np.float32))
+    graph.output(graph.integer_product(x, "weight", weight), 1, 16)
+
     session = _session(graph.model("product"), 1)
-    product = session.run(None, {"x": np.full((1, n_rows), 2 * FULL + 1, np.uint8)})[0]
+    largest: np.ndarray = np.full((1, n_rows), 2 * FULL + 1, np.uint8)
+    (product,) = session.run(None, {"x": largest})
     return FULL if np.all(product == FULL * LARGEST * n_rows) else REDUCED
 
 
@@ -120,7 +108,8 @@ def _session(model: bytes, n_threads: int) -> Any:
     with needed("onnx", "precision int8"):
         import onnxruntime
     settings = onnxruntime.SessionOptions()
-    settings.intra_op_num_threads, settings.inter_op_num_threads = n_threads, 1
+    settings.intra_op_num_threads = n_threads
+    settings.inter_op_num_threads = 1
     settings.log_severity_level = 3
     # Between runs, waiting threads must not use the processor, which other libraries need.
     settings.add_session_config_entry("session.force_spinning_stop", "1")

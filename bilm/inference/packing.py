@@ -5,7 +5,6 @@ from __future__ import annotations
 import heapq
 from collections.abc import Generator, Iterable, Iterator
 from concurrent.futures import ThreadPoolExecutor
-from contextlib import closing
 from itertools import islice
 from typing import Any, NamedTuple, TypeVar
 
@@ -49,17 +48,20 @@ def pack(lengths: np.ndarray, max_rows: int = MAX_ROWS) -> Packing:
 
     The number of rows is the total length divided by the longest length, at most `max_rows`; above
     8, it is rounded up to a multiple of 8. The ends of rows differ by at most the longest length
-    (R. L. Graham 1969, Bounds on multiprocessing timing anomalies).
+    (Graham 1969, Bounds on multiprocessing timing anomalies).
     """
     n_rows = int(np.clip(lengths.sum() // lengths.max(), 1, max_rows))
     if n_rows > 8:
         n_rows = min(n_rows + -n_rows % 8, max_rows, len(lengths))
-    ends = [(0, row) for row in range(n_rows)]
+
+    ends = [(0, row) for row in range(n_rows)]  # a heap
     rows: np.ndarray = np.empty(len(lengths), np.int64)
     starts: np.ndarray = np.empty(len(lengths), np.int64)
     for i in np.argsort(-lengths, kind="stable"):
-        starts[i], rows[i] = ends[0]
-        heapq.heapreplace(ends, (int(starts[i] + lengths[i]), int(rows[i])))
+        start, row = ends[0]
+        starts[i] = start
+        rows[i] = row
+        heapq.heapreplace(ends, (start + int(lengths[i]), row))
     return Packing(rows, starts, n_rows, max(ends)[0])
 
 
@@ -75,51 +77,33 @@ def run_windows(
     is_start: np.ndarray,
     batch_tokens: int,
 ) -> Generator[Window, None, None]:
-    """Yield the steps and the layers of one window of packed sequences after another.
+    """Yield the steps and the layers of one window of packed sequences after another, of at most
+    `batch_tokens` tokens: see `Backend.run_window`.
 
     If there are several windows and the backend allows it, the next one is computed while the
     caller processes the last.
-
-    Args:
-        backend: runs the stacks.
-        table: token vectors, float32 (U, P).
-        places: by direction, in its reading order, rows of the table, int32 (B, T).
-        is_start: steps at which a row starts from zero state, boolean (B, T).
-        batch_tokens: most tokens in a window.
     """
-    windows = _windows(backend, table, places, is_start, batch_tokens)
-    if is_start.size > batch_tokens and backend.runs_ahead:
-        windows = ahead(windows)
-    with closing(windows):
-        yield from windows
-
-
-def _windows(
-    backend: Backend,
-    table: np.ndarray,
-    places: dict[str, np.ndarray],
-    is_start: np.ndarray,
-    batch_tokens: int,
-) -> Generator[Window, None, None]:
-    """Yield windows: see `run_windows`."""
     n_rows, n_all = is_start.shape
     gate_bytes = 16 * backend.options.lstm.dim * len(places)  # per token
     n_steps = max(min(batch_tokens, GATE_BYTES // gate_bytes) // n_rows, 1)
-    run = backend.begin(table, n_rows)
-    for start in range(0, n_all, n_steps):
-        steps = slice(start, min(start + n_steps, n_all))
-        yield steps, run({d: p[:, steps] for d, p in places.items()}, is_start[:, steps])
+
+    def windows() -> Iterator[Window]:
+        vectors, state = backend.start(table, n_rows)
+        for start in range(0, n_all, n_steps):
+            steps = slice(start, min(start + n_steps, n_all))
+            part = {direction: rows[:, steps] for direction, rows in places.items()}
+            layers, state = backend.run_window(vectors, part, is_start[:, steps], state)
+            yield steps, layers
+
+    runs_ahead = is_start.size > batch_tokens and backend.runs_ahead
+    yield from ahead(windows()) if runs_ahead else windows()
 
 
 def ahead(values: Iterator[T]) -> Generator[T, None, None]:
     """Yield the values of an iterator, computing the next one in a thread while the caller uses the
     last. At most one value is waiting. Closing waits for the value that is being computed."""
-
-    def following() -> list[T]:
-        return list(islice(values, 1))
-
     with ThreadPoolExecutor(1, thread_name_prefix="ahead") as thread:
-        future = thread.submit(following)
+        future = thread.submit(list, islice(values, 1))
         while ready := future.result():
-            future = thread.submit(following)
+            future = thread.submit(list, islice(values, 1))
             yield ready[0]

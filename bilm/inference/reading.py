@@ -4,7 +4,6 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterator, Sequence
 from itertools import chain
-from typing import NamedTuple
 
 import numpy as np
 from numpy.typing import DTypeLike
@@ -21,52 +20,16 @@ Text = list[list[str]]  # sentences that follow one another from zero state
 Measure = Callable[[np.ndarray, np.ndarray], np.ndarray]
 
 
-class PackedTexts(NamedTuple):
-    """Texts in rows: for each direction, in its reading order, the words that it reads and those
-    that follow.
-
-    Fields:
-        packing: the places of the texts.
-        lengths: numbers of predictions of the texts, integer (n,).
-        read, following: by direction, numbers of distinct words, int32 (B, T).
-    """
-
-    packing: Packing
-    lengths: np.ndarray
-    read: dict[str, np.ndarray]
-    following: dict[str, np.ndarray]
-
-    @classmethod
-    def of(cls, texts: Sequence[list[np.ndarray]], directions: Sequence[str]) -> PackedTexts:
-        """Pack texts of sentences with their marks, numbers of distinct words, (T + 2,)."""
-        lengths = np.array([sum(len(marked) - 1 for marked in text) for text in texts])
-        packing = pack(lengths)
-        read: dict[str, np.ndarray] = {}
-        following: dict[str, np.ndarray] = {}
-        for direction in directions:
-            ordered = [[in_reading_order(marked, direction) for marked in text] for text in texts]
-            inputs = [np.concatenate([marked[:-1] for marked in text]) for text in ordered]
-            targets = [np.concatenate([marked[1:] for marked in text]) for text in ordered]
-            read[direction] = packing.grid(inputs, np.int32)
-            following[direction] = packing.grid(targets, np.int32)
-        return cls(packing, lengths, read, following)
-
-    def last_predictions(self, numbers: Sequence[int]) -> list[tuple[int, slice]]:
-        """Return the row and the steps of the last predictions of each text, so many of them."""
-        places = zip(*self.packing[:2], self.lengths, numbers, strict=True)
-        return [(row, slice(start + n - last, start + n)) for row, start, n, last in places]
-
-
 class TextReader:
     """Runs a language model over texts.
 
     Args:
-        backend: computes the model.
         ids_of: function from words to the ids with which they are predicted, int32 (n,).
     """
 
     def __init__(self, backend: Backend, ids_of: Callable[[Sequence[str]], np.ndarray]):
-        self._backend, self._ids_of = backend, ids_of
+        self._backend = backend
+        self._ids_of = ids_of
         self._vectors = TokenCache(CACHED_WORDS, WordVectors(backend, ids_of))
 
     def measured(
@@ -83,7 +46,6 @@ class TextReader:
         A direction predicts each word, and then the mark at the end, from what it has read before.
 
         Args:
-            texts: the texts.
             n_measured: for each text, the number of its last predictions that are measured.
             measure: function from outputs of the last layer, float32 (N, P), and the ids of the
                 words that follow, int32 (N,), to values, (N, ...).
@@ -99,24 +61,28 @@ class TextReader:
         marked = [[_marked(sentence, number_of) for sentence in text] for text in texts]
 
         # The places of all predictions, and of those that are measured
-        packed = PackedTexts.of(marked, self._backend.options.directions)
-        is_start = packed.packing.is_start()  # B, T
-        last = packed.last_predictions(n_measured)
+        lengths = np.array([sum(len(sentence) - 1 for sentence in text) for text in marked])
+        packing = pack(lengths)
+        is_start = packing.is_start()  # B, T
         is_measured = np.zeros_like(is_start)
-        for row, steps in last:
-            is_measured[row, steps] = True
+        last: list[tuple[int, slice]] = []
+        for row, end, n in zip(packing.rows, packing.starts + lengths, n_measured, strict=True):
+            last.append((row, slice(end - n, end)))
+            is_measured[last[-1]] = True
+
+        read: dict[str, np.ndarray] = {}
+        following: dict[str, np.ndarray] = {}
+        for direction in self._backend.options.directions:
+            read[direction], following[direction] = _grids(packing, marked, direction)
 
         # Their values, one window of steps after another
-        values: dict[str, np.ndarray] = {
-            direction: np.empty(is_start.shape, dtype) for direction in packed.read
-        }
-        windows = run_windows(self._backend, table, packed.read, is_start, batch_tokens)
-        for steps, layers in windows:
+        values = {direction: np.empty(is_start.shape, dtype) for direction in read}
+        for steps, layers in run_windows(self._backend, table, read, is_start, batch_tokens):
             is_used = is_measured[:, steps]
             for direction, outputs in layers.items():
                 hidden = np.asarray(outputs)[-1][is_used]  # B, T, P -> N, P
-                following = ids[packed.following[direction][:, steps][is_used]]  # N
-                values[direction][:, steps][is_used] = measure(hidden, following)
+                targets = ids[following[direction][:, steps][is_used]]  # N
+                values[direction][:, steps][is_used] = measure(hidden, targets)
         for row, steps in last:
             yield {direction: grid[row, steps] for direction, grid in values.items()}
 
@@ -124,3 +90,16 @@ class TextReader:
 def _marked(sentence: list[str], number_of: dict[str, int]) -> np.ndarray:
     """Return a sentence with its marks as numbers of distinct words, integer (T + 2,)."""
     return np.array([number_of[word] for word in (BOS, *sentence, EOS)])
+
+
+def _grids(
+    packing: Packing, texts: list[list[np.ndarray]], direction: str
+) -> tuple[np.ndarray, np.ndarray]:
+    """Return the numbers of the words that a direction reads in packed texts, and of those that
+    follow, int32 (B, T)."""
+    inputs, targets = [], []
+    for text in texts:
+        ordered = [in_reading_order(sentence, direction) for sentence in text]
+        inputs.append(np.concatenate([sentence[:-1] for sentence in ordered]))
+        targets.append(np.concatenate([sentence[1:] for sentence in ordered]))
+    return packing.grid(inputs, np.int32), packing.grid(targets, np.int32)

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from abc import ABC, abstractmethod
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from typing import Any
 
 import numpy as np
@@ -12,10 +12,8 @@ MAX_SCORES = 1 << 24  # most scores, hidden vectors times words, that are comput
 
 
 def described_dtype(n: int) -> np.dtype[Any]:
-    """Return the dtype of what a hidden vector predicts, a distribution over the vocabulary.
+    """Return the dtype of what a hidden vector predicts, with the `n` likeliest words.
 
-    Args:
-        n: number of likeliest words.
     Fields:
         log: log-probability of the word that occurs, in nats.
         entropy: in nats.
@@ -34,14 +32,33 @@ def described_dtype(n: int) -> np.dtype[Any]:
     )
 
 
+def described_columns(library: Any, scores: Any, targets: Any, top_k: Callable) -> list[Any]:
+    """Return the columns of `described_dtype` from scores, float32 (N, V), which may be changed.
+
+    Args:
+        library: `numpy` or `keras.ops`.
+        targets: ids of the words that occur, int32 (N,).
+        top_k: function from scores to the largest ones in descending order and their ids, (N, n).
+    """
+    scores -= library.max(scores, axis=1, keepdims=True)
+    shares = library.exp(scores)
+    total = library.sum(shares, axis=1)
+    normalizer = library.log(total)
+    shares *= scores
+    entropies = normalizer - library.sum(shares, axis=1) / total
+
+    of_targets = library.take_along_axis(scores, targets[:, None], axis=1)
+    ranks = 1 + library.sum(scores > of_targets, axis=1)
+    logs, words = top_k(scores)
+    likeliest_logs = logs - normalizer[:, None]
+    return [of_targets[:, 0] - normalizer, entropies, ranks, words, likeliest_logs]
+
+
 class Softmax(ABC):
     """The distributions over the V words of a vocabulary that hidden vectors predict.
 
     The hidden vectors, float32 (N, P), are outputs of the last layer. Memory does not grow with N
-    times V.
-
-    Args:
-        n_words: V.
+    times V, `n_words`.
     """
 
     def __init__(self, n_words: int):
@@ -49,13 +66,8 @@ class Softmax(ABC):
 
     @abstractmethod
     def losses(self, hidden: np.ndarray, targets: np.ndarray) -> np.ndarray:
-        """Return the negative log-probability of a word for each hidden vector, in nats.
-
-        Args:
-            hidden: float32 (N, P).
-            targets: ids of the words, int32 (N,).
-        Returns: float32 (N,).
-        """
+        """Return the negative log-probability of a word for each hidden vector, in nats: float32
+        (N, P), int32 (N,) -> float32 (N,)."""
 
     def log_probabilities(self, hidden: np.ndarray) -> Iterator[np.ndarray]:
         """Yield the log-probabilities of all words for each hidden vector, float32 (V,)."""
@@ -64,12 +76,7 @@ class Softmax(ABC):
 
     def described(self, hidden: np.ndarray, targets: np.ndarray, n: int) -> np.ndarray:
         """Return the description of each distribution: records (N,), see `described_dtype`.
-
-        Args:
-            hidden: float32 (N, P).
-            targets: ids of the words that occur, int32 (N,).
-            n: number of likeliest words, at most V.
-        """
+        `targets`: ids of the words that occur, int32 (N,); `n`: at most V."""
         records: np.ndarray = np.empty(len(hidden), described_dtype(n))
         for part in self._parts(len(hidden)):
             columns = self._described(hidden[part], targets[part], n)

@@ -18,27 +18,29 @@ class TokenCache:
     """
 
     def __init__(self, size: int, encode: Callable[[Sequence[str]], np.ndarray]):
-        self.size, self._encode = size, encode
+        self.size = size
+        self._encode = encode
         self._lock = Lock()  # not held while words are encoded, which takes long
         self._vectors: OrderedDict[str, np.ndarray] = OrderedDict()  # least recently used first
 
     def __call__(self, words: Sequence[str]) -> np.ndarray:
         """Return the vectors of distinct words, float32 (n, P)."""
         with self._lock:
-            known = [self._vectors.get(word) for word in words]
-            for word, vector in zip(words, known, strict=True):
-                if vector is not None:
-                    self._vectors.move_to_end(word)
-        missing = [i for i, vector in enumerate(known) if vector is None]
-        new = self._encode([words[i] for i in missing])
-        vectors = dict(zip(missing, new, strict=True))
+            vectors = {word: self._vectors[word] for word in words if word in self._vectors}
+            for word in vectors:
+                self._vectors.move_to_end(word)
+
+        missing = [word for word in words if word not in vectors]
+        encoded = self._encode(missing)
+        vectors.update(zip(missing, encoded, strict=True))
         with self._lock:
-            for i in missing[-self.size :] if self.size else []:
-                self._vectors[words[i]] = vectors[i].copy()
+            for word in missing[-self.size :] if self.size else []:
+                self._vectors[word] = vectors[word].copy()
             while len(self._vectors) > self.size:
                 self._vectors.popitem(last=False)
-        rows = [vectors[i] if vector is None else vector for i, vector in enumerate(known)]
-        return np.concatenate(rows).reshape(len(words), -1) if rows else new
+        if not words:
+            return encoded
+        return np.concatenate([vectors[word] for word in words]).reshape(len(words), -1)
 
     def __len__(self) -> int:
         return len(self._vectors)

@@ -1,8 +1,8 @@
-"""Words -> context-free vectors of a stored biLM."""
+"""Words -> context-free vectors of a stored biLM, computed in batches of similar length."""
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from pathlib import Path
 
 import numpy as np
@@ -14,23 +14,26 @@ from bilm.data.tokenization import MAX_PARTS
 from bilm.data.vocabulary import vocabulary_of
 from bilm.errors import DataError, OptionsError
 from bilm.inference.backend import Backend
-from bilm.inference.grouping import batches, encoder_budget
+from bilm.tensors import Filters, n_filters
+
+ENCODER_CHARACTERS = 1 << 14  # most characters that the character CNN reads at a time
+ENCODER_BYTES = 1 << 26  # maximum size in bytes of the results of all filters for these characters
 
 
 class WordVectors:
     """Words -> context-free vectors of a stored biLM.
 
     Args:
-        backend: computes the vectors.
-        ids_of: function from words to their ids, int32 (n,), for a model that reads words instead
-            of characters.
+        ids_of: function from words to their ids, int32 (n,); required for a model that reads words
+            instead of characters.
     Attributes: `marks`, the words that represent the marks of a sentence.
     """
 
     def __init__(
         self, backend: Backend, ids_of: Callable[[Sequence[str]], np.ndarray] | None = None
     ):
-        self._backend, self._ids_of = backend, ids_of
+        self._backend = backend
+        self._ids_of = ids_of
         self._alphabet = alphabet_of(backend.options)
         if self._alphabet is None:
             self.marks = BOS, EOS
@@ -79,3 +82,24 @@ class WordVectors:
             ids = spelled[rows, : lengths[rows[0]]]
             vectors[rows] = self._backend.encode(ids, n_rows)
         return vectors
+
+
+def encoder_budget(filters: Filters) -> int:
+    """Return the most characters that a CNN with these filters reads at a time."""
+    return min(ENCODER_CHARACTERS, ENCODER_BYTES // (4 * max(n_filters(filters), 1)))
+
+
+def batches(lengths: np.ndarray, budget: int) -> Iterator[tuple[np.ndarray, int]]:
+    """Divide items into batches, the longest first, so that the padded size of each batch does not
+    exceed a budget.
+
+    Yields: the indices of a batch's items, and the number of rows to pad it to. Only a few numbers
+        are used, because oneDNN compiles and caches code for each shape.
+    """
+    order = np.argsort(-lengths, kind="stable")
+    while len(order):
+        n_rows = max(budget // int(lengths[order[0]]), 1)
+        rows, order = order[:n_rows], order[n_rows:]
+        # 1, 2, 4, 8, then multiples of 8, and above 64 of 64.
+        step = 64 if len(rows) > 64 else min(1 << (len(rows) - 1).bit_length(), 8)
+        yield rows, min(-(-len(rows) // step) * step, n_rows)

@@ -11,7 +11,7 @@ from keras import initializers, ops
 from bilm.activations import ACTIVATIONS
 from bilm.layers.types import Tensor
 from bilm.layers.weighted import WeightedLayer
-from bilm.tensors import Kind, TensorSpec, character_cnn
+from bilm.tensors import Kind, character_cnn
 
 
 class CharacterCNN(WeightedLayer):
@@ -24,7 +24,7 @@ class CharacterCNN(WeightedLayer):
         embedding_dim: width E of a character's vector.
         filters: pairs (width in characters, number of filters).
         activation: a key of `bilm.activations.ACTIVATIONS`.
-        precision: dtype of the matrix-multiplication inputs: "float32" or "bfloat16".
+        precision: "float32" or "bfloat16", see `BiLM`.
 
     Inputs: integer `(..., C)`, C at least the width of the widest filter; `padded=True` asserts
         that at least as many padding characters follow each token as the widest filter is wide.
@@ -44,7 +44,7 @@ class CharacterCNN(WeightedLayer):
         super().__init__(**kwargs)
         self.n_characters = n_characters
         self.embedding_dim = embedding_dim
-        self.filters = [(width, n) for width, n in filters]
+        self.filters = filters
         self.activation = activation
         self.precision = precision
 
@@ -52,20 +52,19 @@ class CharacterCNN(WeightedLayer):
         """Create the variables; the input shape is not needed."""
         table, *filters = character_cnn(self.n_characters, self.embedding_dim, self.filters)
         self.embedding = self.add_tensor(table, initializers.RandomUniform(-1.0, 1.0))
-        self.kernels, self.biases = [], []
+        self.kernels = []
+        self.biases = []
         for spec in filters:
-            if spec.row.kind is Kind.FILTER:
-                initializer = self._filter_initializer(spec)
-                self.kernels.append(self.add_tensor(spec, initializer, is_operand=True))
-            else:
+            if spec.row.kind is Kind.BIAS:
                 self.biases.append(self.add_tensor(spec, "zeros"))
+                continue
+            if ACTIVATIONS[self.activation].is_uniform:
+                initializer = initializers.RandomUniform(-0.05, 0.05)
+            else:
+                _, width, dim, _ = spec.shape
+                initializer = initializers.RandomNormal(0.0, (width * dim) ** -0.5)
+            self.kernels.append(self.add_tensor(spec, initializer, is_operand=True))
         self.built = True
-
-    def _filter_initializer(self, spec: TensorSpec) -> initializers.Initializer:
-        if ACTIVATIONS[self.activation].is_uniform:
-            return initializers.RandomUniform(-0.05, 0.05)
-        _, width, dim, _ = spec.shape
-        return initializers.RandomNormal(0.0, (width * dim) ** -0.5)
 
     def call(self, char_ids: Tensor, padded: bool = False) -> Tensor:
         """Return one feature vector per token: integer (..., C) -> float (..., F)."""

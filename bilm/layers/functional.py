@@ -1,4 +1,4 @@
-"""Functions that several layers use: products, gathers, dropout, masks, compilation."""
+"""Functions that several layers use: products, gathers, dropout, masks, checks, compilation."""
 
 from __future__ import annotations
 
@@ -38,41 +38,30 @@ def gather_rows(table: Tensor, ids: Tensor) -> Tensor:
     # In Keras 3.4 a layer's weights are not instances of keras.Variable. `value` is a property of a
     # Keras variable and a method of a tf.Variable.
     value = getattr(table, "value", table)
-    return tf.gather(_on_this_replica(table if callable(value) else value), ids)
+    if callable(value):
+        value = table
 
-
-def _on_this_replica(value):
-    """Return this replica's copy of a distributed variable, and other values unchanged.
-
-    `tf.gather` would read the whole distributed variable, which copies it after a row update.
-    """
-    import tensorflow as tf
-
+    # `tf.gather` would read a whole distributed variable, which copies it after a row update; it
+    # reads this replica's copy instead.
     replicas = getattr(value, "values", None)
     context = tf.distribute.get_replica_context()
-    if not isinstance(replicas, tuple) or context is None:
-        return value
-    number = int(tf.get_static_value(context.replica_id_in_sync_group))
-    return replicas[number % len(replicas)]  # the number counts all hosts
+    if isinstance(replicas, tuple) and context is not None:
+        number = int(tf.get_static_value(context.replica_id_in_sync_group))
+        value = replicas[number % len(replicas)]  # the number counts all hosts
+    return tf.gather(value, ids)
 
 
-def dropout_mask(shape: Sequence, rate: float, seed: Tensor | None) -> Tensor | None:
-    """Draw the entries that `dropout` keeps: boolean, or None without a rate or a seed.
+def dropout_mask(shape: Sequence, rate: float, seed: Tensor) -> Tensor | None:
+    """Draw the entries that `dropout` keeps, on TensorFlow: boolean, or None without a rate.
 
-    Args:
-        shape: of the tensor; entries along an axis of size 1 share one decision.
-        rate: probability of dropping an entry, in [0, 1).
-        seed: integer tensor (2,) or None. On TensorFlow the same seed always gives the same mask,
-            and replicas with other seeds have other masks, unlike with a Keras Dropout. Other
-            backends draw from Keras' generator unless the seed is None.
+    Entries along an axis of size 1 share one decision. The same seed (2,) always gives the same
+    mask, and replicas with other seeds have other masks, unlike with a Keras Dropout.
     """
-    if seed is None or rate == 0:
+    if rate == 0:
         return None
-    if keras.backend.backend() == "tensorflow":
-        import tensorflow as tf
+    import tensorflow as tf
 
-        return tf.random.stateless_uniform(shape, seed) >= rate
-    return keras.random.uniform(shape) >= rate
+    return tf.random.stateless_uniform(shape, seed) >= rate
 
 
 def dropout(x: Tensor, rate: float, mask: Tensor | None) -> Tensor:
@@ -81,10 +70,8 @@ def dropout(x: Tensor, rate: float, mask: Tensor | None) -> Tensor:
     return x if mask is None else ops.where(mask, x * (1 / (1 - rate)), 0.0)
 
 
-def fold_seed(seed: Tensor | None, data: int | Tensor) -> Tensor | None:
-    """Derive a seed (2,) from a seed and a number; return None for None."""
-    if seed is None or keras.backend.backend() != "tensorflow":
-        return seed
+def fold_seed(seed: Tensor, data: int | Tensor) -> Tensor:
+    """Derive a seed (2,) from a seed and a number, on TensorFlow."""
     import tensorflow as tf
 
     # On the host, which reads seeds: otherwise a GPU would compute them and the host would wait.
@@ -93,13 +80,23 @@ def fold_seed(seed: Tensor | None, data: int | Tensor) -> Tensor | None:
 
 
 def token_mask(ids: Tensor) -> Tensor:
-    """Return a mask of the positions with a token: ids integer (B, T) or (B, T, C) -> boolean
-    (B, T)."""
+    """Return the positions with a token: ids integer (B, T) or (B, T, C) -> boolean (B, T)."""
     return ids > 0 if len(ids.shape) == 2 else ops.any(ids > 0, axis=-1)
 
 
+def require(holds: Tensor, error: Exception) -> None:
+    """Raise the error unless a tensor is true, on TensorFlow; in a graph,
+    `tf.errors.InvalidArgumentError` when it runs."""
+    import tensorflow as tf
+
+    if not tf.executing_eagerly():
+        tf.debugging.Assert(holds, [str(error)])
+    elif not holds:
+        raise error
+
+
 def without_marks(mask: Tensor) -> Tensor:
-    """Return a mask of the positions with a word: boolean (B, T + 2) -> (B, T).
+    """Return the positions with a word: boolean (B, T + 2) -> (B, T).
 
     The marks are the first and the last place of a row in the mask; padding may be anywhere. The
     first and the last column are dropped, so place t of the result is place t + 1 of the mask.
@@ -112,16 +109,13 @@ def without_marks(mask: Tensor) -> Tensor:
 
 
 def with_marks(mask: Tensor) -> Tensor:
-    """Return a mask of the positions with a word or a mark: words boolean (B, T) -> (B, T + 2).
-
-    The begin mark is the first place, the end mark follows the last word.
-    """
-    has_begin = ops.pad(ops.cast(mask, "int32"), ((0, 0), (1, 0)), constant_values=1)
-    has_begin = ops.pad(has_begin, ((0, 0), (0, 1)))  # B, T + 2
-    n_from_here = ops.flip(ops.cumsum(ops.flip(has_begin, 1), axis=1), 1)
-    n_from_before = ops.pad(n_from_here[:, :-1], ((0, 0), (1, 0)))
-    is_end = ops.logical_and(n_from_here == 0, n_from_before == 1)
-    return ops.logical_or(has_begin > 0, is_end)
+    """Return the positions with a word or a mark: words boolean (B, T) -> (B, T + 2). The begin
+    mark is the first place, the end mark follows the last word."""
+    words = ops.pad(ops.cast(mask, "int32"), ((0, 0), (1, 1)))  # B, T + 2
+    places = ops.cumsum(ops.ones_like(words), axis=1)  # from 1
+    end = ops.max(places * words, axis=1, keepdims=True) + 1  # B, 1; 1 without words
+    is_mark = ops.logical_or(places == 1, places == ops.maximum(end, 2))
+    return ops.logical_or(words > 0, is_mark)
 
 
 def compiled(
@@ -131,8 +125,7 @@ def compiled(
     it as it is.
 
     Args:
-        function: function from tensors to tensors, in lists and dicts. On JAX, its weights must be
-            constants.
+        function: function of tensors in lists and dicts. On JAX, its weights must be constants.
         signature: its arguments as `keras.KerasTensor`s, so that TensorFlow compiles it once for
             all shapes and JAX once for each, without gradients; None compiles again for new shapes,
             up to a general one.

@@ -7,10 +7,9 @@ from typing import Any
 from keras import initializers, ops
 
 from bilm.layers.functional import product
-from bilm.layers.int8_weights import quantized
 from bilm.layers.types import Tensor
 from bilm.layers.weighted import WeightedLayer
-from bilm.tensors import TensorSpec, highway
+from bilm.tensors import TensorSpec, part
 
 
 class Highway(WeightedLayer):
@@ -33,9 +32,12 @@ class Highway(WeightedLayer):
 
     def build(self, input_shape: Any) -> None:
         """Create a gate and a transform per layer; the gates start nearly closed (bias -2)."""
-        self.gates, self.gate_biases, self.transforms, self.biases = [], [], [], []
-        specs = iter(highway(input_shape[-1], self.n_layers))
-        for gate, gate_bias, transform, bias in zip(specs, specs, specs, specs, strict=True):
+        self.gates: list[Any] = []
+        self.gate_biases: list[Any] = []
+        self.transforms: list[Any] = []
+        self.biases: list[Any] = []
+        for i in range(self.n_layers):
+            gate, gate_bias, transform, bias = part("highway", {"F": input_shape[-1]}, i=i)
             self.gates.append(self._matrix(gate))
             self.gate_biases.append(self.add_tensor(gate_bias, initializers.Constant(-2.0)))
             self.transforms.append(self._matrix(transform))
@@ -45,8 +47,7 @@ class Highway(WeightedLayer):
     def _matrix(self, spec: TensorSpec) -> Any:
         # A Keras initializer returns the same numbers each time, so each matrix has its own.
         normal = initializers.RandomNormal(0.0, spec.shape[0] ** -0.5)
-        weight = self.add_tensor(spec, normal, is_operand=True)
-        return quantized(weight) if self.precision == "int8" else weight
+        return self.add_tensor(spec, normal, is_operand=True)
 
     def call(self, x: Tensor) -> Tensor:
         """Apply the layers in order: float (..., D) -> (..., D)."""

@@ -1,9 +1,8 @@
 """ONNX graphs of a biLM's layers with products of eight-bit integers.
 
-Weights have one scale per column, which is fixed. Inputs of products have one scale per row, 1 /
-`levels` of the row's largest absolute value, so that a row does not depend on other rows. The
-character CNN computes in float32: in eight bits, its errors would be larger than those of all
-other layers together.
+Weights have one scale per column. Inputs of products have one scale per row, 1 / `levels` of the
+row's largest absolute value, so that a row does not depend on other rows. The character CNN
+computes in float32: in eight bits, its errors would exceed those of all other layers together.
 
 ONNX Runtime is fast only for products of an unsigned with a signed matrix, so `levels + 1` is added
 to the inputs.
@@ -21,13 +20,19 @@ from keras import ops
 from bilm.activations import ACTIVATIONS
 from bilm.layers.char_cnn import CharacterCNN
 from bilm.layers.highway import Highway
-from bilm.layers.int8_weights import Int8Matrix
 from bilm.layers.lstm import LSTMCell
-from bilm.layers.lstm_equation import GATES, Library, activated, forget_bias, next_state
+from bilm.layers.lstm_equation import (
+    GATES,
+    Library,
+    LSTMState,
+    activated,
+    forget_bias,
+    next_state,
+)
 from bilm.layers.onnx_graph import END, MICROSOFT, GraphWriter, Value
 from bilm.layers.stack import LSTMStack
-from bilm.layers.state import LSTMState
 from bilm.layers.token_encoder import TokenEncoder
+from bilm.layers.weighted import Int8Matrix
 
 TINY = 1e-30  # the smallest scale, for rows of zeros
 LOWEST = np.finfo(np.float32).min
@@ -46,16 +51,9 @@ class Int8Graph(GraphWriter):
     `levels`, at most 127, is the largest quantized input of a product.
     """
 
-    def __init__(self, levels: int, prefix: str = "", constants: dict | None = None):
-        super().__init__(prefix, constants)
+    def __init__(self, levels: int):
+        super().__init__()
         self.levels = levels
-        self.zero_points: Value | None = None
-
-    def body(self, prefix: str) -> Int8Graph:
-        """Return a writer of a graph inside this one, with the same rows."""
-        body = Int8Graph(self.levels, prefix, self.constants)
-        body.zero_points = self.zero_points
-        return body
 
     def set_rows(self, x: Value) -> None:
         """Set the number of rows of all inputs of products, that of x (B, ...)."""
@@ -66,7 +64,6 @@ class Int8Graph(GraphWriter):
 
     def rounded(self, x: Value) -> Rounded:
         """Add the rounding of a matrix, float32 (B, K)."""
-        assert self.zero_points is not None
         largest = self.add("ReduceMax", self.add("Abs", x), axes=[1], keepdims=1)  # B, 1
         scale = self.add("Max", largest * self.number(1 / self.levels), self.number(TINY))
         scales = self.add("Squeeze", scale, self.integers(1))  # B
@@ -149,20 +146,23 @@ def _add_step(graph: Int8Graph, name: str, cell: LSTMCell, x: Value, old: LSTMSt
     There is one product per gate: splitting the result of a product for all gates would copy it,
     and four results are smaller than the cache.
     """
-    weights, cell.laid_out = cell.laid_out, None  # the graph contains them
     read = graph.rounded(graph.concat([x, old.hidden], axis=1))  # B, 2 P
-    values, scales = (np.split(array, 4, axis=-1) for array in weights.kernel)
-    biases = np.split(weights.bias + forget_bias(cell.dim), 4)
+    values, scales = (np.split(array, 4, axis=-1) for array in cell.kernel)
+    biases = np.split(ops.convert_to_numpy(cell.bias) + forget_bias(cell.dim), 4)
     gates = []
     for k, gate in enumerate(GATES):
         product = graph.product(read, f"{name}_kernel_{gate}", Int8Matrix(values[k], scales[k]))
         gates.append(product + graph.constant(f"{name}_bias_{gate}", biases[k]))  # B, D
 
-    library = library_of(
-        graph, lambda x, weight: graph.product(graph.rounded(x), f"{name}_projection", weight)
-    )
+    def matmul(x, weight):
+        return graph.product(graph.rounded(x), f"{name}_projection", weight)
+
+    library = library_of(graph, matmul)
     clips = cell.cell_clip, cell.proj_clip
-    return next_state(library, activated(library, gates), old, weights.projection, *clips).state
+    new = next_state(library, activated(library, gates), old, cell.projection, *clips).state
+    cell.kernel = None  # is in the graph
+    cell.projection = None
+    return new
 
 
 def library_of(graph: GraphWriter, matmul: Callable[[Value, Any], Value]) -> Library:
@@ -195,7 +195,7 @@ def encoder_model(encoder: TokenEncoder, levels: int) -> bytes:
         table = graph.constant("word_table", ops.convert_to_numpy(encoder.word_table))
         features.append(graph.add("Gather", table, words))  # U, width
         ids = graph.slice(ids, 1, END, axis=1)  # U, C
-    if encoder.filters:
+    if encoder.cnn is not None:
         features.append(_add_highway(graph, encoder.highway, _add_cnn(graph, encoder.cnn, ids)))
     x = graph.concat(features, axis=1)  # U, features
 
@@ -230,8 +230,8 @@ def _add_windows(graph: Int8Graph, vectors: Value, width: int) -> Value:
         return vectors
     shifted = []
     for start in range(width):
-        n_left_out = width - 1 - start  # characters at the end
-        shifted.append(graph.slice(vectors, start, -n_left_out or END, axis=0))
+        end = start + 1 - width or END  # from the last character
+        shifted.append(graph.slice(vectors, start, end, axis=0))
     return graph.concat(shifted, axis=2)
 
 

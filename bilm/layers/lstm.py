@@ -13,9 +13,7 @@ import keras
 from keras import ops
 
 from bilm.layers.functional import product
-from bilm.layers.int8_weights import Int8Cell, quantized
-from bilm.layers.lstm_equation import Library, activated, forget_bias, next_state
-from bilm.layers.state import LSTMState
+from bilm.layers.lstm_equation import Library, LSTMState, activated, forget_bias, next_state
 from bilm.layers.types import Tensor
 from bilm.layers.weighted import WeightedLayer
 from bilm.tensors import cell
@@ -28,15 +26,12 @@ class LSTMCell(WeightedLayer):
         dim: number of LSTM units D.
         projection_dim: width P of the output. If it equals `dim`, there is no projection and
             `proj_clip` is ignored.
-        cell_clip: bound on the absolute values of the cell, applied before the output gate; None
-            for no bound.
-        proj_clip: bound on the absolute values of the projected output; None for no bound.
-        precision: dtype of the matrix-multiplication inputs: "float32" or "bfloat16". States, clips
-            and sums over steps stay in float32. With "bfloat16", inference on TensorFlow also
-            rounds the bias and may round a gate. "int8": see `BiLM`.
+        cell_clip, proj_clip: bounds on the absolute values of the cell, before the output gate, and
+            of the projected output; None for no bound.
+        precision: see `BiLM`. States, clips and sums over steps stay in float32. With "bfloat16",
+            inference on TensorFlow also rounds the bias and may round a gate.
 
-    Inputs: x float `(B, input)`, `LSTMState`. Returns: the next `LSTMState`; its `hidden` is the
-    output.
+    Inputs: x float `(B, input)`, `LSTMState`. Returns: the next `LSTMState`, with the output.
     Reference: Sak et al. 2014, arXiv:1402.1128.
     """
 
@@ -53,34 +48,29 @@ class LSTMCell(WeightedLayer):
         self.dim = dim
         self.projection_dim = projection_dim
         self.cell_clip = cell_clip
-        self.proj_clip = proj_clip
+        self.proj_clip = proj_clip if projection_dim != dim else None
         self.precision = precision
-        self.has_projection = projection_dim != dim
         self.laid_out: Any = None  # weights in the layout of inference, if frozen
 
     def build(self, input_shape: Any) -> None:
-        """Create the kernel, the bias and, if the widths differ, the projection."""
+        """Create the variables; only the last axis of the input shape is needed."""
         self.input_dim = input_shape[-1]
-        specs = cell(self.input_dim, self.dim, self.projection_dim)
-        kernel = self.add_tensor(specs[0], "glorot_uniform")
-        bias = self.add_tensor(specs[1], "zeros")
-        projection = None
-        if self.has_projection:
-            projection = self.add_tensor(specs[2], "glorot_uniform")
-        if self.precision == "int8":
-            projection = None if projection is None else quantized(projection)
-            self.laid_out = Int8Cell(quantized(kernel), ops.convert_to_numpy(bias), projection)
-        elif self.frozen and keras.backend.backend() == "tensorflow":
+        kernel, bias, *projection = cell(self.input_dim, self.dim, self.projection_dim)
+        self.kernel = self.add_tensor(kernel, "glorot_uniform", is_operand=True)
+        self.bias = self.add_tensor(bias, "zeros")
+        self.projection = None
+        if projection:
+            self.projection = self.add_tensor(projection[0], "glorot_uniform", is_operand=True)
+        if self.frozen and self.precision != "int8" and keras.backend.backend() == "tensorflow":
             from bilm.layers.tensorflow.lstm_weights import frozen_weights
 
-            weights = kernel, bias, projection
-            self.laid_out = frozen_weights(self.input_dim, self.precision, *weights)
-        else:
-            self.kernel, self.bias, self.projection = kernel, bias, projection
+            self.laid_out = frozen_weights(self)
+            self.kernel = None  # is in `laid_out` only
+            self.projection = None
         self.built = True
 
     def call(self, x: Tensor, state: LSTMState) -> LSTMState:
-        """Run one step: float (B, input) and state -> state."""
+        """Run one step."""
         return self.step(self.project_input(x), state)
 
     def project_input(self, x: Tensor) -> Tensor:
@@ -108,8 +98,7 @@ class LSTMCell(WeightedLayer):
 class LSTM(keras.layers.Layer):
     """An `LSTMCell` run over time; the state is an argument and a result.
 
-    Args:
-        cell: the `LSTMCell`. A frozen cell is not trained; on TensorFlow only this layer runs it.
+    On TensorFlow, only this layer runs a frozen cell.
 
     Inputs: x float `(T, B, input)`, time first; an `LSTMState`; `steps_mask` boolean `(T, B)` or
     None; `reverse`, whether to run from the last step to the first; `fresh` boolean `(T, B)` or
@@ -123,7 +112,7 @@ class LSTM(keras.layers.Layer):
         self.cell = cell
 
     def build(self, input_shape: Any) -> None:
-        """Create the variables of the cell; only the last axis of the input shape is needed."""
+        """Create the variables of the cell."""
         self.cell.build(input_shape)
         self.built = True
 
@@ -136,7 +125,7 @@ class LSTM(keras.layers.Layer):
         training: bool | None = None,
         fresh: Tensor | None = None,
     ) -> tuple[Tensor, LSTMState]:
-        """Run over time: float (T, B, input) and state -> float (T, B, P) and state."""
+        """Run over time."""
         if keras.backend.backend() == "tensorflow":
             from bilm.layers.tensorflow.lstm import run_over_time
 
@@ -156,7 +145,7 @@ def scan_cell(
     reverse: bool,
     fresh: Tensor | None = None,
 ) -> tuple[Tensor, LSTMState]:
-    """Run a cell over time on any backend: see `LSTM` for the shapes."""
+    """Run a cell over time on any backend: see `LSTM`."""
     input_gates = cell.project_input(x)  # T, B, 4 D: one product for all steps
     shape = ops.shape(input_gates)[:2]
     if steps_mask is None:
@@ -164,7 +153,7 @@ def scan_cell(
     if fresh is None:
         fresh = ops.zeros(shape, dtype="bool")
 
-    def step(carry: tuple, inputs: tuple) -> tuple:
+    def step(carry, inputs):
         gates, keep, is_fresh = inputs
         old = LSTMState(*(ops.where(is_fresh[:, None], 0.0, values) for values in carry))
         new = tuple(cell.step(gates, old, keep[:, None]))

@@ -20,18 +20,22 @@ from typing import NamedTuple
 
 import numpy as np
 
-from bilm.layers.state import LSTMState
 from bilm.layers.types import Tensor
 
 GATES = "ijfo"  # the order in which W and b store the gates
 FORGET_BIAS = 1.0  # u, which the stored b does not contain
 
 
-class Library(NamedTuple):
-    """The functions of a library that the equation uses; its tensors must support `+` and `*`.
+class LSTMState(NamedTuple):
+    """The state of one LSTM layer: `cell` float (B, D) and `hidden` float (B, P)."""
 
-    Axes are those of the caller: rows or features may be first, gates may be one tensor or four.
-    """
+    cell: Tensor
+    hidden: Tensor
+
+
+class Library(NamedTuple):
+    """The functions of a library that the equation uses; its tensors must support `+` and `*`. Rows
+    or features may be first, and gates may be one tensor or four."""
 
     matmul: Callable[[Tensor, Tensor], Tensor]  # x, weight
     sigmoid: Callable[[Tensor], Tensor]
@@ -51,17 +55,11 @@ class Gates(NamedTuple):
 
 
 class Step(NamedTuple):
-    """The result of a step.
-
-    Fields:
-        state: the next `LSTMState`.
-        tanh_cell, unprojected: tanh(c') and sigmoid(o) tanh(c'), float (B, D), which a gradient
-            reads.
-    """
+    """The next state, and values that a gradient reads, float (B, D) each."""
 
     state: LSTMState
-    tanh_cell: Tensor
-    unprojected: Tensor
+    tanh_cell: Tensor  # tanh(c')
+    unprojected: Tensor  # sigmoid(o) tanh(c')
 
 
 def forget_bias(n_units: int) -> np.ndarray:
@@ -85,16 +83,10 @@ def next_state(
     proj_clip: float | None,
     keep: Tensor | None = None,
 ) -> Step:
-    """Return the state after a step.
+    """Return the state after a step, from the result of `activated` and the state before.
 
-    Args:
-        library: the functions to use.
-        gates: the result of `activated`.
-        old: the state before the step.
-        projection: W_p; None for a cell without projection, which ignores `proj_clip`.
-        cell_clip, proj_clip: see `LSTMCell`.
-        keep: condition for `library.where` that holds for the rows with a token; other rows keep
-            their state. None if all rows have one.
+    `projection` is W_p or None. `keep` is the condition for `library.where` that holds for the rows
+    with a token; other rows keep their state.
     """
     cell = gates.f * old.cell + gates.i * gates.j  # B, D
     if cell_clip:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import copy
 from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Any
@@ -39,20 +40,27 @@ class Value:
 class GraphWriter:
     """Collects the inputs, nodes, constants and outputs of an ONNX graph.
 
-    Args:
-        prefix: start of the names of nodes' outputs; empty for the outermost graph.
-        constants: those of the outermost graph, for a graph inside it.
     Raises: MissingExtraError without the packages of the extra `onnx`.
     """
 
-    def __init__(self, prefix: str = "", constants: dict[str, Any] | None = None):
+    def __init__(self) -> None:
         with needed("onnx", "precision int8"):
             import onnx
-        self.onnx, self.prefix = onnx, prefix
-        self.constants: dict[str, Any] = {} if constants is None else constants
-        self.inputs: list[Any] = []
-        self.nodes: list[Any] = []
-        self.outputs: list[Any] = []
+        self.onnx = onnx
+        self.constants: dict[str, Any] = {}
+        self._start("")
+
+    def _start(self, prefix):
+        self.prefix = prefix  # of the names of nodes' outputs; empty for the outermost graph
+        self.inputs = []
+        self.nodes = []
+        self.outputs = []
+
+    def body(self, prefix: str) -> Any:
+        """Return a writer of a graph inside this one, which shares its constants."""
+        body = copy.copy(self)
+        body._start(prefix)
+        return body
 
     # --- values ---
 
@@ -86,23 +94,14 @@ class GraphWriter:
 
     # --- nodes ---
 
-    def add(self, kind: str, *inputs: Value, domain: str = "", **attributes: Any) -> Value:
+    def add(self, kind: str, *inputs: Value, **attributes: Any) -> Value:
         """Add a node with one output, and return its output."""
-        return self.add_node(kind, inputs, 1, domain, **attributes)[0]
+        return self._add_node(kind, inputs, 1, **attributes)[0]
 
-    def add_node(
-        self,
-        kind: str,
-        inputs: Sequence[Value],
-        n_outputs: int,
-        domain: str = "",
-        **attributes: Any,
-    ) -> list[Value]:
-        """Add a node, and return its outputs."""
+    def _add_node(self, kind, inputs, n_outputs, **attributes):
         outputs = [f"{self.prefix}v{len(self.nodes)}_{k}" for k in range(n_outputs)]
         names = [value.name for value in inputs]
-        node = self.onnx.helper.make_node(kind, names, outputs, domain=domain, **attributes)
-        self.nodes.append(node)
+        self.nodes.append(self.onnx.helper.make_node(kind, names, outputs, **attributes))
         return [Value(self, name) for name in outputs]
 
     def clip(self, x: Value, low: float, high: float) -> Value:
@@ -111,7 +110,7 @@ class GraphWriter:
 
     def slice(self, x: Value, start: int, end: int, axis: int) -> Value:
         """Add the part of x from `start` to before `end` along an axis."""
-        return self.add("Slice", x, *(self.integers(number) for number in (start, end, axis)))
+        return self.add("Slice", x, self.integers(start), self.integers(end), self.integers(axis))
 
     def concat(self, values: Sequence[Value], axis: int) -> Value:
         """Add the values one after the other along an axis."""
@@ -122,16 +121,13 @@ class GraphWriter:
     ) -> list[Value]:
         """Run a graph for each step of some series, tensors with steps along their first axis.
 
-        Args:
-            body: from the carried values and one step of each series to the next carried values
-                and the values of the step.
-            start: the carried values before the first step.
-        Returns: the last carried values; then the series of each value of the steps.
+        `body` computes the next carried values and the values of a step, from the carried values,
+        first `start`, and one step of each series. Returns: the last carried values; then the
+        series of each value of the steps.
         """
-        inputs, step = [*start, *series], body.graph("step")
-        return self.add_node(
-            "Scan", inputs, len(body.outputs), body=step, num_scan_inputs=len(series)
-        )
+        inputs, n_outputs = [*start, *series], len(body.outputs)
+        step = body.graph("step")
+        return self._add_node("Scan", inputs, n_outputs, body=step, num_scan_inputs=len(series))
 
     # --- the graph ---
 

@@ -16,17 +16,11 @@ VOCABULARY_CHUNK = 32_768
 
 
 class Negatives(NamedTuple):
-    """The words sampled as negatives for one direction of a window.
+    """Words sampled as negatives for one direction of a window, and expected numbers of draws."""
 
-    Fields:
-        ids: integer (S,), distinct word ids.
-        sampled_expected_count: float (S,), expected number of draws of each of them.
-        true_expected_count: float (N,), expected number of draws of each target.
-    """
-
-    ids: Tensor
-    sampled_expected_count: Tensor
-    true_expected_count: Tensor
+    ids: Tensor  # integer (S,), distinct
+    sampled_expected_count: Tensor  # float (S,), of each of them
+    true_expected_count: Tensor  # float (N,), of each target
 
 
 class SampledSoftmax(WeightedLayer):
@@ -41,8 +35,7 @@ class SampledSoftmax(WeightedLayer):
     Args:
         n_tokens: vocabulary size V.
         dim: width P of the hidden vectors.
-        precision: dtype of the matrix-multiplication inputs of the sampled loss: "float32" or
-            "bfloat16". The full loss is always computed in float32.
+        precision: that of the sampled loss, see `BiLM`. The full loss is computed in float32.
 
     Inputs: hidden vectors float `(N, P)`, targets integer `(N,)`, and `Negatives` for the sampled
     loss. Returns: float32 `(N,)`, the negative log-probability of each target in nats. The sampled
@@ -67,11 +60,7 @@ class SampledSoftmax(WeightedLayer):
     def call(self, hidden: Tensor, targets: Tensor, negatives: Negatives | None = None) -> Tensor:
         """Return the loss of each target: the sampled loss if `negatives` are given."""
         if negatives is None:
-            return self.full_loss(hidden, targets)
-        return self.sampled_loss(hidden, targets, negatives)
-
-    def sampled_loss(self, hidden: Tensor, targets: Tensor, negatives: Negatives) -> Tensor:
-        """Return the loss over target and negatives, with scores s_v - log E(v): float (N,)."""
+            return self.log_normalizer(hidden) - self._scores(hidden, targets)
         target = self._scores(hidden, targets) - ops.log(negatives.true_expected_count)  # N
         kernel = gather_rows(self.kernel, negatives.ids)  # S, P
         bias = gather_rows(self.bias, negatives.ids)
@@ -84,17 +73,13 @@ class SampledSoftmax(WeightedLayer):
         scores = ops.concatenate([target[:, None], sampled], axis=1)  # N, 1 + S
         return ops.logsumexp(scores, axis=1) - target
 
-    def full_loss(self, hidden: Tensor, targets: Tensor) -> Tensor:
-        """Return the loss over the whole vocabulary, one slice of it at a time: float (N,)."""
-        return self.log_normalizer(hidden) - self._scores(hidden, targets)
-
     def _scores(self, hidden: Tensor, words: Tensor) -> Tensor:
         """Return the score of a word for each hidden vector: float (N,)."""
         scores = ops.sum(hidden * gather_rows(self.kernel, words), axis=-1)
         return scores + gather_rows(self.bias, words)
 
     def log_normalizer(self, hidden: Tensor) -> Tensor:
-        """Return log sum_v exp(score_v): float (N, P) -> (N,), in memory N x VOCABULARY_CHUNK."""
+        """Return log sum_v exp(s_v), one slice of the vocabulary at a time: (N, P) -> (N,)."""
         # Read once: TensorFlow copies a variable with updated rows each time it is read.
         kernel, bias = ops.convert_to_tensor(self.kernel), ops.convert_to_tensor(self.bias)
         starts = range(0, self.n_tokens, VOCABULARY_CHUNK)
@@ -108,4 +93,6 @@ class SampledSoftmax(WeightedLayer):
         for chunk in chunks:
             scores = ops.matmul(hidden, ops.transpose(kernel[chunk])) + bias[chunk]
             by_chunk.append(ops.logsumexp(scores, axis=1))
-        return ops.logsumexp(ops.stack(by_chunk), axis=0) if len(chunks) > 1 else by_chunk[0]
+        if len(chunks) == 1:
+            return by_chunk[0]
+        return ops.logsumexp(ops.stack(by_chunk), axis=0)

@@ -10,7 +10,7 @@ from keras import ops
 
 from bilm.layers.functional import dropout, dropout_mask, fold_seed
 from bilm.layers.lstm import LSTM, LSTMCell
-from bilm.layers.state import LSTMState
+from bilm.layers.lstm_equation import LSTMState
 from bilm.layers.types import Tensor
 
 
@@ -22,12 +22,10 @@ class LSTMStack(keras.layers.Layer):
         dim, projection_dim, cell_clip, proj_clip, precision: see `LSTMCell`.
         use_skip_connections: whether the input of a layer is added to its output, from the second
             layer on.
-        dropout: rate on the input of each layer and on the last output.
-        variational_dropout: whether a row has the same mask at all steps of a window (Gal and
-            Ghahramani 2016, arXiv:1512.05287) instead of one mask per step.
+        dropout, variational_dropout: see `Regularization`.
 
-    Inputs: x float `(T, B, P)`, time first; a list of `n_layers` `LSTMState`;
-    `steps_mask`, `reverse` and `fresh`, see `LSTM`; `dropout_seed`, see `dropout_masks`.
+    Inputs: x float `(T, B, P)`, time first; a list of `n_layers` `LSTMState`; others see `LSTM` and
+    `dropout_masks`.
     Returns: a list of `n_layers` outputs float `(T, B, P)` and a list of `n_layers` states. With
     dropout, the list of outputs has one element more: the last output after its dropout.
     """
@@ -49,7 +47,8 @@ class LSTMStack(keras.layers.Layer):
         self.use_skip_connections = use_skip_connections
         self.dropout = dropout
         self.variational_dropout = variational_dropout
-        self.dim, self.projection_dim = dim, projection_dim
+        self.dim = dim
+        self.projection_dim = projection_dim
         self.layers = []
         for i in range(n_layers):
             cell = LSTMCell(
@@ -64,7 +63,7 @@ class LSTMStack(keras.layers.Layer):
             self.layers.append(LSTM(cell, name=f"layer_{i}"))
 
     def build(self, input_shape: Any) -> None:
-        """Create the variables of the layers; only the last axis of the input shape is needed."""
+        """Create the variables; only the last axis of the input shape is needed."""
         for layer in self.layers:
             layer.build(input_shape)
             input_shape = (None, None, self.projection_dim)
@@ -80,7 +79,7 @@ class LSTMStack(keras.layers.Layer):
         training: bool | None = None,
         fresh: Tensor | None = None,
     ) -> tuple[list[Tensor], list[LSTMState]]:
-        """Run every layer over time: float (T, B, P) -> [float (T, B, P)], [state]."""
+        """Run every layer over time."""
         *masks, last_mask = self.dropout_masks(dropout_seed, *ops.shape(x)[:2])
         how = {"steps_mask": steps_mask, "reverse": reverse, "training": training, "fresh": fresh}
         outputs, last_states = [], []
@@ -101,12 +100,7 @@ class LSTMStack(keras.layers.Layer):
     ) -> list[Tensor | None]:
         """Draw the masks of a window, boolean `(n_steps, n_rows, P)`: one for the input of each
         layer and one for the last output; each is None without dropout. With `variational_dropout`,
-        a mask is `(1, n_rows, P)`, for all steps.
-
-        Args:
-            seed: integer `(2,)`; None for no dropout.
-            n_steps, n_rows: T and B.
-        """
+        a mask is `(1, n_rows, P)`, for all steps. `seed`: integer `(2,)`; None for no dropout."""
         numbers = range(len(self.layers) + 1)
         if seed is None:
             return [None for _ in numbers]

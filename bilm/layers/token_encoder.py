@@ -1,5 +1,4 @@
-"""Layers that compute the context-independent vector of a token, from its characters or from a
-table."""
+"""Layers that compute the context-independent vector of a token."""
 
 from __future__ import annotations
 
@@ -11,10 +10,9 @@ from keras import initializers, ops
 from bilm.layers.char_cnn import CharacterCNN
 from bilm.layers.functional import gather_rows, product
 from bilm.layers.highway import Highway
-from bilm.layers.int8_weights import quantized
 from bilm.layers.types import Tensor
 from bilm.layers.weighted import WeightedLayer
-from bilm.tensors import has_projection, lexicon_table, n_filters, projection, word_table
+from bilm.tensors import n_filters, part
 
 
 class TokenEncoder(WeightedLayer):
@@ -27,11 +25,9 @@ class TokenEncoder(WeightedLayer):
             projection, unless `always_projects`.
         n_characters, embedding_dim, filters, activation: see `CharacterCNN`. If `filters` is empty,
             there is no CNN.
-        n_highway: number of highway layers, 0 for none.
+        n_highway: number of highway layers.
         precision: see `BiLM`.
-        words: shape (rows, width) of a word table whose vectors are concatenated with the CNN's
-            output; None for no table.
-        always_projects: whether to project even if the widths are equal; implied by `words`.
+        words: shape (rows, width) of the table of words, if any.
 
     Inputs: integer `(..., C)`, or `(..., 1 + C)` with a table: the id of the word and then its
     characters. Returns: float `(..., P)`.
@@ -53,24 +49,17 @@ class TokenEncoder(WeightedLayer):
     ):
         super().__init__(**kwargs)
         self.projection_dim = projection_dim
-        self.n_characters = n_characters
-        self.embedding_dim = embedding_dim
-        self.filters = [(width, n) for width, n in filters]
-        self.activation = activation
-        self.n_highway = n_highway
         self.precision = precision
-        self.n_filters = n_filters(self.filters)
-        self.words = words and tuple(words)
-        self.always_projects = always_projects or words is not None
-        self.has_projection = has_projection(self.n_filters, projection_dim, self.always_projects)
+        self.words = words
+        self.always_projects = always_projects
         self.cnn: Any = None
         self.highway: Any = None
-        if not self.filters:
+        if not filters:
             return
         self.cnn = CharacterCNN(
             n_characters,
             embedding_dim,
-            self.filters,
+            filters,
             activation,
             "float32" if precision == "int8" else precision,
             dtype=self.dtype_policy,
@@ -81,27 +70,29 @@ class TokenEncoder(WeightedLayer):
     def freeze(self) -> None:
         """Make weights constants: see `WeightedLayer.freeze`."""
         super().freeze()
-        if self.filters:
+        if self.cnn is not None:
             self.cnn.freeze()
             self.highway.freeze()
 
     def build(self, input_shape: Any = None) -> None:
         """Create the variables; the input shape is not needed."""
-        n_features = self.n_filters
+        n_features = 0
         if self.words is not None:
-            (table,) = lexicon_table(*self.words)
+            n_words, width = self.words
+            (table,) = part("lexicon", {"words": n_words, "width": width})
             self.word_table = self.add_tensor(table, "glorot_uniform")
-            n_features += self.words[1]
-        if self.filters:
+            n_features += width
+        if self.cnn is not None:
             self.cnn.build()
-            self.highway.build((None, self.n_filters))
-        self.kernel = self.bias = None
-        if self.has_projection:
-            kernel, bias = projection(n_features, self.projection_dim)
+            self.highway.build((None, n_filters(self.cnn.filters)))
+            n_features += n_filters(self.cnn.filters)
+
+        self.kernel: Any = None
+        self.bias: Any = None
+        if self.always_projects or n_features != self.projection_dim:
+            kernel, bias = part("projection", {"features": n_features, "P": self.projection_dim})
             normal = initializers.RandomNormal(0.0, n_features**-0.5)
             self.kernel = self.add_tensor(kernel, normal, is_operand=True)
-            if self.precision == "int8":
-                self.kernel = quantized(self.kernel)
             self.bias = self.add_tensor(bias, "zeros")
         self.built = True
 
@@ -110,7 +101,7 @@ class TokenEncoder(WeightedLayer):
         if self.words is None:
             return self._project(self.highway(self.cnn(char_ids)))
         features = [gather_rows(self.word_table, char_ids[..., 0])]
-        if self.filters:
+        if self.cnn is not None:
             features.append(self.highway(self.cnn(char_ids[..., 1:])))
         return self._project(ops.concatenate(features, axis=-1))
 
@@ -147,7 +138,7 @@ class WordEncoder(WeightedLayer):
 
     def build(self, input_shape: Any = None) -> None:
         """Create the table."""
-        (table,) = word_table(self.n_words, self.projection_dim)
+        (table,) = part("word table", {"words": self.n_words, "P": self.projection_dim})
         self.embedding = self.add_tensor(table, "glorot_uniform")
         self.built = True
 

@@ -1,15 +1,33 @@
-"""The base class of the layers with the weights of the biLM."""
+"""The base class of the layers with the weights of the biLM, and weights in eight bits."""
 
 from __future__ import annotations
 
-from typing import Any
+from typing import Any, NamedTuple
 
 import keras
+import numpy as np
 from keras import initializers, ops
 
 from bilm.errors import WeightsError
 from bilm.layers.types import Tensor
 from bilm.tensors import TensorSpec
+
+LARGEST = 127  # largest absolute value of a quantized weight
+
+
+class Int8Matrix(NamedTuple):
+    """A matrix, `values * scales`: `values` int8 (K, N), `scales` float32 (N,), one per column."""
+
+    values: np.ndarray
+    scales: np.ndarray
+
+
+def quantized(weight: Any) -> Int8Matrix:
+    """Round a matrix, float32 (K, N), to multiples of 1/127 of each column's largest value."""
+    weight = ops.convert_to_numpy(weight)
+    scales = np.abs(weight).max(axis=0) / LARGEST
+    scales[scales < np.finfo(np.float32).tiny] = 1  # columns of zeros
+    return Int8Matrix(np.rint(weight / scales).astype(np.int8), scales)
 
 
 class WeightedLayer(keras.layers.Layer):
@@ -19,10 +37,9 @@ class WeightedLayer(keras.layers.Layer):
     once per replica. The value of an initializer reaches the variable in all of these cases.
 
     Attributes:
-        initial: initializers that replace those of the layer, by the name of the variable. Set it
-            before the layer is built.
-        frozen: whether weights are constants, so that there are no variables to train or assign.
-            A frozen layer may store its weights in another layout only.
+        initial: initializers that replace those of the layer, by the name of the variable; read
+            when the layer is built.
+        frozen: whether weights are constants. The layer may store them in another layout only.
         precision: precision of the layer's products, see `BiLM`.
     """
 
@@ -40,21 +57,22 @@ class WeightedLayer(keras.layers.Layer):
     def add_tensor(self, spec: TensorSpec, initializer: Any, is_operand: bool = False) -> Tensor:
         """Create the variable of a tensor, or a constant if frozen; `initial` takes precedence.
 
-        `is_operand` states that only products read the weight. If they round it to bfloat16, a
-        constant is stored rounded.
+        `is_operand` states that only products read the weight. A constant is then stored in their
+        precision.
         """
         initializer = self.initial.get(spec.attribute, initializer)
         if not self.frozen:
             return self.add_weight(spec.shape, initializer, name=spec.attribute)
         value = initializers.get(initializer)(spec.shape, dtype=self.variable_dtype)
-        is_rounded = is_operand and self.precision == "bfloat16"
-        return ops.cast(value, "bfloat16") if is_rounded else value
+        if is_operand and self.precision == "int8":
+            return quantized(value)
+        if is_operand and self.precision == "bfloat16":
+            return ops.cast(value, "bfloat16")
+        return value
 
     def own_weight(self, name: str) -> Any:
-        """Return the variable with this name, of this layer itself and not of a sublayer.
-
-        Raises: WeightsError if the layer is frozen.
-        """
+        """Return the variable with this name of this layer itself. Raises: WeightsError if the
+        layer is frozen."""
         if self.frozen:
             raise WeightsError(
                 f"{self.path}: {name} cannot be read or set: the model is frozen for inference; "

@@ -164,7 +164,7 @@ class UnsetWeights:
         is_set = keras.ops.all(keras.ops.isfinite(smallest))
         error = WeightsError(f"{name}: load the weights of the biLM before the first call")
         if keras.backend.backend() == "tensorflow":
-            from bilm.layers.tensorflow.spelling import require
+            from bilm.layers.functional import require
 
             require(is_set, error)
         elif keras.backend.backend() == "torch" and not is_set:

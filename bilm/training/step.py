@@ -11,8 +11,8 @@ import tensorflow as tf
 from bilm.errors import NotFiniteError
 from bilm.language_model import BiLM
 from bilm.layers.functional import fold_seed
+from bilm.layers.lstm_equation import LSTMState
 from bilm.layers.regularization import DropoutSeeds, Regularization
-from bilm.layers.state import LSTMState
 from bilm.options.run_options import RunOptions
 from bilm.storage.names import stored_variables
 from bilm.training.devices import Devices

@@ -21,7 +21,7 @@ from bilm.data.model_ids import batcher
 from bilm.embedding.embedder import ElmoEmbedder
 from bilm.inference.backend import SMALL_WORK, most_tokens, sooner_backend
 from bilm.language_model import BiLM
-from bilm.layers.int8_weights import Int8Matrix, quantized
+from bilm.layers.weighted import Int8Matrix, quantized
 from bilm.options.model_options import ModelOptions
 from bilm.storage.hdf5 import save_hdf5
 from bilm.storage.names import stored_values

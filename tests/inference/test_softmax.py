@@ -111,7 +111,8 @@ def test_hidden_vectors_of_backends_are_equal(model, name, tmp_path):
     table = backend.encode(ids)
     places = {d: np.array([[0, 1, 2], [3, 2, 1]], np.int32) for d in built.directions}
     is_start = np.array([[True, False, False], [True, False, True]])
-    layers = backend.begin(table, 2)(places, is_start)
+    vectors, state = backend.start(table, 2)
+    layers, _ = backend.run_window(vectors, places, is_start, state)
 
     vectors = {
         d: np.asarray(keras.ops.convert_to_numpy(built.encoder(ids)))[p] for d, p in places.items()

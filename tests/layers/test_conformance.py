@@ -17,10 +17,10 @@ from bilm.layers.char_cnn import CharacterCNN
 from bilm.layers.functional import product
 from bilm.layers.highway import Highway
 from bilm.layers.lstm import LSTM, LSTMCell
+from bilm.layers.lstm_equation import LSTMState
 from bilm.layers.sampled_softmax import Negatives, SampledSoftmax
 from bilm.layers.scalar_mix import ScalarMix
 from bilm.layers.stack import LSTMStack
-from bilm.layers.state import LSTMState
 from bilm.layers.token_encoder import TokenEncoder, WordEncoder
 
 TENSORFLOW = keras.backend.backend() == "tensorflow"

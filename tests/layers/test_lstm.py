@@ -6,7 +6,7 @@ import pytest
 from keras import ops
 
 from bilm.layers.lstm import LSTM, LSTMCell, scan_cell
-from bilm.layers.state import LSTMState
+from bilm.layers.lstm_equation import LSTMState
 
 if keras.backend.backend() != "tensorflow":
     pytest.skip("the hand-written gradient is TensorFlow's", allow_module_level=True)

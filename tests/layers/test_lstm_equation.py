@@ -14,8 +14,7 @@ from keras import ops
 
 from bilm.inference.numpy_lstm import NumpyStacks
 from bilm.layers.lstm import LSTM, LSTMCell
-from bilm.layers.lstm_equation import Library, activated, forget_bias, next_state
-from bilm.layers.state import LSTMState
+from bilm.layers.lstm_equation import Library, LSTMState, activated, forget_bias, next_state
 from bilm.options.model_options import ModelOptions
 
 TENSORFLOW = keras.backend.backend() == "tensorflow"
@@ -124,7 +123,7 @@ def tensors(case):
 
 
 def backend_numpy(case):
-    """The stack of the backend, whose state is not a result, run from the given state."""
+    """The stack of the backend, run from the given state."""
     lstm = {
         "dim": UNITS, "projection_dim": len(case.old.hidden.T), "n_layers": 1,
         "cell_clip": case.cell_clip, "proj_clip": case.proj_clip, "use_skip_connections": False,
@@ -134,7 +133,7 @@ def backend_numpy(case):
     stacks = NumpyStacks.read(options, lambda name: stored[name.rsplit("/", 1)[1]])
     places = {"forward": np.arange(ROWS)[:, None]}
     starts = np.zeros((ROWS, 1), bool)
-    _, last = stacks._run_window(case.x, places, starts, list(case.old))
+    _, last = stacks.run_window(case.x, places, starts, list(case.old))
     return LSTMState(*last)
 
 

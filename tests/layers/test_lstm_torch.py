@@ -9,7 +9,7 @@ if keras.backend.backend() != "torch":
 import torch
 
 from bilm.layers.lstm import LSTM, LSTMCell, scan_cell
-from bilm.layers.state import LSTMState
+from bilm.layers.lstm_equation import LSTMState
 from bilm.layers.torch import lstm
 
 BOTH = [(a, b) for a in (False, True) for b in (False, True)]

@@ -1,6 +1,6 @@
 """Faster implementations of layers on TensorFlow; each layer imports its own when it is called.
 
 `lstm` runs an LSTM over time, with `lstm_weights` for inference and `lstm_training` for the
-gradient; `char_cnn`, `full_softmax` and `spelling` replace parts of the layers and of the
-batcher. Tests compare each with the layer that it replaces.
+gradient; `char_cnn` and `full_softmax` replace parts of the layers. Tests compare each with the
+layer that it replaces.
 """

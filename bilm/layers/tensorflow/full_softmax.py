@@ -1,9 +1,7 @@
-"""Computes the normalizer of the full softmax on TensorFlow with the memory of one slice of the
-vocabulary.
+"""The normalizer of the full softmax on TensorFlow, with the memory of one slice of the vocabulary.
 
-Otherwise TensorFlow may compute all slices at once and store their scores for the gradient, which
-needs 4 bytes per prediction and word. Here, each slice is computed after the previous one, and the
-gradient recomputes the scores.
+Otherwise TensorFlow may compute all slices at once and store their scores for the gradient. Here,
+each slice is computed after the previous one, and the gradient recomputes the scores.
 """
 
 from __future__ import annotations
@@ -31,7 +29,8 @@ def log_normalizer(
 
         def gradient(upstream):
             d_hidden = tf.zeros_like(hidden)
-            d_kernel, d_bias = [], []
+            d_kernel = []
+            d_bias = []
             for chunk in chunks:
                 rows = _after(hidden, [d_hidden, *d_kernel[-1:], *d_bias[-1:]])
                 probabilities = tf.exp(_scores(rows, kernel, bias, chunk) - total[:, None])

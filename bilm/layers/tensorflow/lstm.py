@@ -7,8 +7,7 @@ from typing import Any
 
 import tensorflow as tf
 
-from bilm.layers.lstm_equation import next_state
-from bilm.layers.state import LSTMState
+from bilm.layers.lstm_equation import LSTMState, next_state
 from bilm.layers.tensorflow.lstm_loop import MAX_JOINT, Spec, loop, size_of
 from bilm.layers.tensorflow.lstm_training import run_with_gradient
 from bilm.layers.tensorflow.lstm_weights import CellWeights, Layout
@@ -25,28 +24,23 @@ def run_over_time(
 ) -> tuple[tf.Tensor, LSTMState]:
     """Run an `LSTMCell` over time: see `LSTM` for the shapes; with `training`, intermediate results
     are stored for the gradient."""
-    has_bfloat16 = cell.precision != "float32"
-    spec = Spec(
-        cell_clip=cell.cell_clip,
-        proj_clip=cell.proj_clip if cell.has_projection else None,
-        operands=tf.as_dtype(cell.precision) if has_bfloat16 else state.cell.dtype,
-        steps_mask=_as_float(steps_mask),
-        reverse=reverse,
-        fresh=_as_float(fresh),
-    )
-    if not training and cell.frozen:
-        return run_without_gradient(x, state, cell.laid_out, spec)
-
-    stored = cell.kernel, cell.bias, cell.projection
+    operands = state.cell.dtype
+    if cell.precision != "float32":
+        operands = tf.as_dtype(cell.precision)
+    mask, starts = _as_float(steps_mask), _as_float(fresh)
+    spec = Spec(cell.cell_clip, cell.proj_clip, operands, mask, reverse, starts)
     if training:
-        tensors = [tf.convert_to_tensor(w) for w in stored if w is not None]
-        return run_with_gradient(x, state, tensors, spec)
+        stored = [cell.kernel, cell.bias, cell.projection]
+        weights = [tf.convert_to_tensor(weight) for weight in stored if weight is not None]
+        return run_with_gradient(x, state, weights, spec)
 
-    # The weights may change, so each call rearranges them. Splitting W by gates would take longer
-    # than running one or two sentences.
-    layout = Layout(joint=cell.kernel.shape[0] <= MAX_JOINT)
-    weights = CellWeights.of(layout, cell.input_dim, spec.operands, *stored)
-    return run_without_gradient(x, state, weights, spec)
+    laid_out = cell.laid_out
+    if not cell.frozen:
+        # The weights may change, so each call rearranges them. Splitting W by gates would take
+        # longer than running one or two sentences.
+        layout = Layout(joint=cell.kernel.shape[0] <= MAX_JOINT)
+        laid_out = CellWeights.of(cell, layout, operands)
+    return _run_without_gradient(x, state, laid_out, spec)
 
 
 def _as_float(mask):
@@ -55,9 +49,7 @@ def _as_float(mask):
     return None if mask is None else tf.where(mask, 1.0, 0.0)
 
 
-def run_without_gradient(
-    x: tf.Tensor, state: LSTMState, weights: CellWeights, spec: Spec
-) -> tuple[tf.Tensor, LSTMState]:
+def _run_without_gradient(x, state, weights, spec):
     """Run over time: x (T, B, input) -> outputs (T, B, P) and the last state."""
     dtype, n_steps = state.cell.dtype, size_of(x, 0)
     library, gates_at = weights.library(dtype), weights.gates(x)
@@ -71,7 +63,7 @@ def run_without_gradient(
         t = n_steps - 1 - k if spec.reverse else k
         old = LSTMState(*carry)
         if going_on is not None:
-            old = LSTMState(*(values * going_on[t] for values in old))
+            old = LSTMState(old.cell * going_on[t], old.hidden * going_on[t])
         keep = None if spec.steps_mask is None else spec.steps_mask[t][:, None] > 0  # B, 1
         gates = gates_at(t, old.hidden)
         new = next_state(library, gates, old, weights.projection, *clips, keep).state
@@ -82,7 +74,8 @@ def run_without_gradient(
     start = tf.pad(state.cell, [[0, 0], [0, n_spare]]), state.hidden
     (cell, hidden), (outputs,) = loop(body, start, n_steps, False, [state.hidden.shape], dtype)
 
-    outputs = tf.stack(outputs) if isinstance(outputs, list) else outputs  # T, B, P
+    if isinstance(outputs, list):
+        outputs = tf.stack(outputs)  # T, B, P
     if spec.reverse:
         # The outputs are reversed after the loop, because ONNX collects them in the order of the
         # iterations.

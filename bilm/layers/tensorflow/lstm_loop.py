@@ -36,36 +36,31 @@ def loop(
     shapes: Sequence[tf.TensorShape],
     dtype: tf.DType,
 ) -> tuple[Tensors, list[Series]]:
-    """Run `carry, values = body(t, carry)` over time.
+    """Run `carry, values = body(t, carry)` over time; return the last carry, and the series of each
+    value. `shapes` and `dtype` are those of the values.
 
-    A short static length is unrolled, so that the steps of the two directions overlap. `shapes` and
-    `dtype` are those of the values. Returns: the last carry, and the series of each value.
+    A short static length is unrolled, so that the steps of the two directions overlap.
     """
     if isinstance(n_steps, int) and unrolled(n_steps):
-        return _unrolled_loop(body, carry, n_steps, reverse, len(shapes))
+        series: list[Series] = [[None] * n_steps for _ in shapes]
+        for t in range(n_steps - 1, -1, -1) if reverse else range(n_steps):
+            carry, values = body(t, carry)
+            for by_time, value in zip(series, values, strict=True):
+                by_time[t] = value
+        return carry, series
 
     def advance(k, old, arrays):
         t = n_steps - 1 - k if reverse else k
         new, values = body(t, old)
         arrays = [array.write(t, value) for array, value in zip(arrays, values, strict=True)]
         # The shapes of the carry must not change from step to step.
-        new = tuple(tf.ensure_shape(n, o.shape) for n, o in zip(new, old, strict=True))
+        new = tuple(map(tf.ensure_shape, new, [part.shape for part in old]))
         return k + 1, new, arrays
 
     arrays = [tf.TensorArray(dtype, n_steps, element_shape=shape) for shape in shapes]
     start = tf.constant(0), tuple(carry), arrays
     _, carry, arrays = tf.while_loop(lambda k, *_: k < n_steps, advance, start)
     return carry, [array.stack() for array in arrays]
-
-
-def _unrolled_loop(body, carry, n_steps, reverse, n_values):
-    """Run `loop` with a copy of its body in the graph for each step."""
-    series = [[None] * n_steps for _ in range(n_values)]
-    for t in range(n_steps - 1, -1, -1) if reverse else range(n_steps):
-        carry, values = body(t, carry)
-        for by_time, value in zip(series, values, strict=True):
-            by_time[t] = value
-    return carry, series
 
 
 def unrolled(n_steps: object) -> bool:

@@ -19,8 +19,7 @@ from typing import NamedTuple
 
 import tensorflow as tf
 
-from bilm.layers.lstm_equation import GATES, Gates, Library, activated, forget_bias, next_state
-from bilm.layers.state import LSTMState
+from bilm.layers.lstm_equation import Library, LSTMState, activated, forget_bias, next_state
 from bilm.layers.tensorflow.lstm_loop import (
     MAX_JOINT,
     Series,
@@ -53,7 +52,7 @@ class Saved(NamedTuple):
 def run_with_gradient(
     x: tf.Tensor, start: LSTMState, weights: Sequence[tf.Tensor], spec: Spec
 ) -> tuple[tf.Tensor, LSTMState]:
-    """Run over time: x (T, B, input), `LSTMState`, [kernel, bias, projection if any], `Spec`."""
+    """Run over time from x (T, B, input); `weights`: kernel, bias and, if any, projection."""
 
     @tf.custom_gradient
     def run(x, cell_state, hidden, *weights):
@@ -74,10 +73,10 @@ def run_with_gradient(
 
 
 def _forward(x, state, weights, spec):
-    """Return outputs (T, B, P), the last state (B, D) and (B, P), and `Saved`."""
+    """Return outputs (T, B, P), the last state and `Saved`."""
     kernel, bias, *projection = weights
     n_steps = size_of(x, 0)
-    units = tf.constant(forget_bias(bias.shape[0] // len(GATES)), bias.dtype)
+    units = tf.constant(forget_bias(bias.shape[0] // 4), bias.dtype)
     inputs_at, gates_from = _gates(x, tf.cast(kernel, spec.operands), bias + units, spec)
     w_p = transposed_copy(tf.cast(projection[0], spec.operands)) if projection else None  # P, D
     clips = spec.cell_clip, spec.proj_clip
@@ -163,13 +162,8 @@ def _kept(spec, t):
 
 
 def _backward(x, start, weights, spec, saved, d_outputs, d_last):
-    """Return the gradients of x, both states and the weights, in this order.
-
-    Args:
-        start: the state before the first step, (B, D) and (B, P).
-        saved: the result of `_forward`.
-        d_outputs, d_last: the gradients of the outputs (T, B, P) and of the last state.
-    """
+    """Return the gradients of x, both states and the weights, from those of the outputs (T, B, P)
+    and of the last state."""
     kernel, _, *projection = weights
     kernel = tf.cast(kernel, spec.operands)
     projection = [tf.cast(weight, spec.operands) for weight in projection]
@@ -197,9 +191,18 @@ def _backward(x, start, weights, spec, saved, d_outputs, d_last):
     d_start, series = loop(body, d_start, n_steps, not spec.reverse, shapes, x.dtype)
     d_gates, *d_projected = map(_columns, series)  # 4 D, T B and P, T B
 
+    # One product over all steps: the input's gradient.
+    d_bias = tf.reduce_sum(d_gates, axis=1)  # 4 D
+    d_gates = tf.cast(d_gates, spec.operands)
+    d_x = tf.cast(tf.matmul(kernel[:input_dim], d_gates), x.dtype)  # input, T B
+    d_x = tf.reshape(d_x, (input_dim, *tf.unstack(tf.shape(x)[:2])))  # input, T, B
+    d_x = tf.transpose(d_x, (1, 2, 0))  # T, B, input
+
     # One product over all steps for each weight.
     hidden = _columns(_shift(saved.hidden, start_hidden, spec.reverse))  # P, T B: h of each step
-    d_x, *d_weights = _over_all_steps(x, hidden, kernel[:input_dim], d_gates, spec)
+    columns = tf.transpose(tf.reshape(x, (-1, input_dim)))  # input, T B
+    read = tf.concat([columns, hidden], axis=0)  # input + P, T B
+    d_weights = [_weight_gradient(read, d_gates, x.dtype), d_bias]
     if projection:
         d_projected = tf.cast(d_projected[0], spec.operands)
         d_weights.append(_weight_gradient(_columns(saved.unprojected), d_projected, x.dtype))
@@ -236,8 +239,12 @@ def _step_gradient(recurrent: tf.Tensor, w_p: tf.Tensor | None, spec: Spec) -> C
             d_new = _through_clip(d_new, cell, spec.cell_clip)
 
         # The gates: di, dj, df, do.
-        d_activated = Gates(d_new * j, d_new * i, d_new * old_cell, d_unprojected * tanh_cell)
-        d_gates = _through_activations(Gates(i, j, f, o), d_activated)  # 4 D, B
+        sigmoid, tanh = tf.raw_ops.SigmoidGrad, tf.raw_ops.TanhGrad
+        d_i = sigmoid(y=i, dy=d_new * j)
+        d_j = tanh(y=j, dy=d_new * i)
+        d_f = sigmoid(y=f, dy=d_new * old_cell)
+        d_o = sigmoid(y=o, dy=d_unprojected * tanh_cell)
+        d_gates = tf.concat([d_i, d_j, d_f, d_o], axis=0)  # 4 D, B
 
         # The state before the step.
         d_old_cell = d_new * f
@@ -253,43 +260,12 @@ def _step_gradient(recurrent: tf.Tensor, w_p: tf.Tensor | None, spec: Spec) -> C
     return step
 
 
-def _through_activations(gates, d_activated):
-    """Return the gradient of the gates before activation, (4 D, B), from the ones after it."""
-    sigmoid, tanh = tf.raw_ops.SigmoidGrad, tf.raw_ops.TanhGrad
-    d_gates = [
-        sigmoid(y=gates.i, dy=d_activated.i),
-        tanh(y=gates.j, dy=d_activated.j),
-        sigmoid(y=gates.f, dy=d_activated.f),
-        sigmoid(y=gates.o, dy=d_activated.o),
-    ]
-    return tf.concat(d_gates, axis=0)
-
-
 def _through_clip(gradient, clipped, bound):
     """Return the gradient where the value is within its bound, and 0 elsewhere.
 
     A comparison and tf.where would give the same at several times the cost.
     """
     return tf.raw_ops.ReluGrad(gradients=gradient, features=bound - tf.abs(clipped))
-
-
-def _over_all_steps(x, hidden, input_kernel, d_gates, spec):
-    """Return the gradients of x, kernel and bias from the gradients of the gates, (4 D, T B).
-
-    Args:
-        x: (T, B, input). hidden: (P, T B), the input h of each step. input_kernel: (input, 4 D).
-    """
-    d_bias = tf.reduce_sum(d_gates, axis=1)  # 4 D
-    d_gates = tf.cast(d_gates, spec.operands)
-
-    input_dim = x.shape[2]
-    d_x = tf.cast(tf.matmul(input_kernel, d_gates), x.dtype)  # input, T B
-    d_x = tf.reshape(d_x, (input_dim, *tf.unstack(tf.shape(x)[:2])))  # input, T, B
-    d_x = tf.transpose(d_x, (1, 2, 0))  # T, B, input
-
-    columns = tf.transpose(tf.reshape(x, (-1, input_dim)))  # input, T B
-    read = tf.concat([columns, hidden], axis=0)  # input + P, T B
-    return d_x, _weight_gradient(read, d_gates, x.dtype), d_bias
 
 
 def _weight_gradient(left, right, dtype):

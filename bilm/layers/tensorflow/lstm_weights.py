@@ -3,14 +3,13 @@
 from __future__ import annotations
 
 from collections.abc import Callable
-from typing import NamedTuple
+from typing import Any, NamedTuple
 
 import numpy as np
 import tensorflow as tf
 
 from bilm.layers.lstm_equation import GATES, Gates, Library, activated, forget_bias
 from bilm.layers.tensorflow.lstm_loop import MAX_JOINT, size_of
-from bilm.layers.types import Tensor
 from bilm.support.process import return_freed_memory
 
 
@@ -36,17 +35,6 @@ class Layout(NamedTuple):
     forgetting: bool = False
     n_spare: int = 0
 
-    @classmethod
-    def frozen(cls, kernel: Tensor, projection: Tensor | None, rounded: bool) -> Layout:
-        """Return the fastest layout for weights that never change; `rounded`: whether
-        matrix-multiplication inputs are bfloat16."""
-        joint = kernel.shape[0] <= MAX_JOINT
-        # Rows of 2^k float32 values conflict in the processor's cache, which costs up to a fifth of
-        # the time of a matrix multiplication. Without a projection, spare units would also lengthen
-        # the output.
-        n_spare = 0 if projection is None or rounded else kernel.shape[1] // 256
-        return cls(joint=joint, apart=True, forgetting=rounded and joint, n_spare=n_spare)
-
     def arranged(self, weight: tf.Tensor, rows: slice | None = None) -> list[tf.Tensor]:
         """Return W or b, or some rows of W, in this layout: (..., 4 D) -> one per gate, or all."""
         if not self.apart:
@@ -70,9 +58,9 @@ class CellWeights(NamedTuple):
     Fields:
         layout: the layout of the other fields.
         of_input: W_x, one matrix per gate or one for all gates; empty if `layout.joint`.
-        recurrent: W_h, or W if `layout.joint`; one matrix per gate or one for all gates.
-        biases: b, with 1 added to the forget gate; one vector per gate or one for all gates.
-        projection: the matrix, or None.
+        recurrent: W_h, or W if `layout.joint`, likewise.
+        biases: b + u, likewise.
+        projection: W_p, or None.
     """
 
     layout: Layout
@@ -82,28 +70,19 @@ class CellWeights(NamedTuple):
     projection: tf.Tensor | None
 
     @classmethod
-    def of(
-        cls,
-        layout: Layout,
-        n_inputs: int,
-        dtype: tf.DType,
-        kernel: Tensor,
-        bias: Tensor,
-        projection: Tensor | None,
-    ) -> CellWeights:
-        """Arrange the stored weights of a cell, whose W_x has `n_inputs` rows; `dtype`: of
-        matrix-multiplication inputs."""
-        kernel = tf.cast(kernel, dtype)
+    def of(cls, cell: Any, layout: Layout, dtype: tf.DType) -> CellWeights:
+        """Arrange the stored weights of an `LSTMCell`; `dtype`: of matrix-multiplication inputs."""
+        kernel = tf.cast(cell.kernel, dtype)
         if layout.joint:
             of_input, recurrent = [], layout.arranged(kernel)
         else:
-            of_input = layout.arranged(kernel, slice(n_inputs))
-            recurrent = layout.arranged(kernel, slice(n_inputs, None))
+            of_input = layout.arranged(kernel, slice(cell.input_dim))
+            recurrent = layout.arranged(kernel, slice(cell.input_dim, None))
 
-        bias = tf.convert_to_tensor(bias)
-        units = tf.constant(forget_bias(bias.shape[0] // len(GATES)), bias.dtype)
-        biases = layout.arranged(tf.cast(bias + units, dtype))
+        bias = tf.convert_to_tensor(cell.bias)
+        biases = layout.arranged(tf.cast(bias + forget_bias(cell.dim), dtype))
 
+        projection = cell.projection
         if projection is not None:
             projection = tf.pad(tf.cast(projection, dtype), [[0, layout.n_spare], [0, 0]])
         return cls(layout, of_input, recurrent, biases, projection)
@@ -119,58 +98,61 @@ class CellWeights(NamedTuple):
     def library(self, dtype: tf.DType) -> Library:
         """Return the functions of `lstm_equation` for this layout: their results have a dtype."""
 
-        def of_dtype(function: Callable[[tf.Tensor], tf.Tensor]) -> Callable:
-            return lambda x: tf.cast(function(x), dtype)
-
-        def split(gates: list[tf.Tensor]) -> list[tf.Tensor]:
-            return gates if self.layout.apart else tf.split(tf.cast(gates[0], dtype), 4, axis=1)
+        def split(gates):
+            if self.layout.apart:
+                return gates
+            return tf.split(tf.cast(gates[0], dtype), 4, axis=1)
 
         return Library(
             matmul=lambda x, weight: tf.cast(tf.matmul(tf.cast(x, weight.dtype), weight), dtype),
-            sigmoid=of_dtype(tf.sigmoid),
-            tanh=of_dtype(tf.tanh),
+            sigmoid=lambda x: tf.cast(tf.sigmoid(x), dtype),
+            tanh=lambda x: tf.cast(tf.tanh(x), dtype),
             clip=tf.clip_by_value,
             where=tf.where,
             split=split,
         )
 
     def gates(self, x: tf.Tensor) -> Callable[[int | tf.Tensor, tf.Tensor], Gates]:
-        """Return a function that maps a step and a hidden state (B, P) to `Gates`, each (B, D).
-
-        Args:
-            x: float (T, B, input). Gates have its dtype; D includes spare units.
-        """
+        """Return a function from a step of x, float (T, B, input), and a hidden state (B, P) to
+        `Gates` of the dtype of x, each (B, D), D with spare units."""
         dtype = self.biases[0].dtype
         operands = tf.cast(x, dtype)
         library = self.library(x.dtype)
         # One product for all steps, kept in the dtype of its inputs.
         of_input = [_times_all(operands, matrix) for matrix in self.of_input]  # T, B, 4 D or D
 
-        def gates_at(t: int | tf.Tensor, hidden: tf.Tensor) -> Gates:
-            hidden = tf.cast(hidden, dtype)
-            read = tf.concat([operands[t], hidden], axis=1) if self.layout.joint else hidden
-            # TensorFlow fuses tf.nn.bias_add with the product.
-            gates = [
-                tf.nn.bias_add(tf.matmul(read, matrix), bias)
-                for matrix, bias in zip(self.recurrent, self.biases, strict=True)
-            ]
-            if of_input:
-                pairs = zip(gates, of_input, strict=True)
-                gates = [tf.cast(gate + series[t], x.dtype) for gate, series in pairs]
+        def gates_at(t, hidden):
+            read = tf.cast(hidden, dtype)
+            if self.layout.joint:
+                read = tf.concat([operands[t], read], axis=1)
+            gates = []
+            for k, matrix in enumerate(self.recurrent):
+                # TensorFlow fuses tf.nn.bias_add with the product.
+                gate = tf.nn.bias_add(tf.matmul(read, matrix), self.biases[k])
+                if of_input:
+                    gate = tf.cast(gate + of_input[k][t], x.dtype)
+                gates.append(gate)
 
             opened = activated(library, gates)
-            return opened._replace(f=1.0 - opened.f) if self.layout.forgetting else opened
+            if self.layout.forgetting:
+                opened = opened._replace(f=1.0 - opened.f)
+            return opened
 
         return gates_at
 
 
-def frozen_weights(
-    n_inputs: int, precision: str, kernel: Tensor, bias: Tensor, projection: Tensor | None
-) -> CellWeights:
-    """Arrange weights that never change: see `CellWeights.of`."""
+def frozen_weights(cell: Any) -> CellWeights:
+    """Arrange the weights of an `LSTMCell`, which never change, in the fastest layout."""
     return_freed_memory()  # of the cell before this one
-    layout = Layout.frozen(kernel, projection, precision != "float32")
-    return CellWeights.of(layout, n_inputs, tf.as_dtype(precision), kernel, bias, projection)
+    n_rows, n_columns = cell.kernel.shape
+    is_rounded = cell.precision == "bfloat16"
+    is_joint = n_rows <= MAX_JOINT
+    # Rows of 2^k float32 values conflict in the processor's cache, which costs up to a fifth of the
+    # time of a matrix multiplication. Without a projection, spare units would also lengthen the
+    # output.
+    n_spare = 0 if cell.projection is None or is_rounded else n_columns // 256
+    layout = Layout(is_joint, apart=True, forgetting=is_rounded and is_joint, n_spare=n_spare)
+    return CellWeights.of(cell, layout, tf.as_dtype(cell.precision))
 
 
 def _times_all(x, matrix):

@@ -2,8 +2,7 @@
 
 In this module features come before rows, as in `tensorflow/lstm_training`: states are (D, B) and
 (P, B), gates (4 D, B). The four gates are then contiguous, and a product of a few rows takes down
-to half as long. The products of the inputs of all steps are one product. Rows after the last one
-that is not padding are not computed.
+to half as long. Rows after the last one that is not padding are not computed.
 """
 
 from __future__ import annotations
@@ -13,8 +12,7 @@ from typing import Any, NamedTuple
 
 import torch
 
-from bilm.layers.lstm_equation import Library, activated, forget_bias, next_state
-from bilm.layers.state import LSTMState
+from bilm.layers.lstm_equation import Library, LSTMState, activated, forget_bias, next_state
 
 
 def _product(x: torch.Tensor, weight: torch.Tensor) -> torch.Tensor:
@@ -33,19 +31,12 @@ LIBRARY = Library(
 
 
 class Weights(NamedTuple):
-    """The weights of a cell for this module.
+    """The weights of a cell for this module; matrices have the dtype of products' inputs."""
 
-    Fields:
-        inputs: (4 D, input), of the dtype of matrix-multiplication inputs.
-        recurrent: (4 D, P), likewise.
-        bias: (4 D, 1), with the 1 of the forget gate.
-        projection: (P, D), likewise; None without projection.
-    """
-
-    inputs: torch.Tensor
-    recurrent: torch.Tensor
-    bias: torch.Tensor
-    projection: torch.Tensor | None
+    inputs: torch.Tensor  # 4 D, input
+    recurrent: torch.Tensor  # 4 D, P
+    bias: torch.Tensor  # 4 D, 1; b + u
+    projection: torch.Tensor | None  # P, D
 
 
 def weights_of(cell: Any) -> Weights:
@@ -55,16 +46,15 @@ def weights_of(cell: Any) -> Weights:
     kernel, bias, projection = map(_tensor, (cell.kernel, cell.bias, cell.projection))
     operands = torch.bfloat16 if cell.precision == "bfloat16" else kernel.dtype
 
-    def transposed(weight: torch.Tensor) -> torch.Tensor:
+    def transposed(weight):
         return weight.to(operands).t().contiguous()
 
+    of_input = transposed(kernel[: cell.input_dim])
+    recurrent = transposed(kernel[cell.input_dim :])
     units = torch.from_numpy(forget_bias(cell.dim)).to(bias)
-    weights = Weights(
-        transposed(kernel[: cell.input_dim]),
-        transposed(kernel[cell.input_dim :]),
-        (bias + units)[:, None],
-        None if projection is None else transposed(projection),
-    )
+    if projection is not None:
+        projection = transposed(projection)
+    weights = Weights(of_input, recurrent, (bias + units)[:, None], projection)
     if cell.frozen:
         cell.laid_out = weights
     return weights
@@ -89,6 +79,7 @@ def run_over_time(
     if n_steps == 0:
         return state.hidden.new_zeros((0, *state.hidden.shape)), state
     weights = weights_of(cell)
+    clips = cell.cell_clip, cell.proj_clip
     keep = None if steps_mask is None else steps_mask.bool()[:, None]  # T, 1, B
     going_on = None if fresh is None else (~fresh.bool()).to(state.cell.dtype)[:, None]  # T, 1, B
 
@@ -107,7 +98,7 @@ def run_over_time(
         n = sizes[t]
         first = LSTMState(*(values[:, :n] for values in old))
         gates = activated(LIBRARY, inputs[t] + _product(first.hidden, weights.recurrent))
-        clips, kept = (cell.cell_clip, cell.proj_clip), None if keep is None else keep[t, :, :n]
+        kept = None if keep is None else keep[t, :, :n]
         new = next_state(LIBRARY, gates, first, weights.projection, *clips, kept).state
 
         if n < n_rows:
