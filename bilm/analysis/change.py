@@ -81,9 +81,9 @@ def measure(
     layers = _lstm_layers(usages) if layer is None else [layer]
     vectors = np.mean([usages.vectors(number) for number in layers], axis=0, dtype=float)  # N, D
     chosen = MEASURES[name]
-    resampling = Resampling(chosen, vectors, is_first, settings.seed)
 
     # Random splits show which value to expect without change.
+    resampling = Resampling(chosen, vectors, is_first, settings.seed)
     value = resampling.value()
     splits = resampling.splits(settings.n_resamples or N_SPLITS)
     expected = float(splits.mean())
@@ -91,6 +91,7 @@ def measure(
     result = Measured(value - subtracted, same=expected - subtracted)
     if not settings.n_resamples:
         return result
+
     low, high = interval(value, resampling.bootstrap(settings.n_resamples)).tolist()
     p = p_value(value, splits)
     return result._replace(low=low - subtracted, high=high - subtracted, p=p)
@@ -123,7 +124,10 @@ def measure_change(usages: UsagesFile | Usages, settings: Settings = DEFAULTS) -
     measured: list[int | None] = [None]  # the mean of the layers
     if settings.layers or len(stored) == 1:
         measured = list(stored)
-    rows, frames = [], []
+
+    # A row for each word and layer
+    rows = []
+    frames = []
     with progress("measuring change", "words", len(usages.words)) as bar:
         for word, of_word in bar.over(usages.by_word(stored)):
             kept = compared(of_word, settings, groupings)

@@ -207,7 +207,7 @@ def first_exponents(n_directions: int, has_memory: bool) -> np.ndarray:
     return np.array([MODEL_EXPONENT / n_directions] * n_directions + [*MEMORY_EXPONENTS])
 
 
-# --- computation, for the choice of a backend ---
+# --- number of predictions, which decides on the backend ---
 
 
 def n_predictions(tokens: Sequence[str], mask: str = MASK) -> int:

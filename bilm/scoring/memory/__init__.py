@@ -1,7 +1,8 @@
 """Memory of the training text: predicts the words that stood in similar contexts.
 
-`text` is the remembered text, `features` compares words, `prediction` computes probabilities from
-both, `fitting` fits their weights, and `file` stores them. Imports NumPy, but not Keras.
+`text` is the remembered text, `features` compares words, and `prediction` computes probabilities
+from both. `fitting` fits the weights of the features, the shares of the mixture with the biLM and
+the exponents of gap filling; `file` stores all of them. Imports NumPy, but not Keras.
 """
 
 from bilm.support.imports import lazily
