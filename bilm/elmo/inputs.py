@@ -12,12 +12,10 @@ from bilm.data.model_ids import check_ids, check_ids_shape
 from bilm.errors import DataError
 from bilm.options.model_options import ModelOptions
 
-LONG_INTEGERS = ("int64", "uint32", "uint64")  # dtypes whose values may exceed int32
-
 
 def check_inputs(inputs: Any) -> None:
-    """Raise DataError for lists of strings, and for symbolic tensors of another type than strings
-    or integers. The errors of Keras would not name the reason."""
+    """Raise DataError for inputs whose errors in Keras would not name the reason: lists of strings,
+    and symbolic tensors of another type than strings or integers."""
     first = keras.tree.flatten(inputs)[:1]
     if first and isinstance(first[0], str):
         raise DataError(
@@ -30,7 +28,7 @@ def check_inputs(inputs: Any) -> None:
 
 
 def _check_type(inputs: Any) -> None:
-    """Raise DataError for a tensor of other values than strings or integers."""
+    """Raise DataError unless a tensor contains strings or integers."""
     dtype = keras.backend.standardize_dtype(inputs.dtype)
     if dtype != "string" and "int" not in dtype:
         raise DataError(
@@ -41,23 +39,23 @@ def _check_type(inputs: Any) -> None:
 
 
 def ids_of(inputs: Any, options: ModelOptions, n_tokens: int | None) -> Any:
-    """Return the ids that a biLM reads, with the marks of sentences.
+    """Return the ids that a biLM reads, with the marks of sentences: characters integer
+    (B, T + 2, C) or words (B, T + 2).
 
     Args:
-        inputs: strings or ids, see `Elmo`. The values of ids are checked in eager TensorFlow only.
-        options, n_tokens: options of the biLM, and the number of its words if it reads words.
-    Returns: characters integer (B, T + 2, C) or words (B, T + 2).
-    Raises: DataError for inputs of another type or shape, or with an id out of range; ValueError
-        for strings if the biLM reads words.
+        inputs: strings or ids, see `Elmo`.
+        n_tokens: number of the words of a biLM that reads words.
+    Raises: DataError, ValueError for inputs that the biLM cannot read.
     """
-    dtype = keras.backend.standardize_dtype(inputs.dtype)
-    if dtype == "string":
+    if keras.backend.standardize_dtype(inputs.dtype) == "string":
         alphabet = alphabet_of(options)
         if alphabet is None:
             raise ValueError("this biLM reads word ids from TokenBatcher; it cannot spell strings")
         from bilm.elmo.spelling import spelled, tokens_of
 
         return spelled(tokens_of(inputs), alphabet)
+
+    # Ids are checked: their values only in eager TensorFlow, where they are known.
     _check_type(inputs)
     check_ids_shape(inputs.shape, options)
     if keras.backend.backend() == "tensorflow":
@@ -65,7 +63,7 @@ def ids_of(inputs: Any, options: ModelOptions, n_tokens: int | None) -> Any:
 
         if isinstance(inputs, tf.__internal__.EagerTensor):
             check_ids(inputs.numpy(), options, n_tokens)
-    return ops.cast(inputs, "int64" if dtype in LONG_INTEGERS else "int32")
+    return ops.cast(inputs, "int32")
 
 
 @keras.saving.register_keras_serializable(package="bilm")
@@ -77,8 +75,3 @@ class WordMask(keras.Operation):
         from bilm.elmo.spelling import tokens_of
 
         return ops.not_equal(tokens_of(strings), "")
-
-    def compute_output_spec(self, strings: Any) -> keras.KerasTensor:
-        """Return the shape and type of the mask."""
-        n_rows, n_steps = (*strings.shape, None)[:2]
-        return keras.KerasTensor((n_rows, n_steps), "bool")

@@ -11,8 +11,7 @@ from typing import Any
 import keras
 from keras import ops
 
-from bilm.data import model_ids
-from bilm.data.model_ids import Batcher, TokenBatcher
+from bilm.data.model_ids import Batcher, TokenBatcher, batcher
 from bilm.elmo.inputs import WordMask, check_inputs, ids_of
 from bilm.elmo.row_states import RowStates
 from bilm.errors import WeightsError
@@ -21,9 +20,8 @@ from bilm.layers.functional import token_mask, with_marks, without_marks
 from bilm.layers.scalar_mix import ScalarMix, normalized
 from bilm.options.model_options import ModelOptions
 from bilm.options.schema import unexpected
-from bilm.storage import stored_weights
 from bilm.storage.stored_model import StoredModel, open_model
-from bilm.storage.stored_weights import StoredWeights, UnsetWeights
+from bilm.storage.stored_weights import StoredWeights, UnsetWeights, known_weights
 
 COMBINATIONS = ("mix", "top", "average", "concat", "stored")
 WITH_BOUNDARIES = "with_boundaries"  # a value of `do_layer_norm`
@@ -85,7 +83,7 @@ class Elmo(keras.layers.Layer):
 
     def __init__(
         self,
-        options_file: str | Path | StoredModel | UnsetWeights,
+        options_file: str | Path | StoredModel | StoredWeights | UnsetWeights,
         weight_file: str | Path | None = None,
         n_representations: int | None = None,
         combine: str = "mix",
@@ -101,20 +99,20 @@ class Elmo(keras.layers.Layer):
         super().__init__(**kwargs)
         _check_arguments(n_representations, combine, do_layer_norm, stateful)
 
-        # The biLM, with weights of files or, if the layer is made from a config, without.
+        # The biLM. Its weights are those of a stored model, or an argument of `from_config`.
         model: StoredModel | None = None
-        if isinstance(options_file, UnsetWeights):
-            weights: StoredWeights | UnsetWeights = options_file
+        if isinstance(options_file, StoredWeights | UnsetWeights):
+            self._weights: StoredWeights | UnsetWeights = options_file
         else:
             model = open_model(options_file, weight_file)
-            weights = model.weights(embedding_weight_file is not None, embedding_weight_file)
-        self.options, self.n_words = weights.options, weights.n_words
+            reads_table = embedding_weight_file is not None
+            self._weights = model.weights(reads_table, embedding_weight_file)
+        self.options, self.n_words = self._weights.options, self._weights.n_words
         self.bilm = BiLM(self.options, self.n_words, padding=True, name="bilm")
-        self._weights = weights
-        weights.start(self.bilm)
+        self._weights.start(self.bilm)
         self._word_table_of = model if embedding_weight_file is None else None
 
-        # The outputs: initial weights of the layers for each of them, and their normalization.
+        # The outputs: for each of them, a mix of the layers from its initial weights.
         starts: Sequence[MixStart | None] = [None] * (n_representations or 1)
         if combine == "stored":
             starts, do_layer_norm = _stored_mixes(model)
@@ -130,13 +128,12 @@ class Elmo(keras.layers.Layer):
         self.gammas: list[keras.Variable] = []  # of `top`
         self.dropout = keras.layers.Dropout(dropout, dtype=self.dtype_policy)
 
-        # How Keras may train, build and compile the layer.
+        # How Keras may train, build and compile the layer. XLA supports neither variables that grow
+        # nor strings; whether the inputs are strings is not known before `build`.
         self.trainable_bilm, self.stateful = trainable_bilm, stateful
-        self.supports_masking = True
         self._states: RowStates | None = None
         self._building = threading.RLock()
-        # XLA supports neither strings nor variables that grow. Whether the input is strings is
-        # known only in `build`.
+        self.supports_masking = True
         may_read_strings = not self.options.reads_words and keras.backend.backend() == "tensorflow"
         self.supports_jit = not (may_read_strings or stateful)
 
@@ -151,8 +148,7 @@ class Elmo(keras.layers.Layer):
 
     def _set_trainable(self, value: bool) -> None:
         keras.layers.Layer.trainable.fset(self, value)
-        if hasattr(self, "bilm"):
-            self.bilm.trainable = bool(value) and self.trainable_bilm
+        self.bilm.trainable = bool(value) and self.trainable_bilm
 
     def build(self, input_shape: Shape | None = None) -> None:
         """Create the variables, with stored values for the biLM; once, in any thread."""
@@ -171,9 +167,10 @@ class Elmo(keras.layers.Layer):
 
         for mix in self.mixes:
             mix.build((None, self.options.lstm.n_layers + 1, None, None))
-        for k in range(self.n_representations if self.combine == "top" else 0):
-            gamma = self.add_weight((), "ones", "float32", autocast=False, name=f"gamma_{k}")
-            self.gammas.append(gamma)
+        if self.combine == "top":
+            for k in range(self.n_representations):
+                gamma = self.add_weight((), "ones", "float32", autocast=False, name=f"gamma_{k}")
+                self.gammas.append(gamma)
         if input_shape is not None and len(input_shape) == 3:  # characters
             self.supports_jit = not self.stateful
         self.built = True
@@ -269,7 +266,7 @@ class Elmo(keras.layers.Layer):
         """
         if self._word_table_of is not None:
             self._word_table_of.check_words(lm_vocab_file)
-        return model_ids.batcher(self.options, lm_vocab_file)
+        return batcher(self.options, lm_vocab_file)
 
     def get_config(self) -> dict[str, Any]:
         """Return the arguments, with the content of the options instead of their path."""
@@ -294,18 +291,13 @@ class Elmo(keras.layers.Layer):
         """
         config = dict(config)
         content, n_words = config.pop("options_file", None), config.pop("n_words", None)
-        starts = config.pop("mix", None)
-        stored = stored_weights.known(config.pop("weights_key", None))
+        starts, key = config.pop("mix", None), config.pop("weights_key", None)
 
         # The options are read first, because Keras would wrap the error.
         if not isinstance(content, Mapping):
             raise unexpected("options_file", content, "the content of an options file")
         unset = UnsetWeights(ModelOptions.from_dict(content), n_words)
-        layer = super().from_config({**config, "options_file": unset})
-
-        if stored is not None:
-            layer._weights = stored
-            stored.start(layer.bilm)
+        layer = super().from_config({**config, "options_file": known_weights(key) or unset})
         for mix, start in zip(layer.mixes, starts or [None] * len(layer.mixes), strict=True):
             mix.start = start
         return layer

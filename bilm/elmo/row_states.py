@@ -14,8 +14,8 @@ class RowStates:
     """The final state of each row of the previous calls.
 
     A call of n rows reads and replaces the states of the first n rows. New rows start from zero
-    state. No gradient flows from one call to the previous one. Only on TensorFlow, the states may
-    be used inside of a compiled function.
+    state. No gradient flows to the previous call. Compiled functions may contain the calls on
+    TensorFlow only.
     """
 
     def __init__(self, bilm: BiLM):
@@ -24,10 +24,8 @@ class RowStates:
         if keras.backend.backend() == "tensorflow":
             import tensorflow as tf
 
-            self._rows = [
-                tf.Variable(rows, shape=(None, rows.shape[1]), trainable=False)
-                for rows in self._rows
-            ]
+            for k, rows in enumerate(self._rows):
+                self._rows[k] = tf.Variable(rows, shape=(None, rows.shape[1]), trainable=False)
 
     def start(self, n_rows: Any) -> Any:
         """Return the initial state of a call of `n_rows` rows, an integer or an integer tensor."""

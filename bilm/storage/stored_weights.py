@@ -33,8 +33,8 @@ class StoredWeights:
         n_words, table: for a biLM that reads token ids, the tensors that contain `embedding`, and
             its number of rows.
     Attributes:
-        key: hash that identifies the current version of the files; see `known`. It does not reveal
-            their paths.
+        key: hash that identifies the options and the current version of the files; see
+            `known_weights`. It does not reveal their paths.
     """
 
     def __init__(
@@ -53,7 +53,7 @@ class StoredWeights:
                 UnchangingTensors(weights, lambda name: name.startswith("RNN_")),
             ]
         files = [(source.tensors.source, source.found) for source in self._sources]
-        self.key = hashlib.sha256(repr(files).encode()).hexdigest()
+        self.key = hashlib.sha256(repr([options, files]).encode()).hexdigest()
         _known[self.key] = self
 
     def start(self, model: BiLM) -> None:
@@ -71,7 +71,7 @@ class StoredWeights:
         return all(source.unchanged for source in self._sources)
 
 
-def known(key: str | None) -> StoredWeights | None:
+def known_weights(key: str | None) -> StoredWeights | None:
     """Return the weights that this process opened under a key, if their files are unchanged."""
     stored = _known.get(key or "")
     return stored if stored is not None and stored.unchanged else None
