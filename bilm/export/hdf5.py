@@ -21,15 +21,9 @@ from bilm.storage.checkpoint import checkpoint_paths
 from bilm.storage.formats.bilm_tf import read_export_id
 from bilm.storage.hdf5 import save_hdf5
 from bilm.storage.stored_model import StoredModel, open_model
+from bilm.support import model_files
 from bilm.support.files import expanded, protect, replacing
-from bilm.support.model_files import (
-    CHECKPOINT_LIST,
-    HDF5_SUFFIXES,
-    OPTIONS,
-    SOFTMAX_ENDING,
-    VOCABULARY,
-    WEIGHTS,
-)
+from bilm.support.model_files import HDF5_SUFFIXES, OPTIONS, SOFTMAX_ENDING
 from bilm.support.urls import require_local
 from bilm.tensors import n_filters
 
@@ -61,18 +55,21 @@ def dump_weights(
     Raises: OptionsError, DataError, WeightsError.
     """
     require_local(outfile, "an exported model")
-    stored, weight_file = open_model(save_dir), _weights_path(Path(expanded(outfile)))
+    stored = open_model(save_dir)
     stored.require_trainable("be exported to HDF5")
+
+    # The files to write.
+    weight_file = _weights_path(Path(expanded(outfile)))
     protect(weight_file, *stored.own_files)
     options_file = _options_path(weight_file)
-    copied_words = weight_file.with_name(VOCABULARY)
     softmax_file = weight_file.with_name(weight_file.stem + SOFTMAX_ENDING)
+    words_file = weight_file.with_name(model_files.VOCABULARY)
 
     # The model, with its softmax if it has one that is exported or counts for the id.
     has_softmax = include_softmax or stored.checkpoint
     model = stored.build_language_model("be exported") if has_softmax else stored.build()
-    words = stored.vocabulary(vocab_file).words if include_softmax else None  # of the softmax
-    words_file = _words_to_copy(stored, vocab_file, copied_words)
+    words = stored.vocabulary(vocab_file).words if include_softmax else []  # of the softmax
+    model_words_file = _words_to_copy(stored, vocab_file, words_file)
     if stored.mixes:
         logging.warning("%s: the learned mix of the layers is not exported", stored)
     if reasons := "; ".join(missing_for_allennlp(model.options)):
@@ -81,17 +78,17 @@ def dump_weights(
     # Its values; the same mark in all files shows that they belong together.
     values, options = names.stored_values(model), model.options.for_export()
     weights = {name: value for name, value in values.items() if names.is_bilm(name)}
-    mark = {EXPORT_ID: export_id(options, values)}
+    mark = {EXPORT_ID: _export_id(options, values)}
 
     # Files are renamed into place only after they have been read back and compared. The options
     # are first: they are the only file that may lack an id, if an older bilm wrote them.
     with ExitStack() as renaming:  # the last one first
-        if words is not None:
+        if include_softmax:
             new_softmax = renaming.enter_context(replacing(softmax_file))
             save_hdf5(new_softmax, _softmax(values, words), mark)
-        if words_file is not None:
-            shutil.copy(words_file, renaming.enter_context(replacing(copied_words)))
-            logging.info("%s: the vocabulary, which the model requires", copied_words)
+        if model_words_file is not None:
+            shutil.copy(model_words_file, renaming.enter_context(replacing(words_file)))
+            logging.info("%s: the vocabulary, which the model requires", words_file)
         new_weights = renaming.enter_context(replacing(weight_file))
         new_options = renaming.enter_context(replacing(options_file))
         save_hdf5(new_weights, weights, mark)
@@ -124,20 +121,20 @@ def missing_for_allennlp(options: ModelOptions) -> list[str]:
     return reasons
 
 
-def _words_to_copy(stored: StoredModel, vocab_file: str | Path | None, copied: Path) -> Path | None:
+def _words_to_copy(stored: StoredModel, vocab_file: str | Path | None, copy: Path) -> Path | None:
     """Return the vocabulary that a model requires beside its weights; None if it requires none, or
     if the copy exists. Raises: DataError if the copy contains other words."""
     words_file = stored.vocabulary_file(vocab_file)
     stored.check_words(words_file)
-    if words_file is None or not copied.exists():
+    if words_file is None or not copy.exists():
         return words_file
-    if copied.read_bytes() != words_file.read_bytes():
-        raise DataError(f"{copied}: contains other words than {words_file}; use another folder")
+    if copy.read_bytes() != words_file.read_bytes():
+        raise DataError(f"{copy}: contains other words than {words_file}; use another folder")
     return None
 
 
-def export_id(options: Mapping[str, object], values: Mapping[str, np.ndarray]) -> str:
-    """Return the id of an export: a digest of its options and values, 16 hexadecimal digits."""
+def _export_id(options: Mapping[str, object], values: Mapping[str, np.ndarray]) -> str:
+    """Return a digest of the options and values of an export, 16 hexadecimal digits."""
     digest = hashlib.sha256(json.dumps(options, sort_keys=True).encode())
     for name in sorted(values):
         digest.update(name.encode() + b"\0")
@@ -146,10 +143,9 @@ def export_id(options: Mapping[str, object], values: Mapping[str, np.ndarray]) -
 
 
 def _softmax(values: Mapping[str, np.ndarray], words: list[str]) -> dict[str, np.ndarray]:
-    """Return the content of a softmax file; a shared softmax has the table of words."""
-    kernel = values.get(names.SOFTMAX + "W", values.get("embedding"))
+    """Return the content of a softmax file; the kernel of a shared softmax is the word table."""
     return {
-        names.SOFTMAX + "W": kernel,
+        names.SOFTMAX + "W": values.get(names.SOFTMAX + "W", values.get("embedding")),
         names.SOFTMAX + "b": values[names.SOFTMAX + "b"],
         "vocabulary": np.array(words, dtype=object),
     }
@@ -157,21 +153,24 @@ def _softmax(values: Mapping[str, np.ndarray], words: list[str]) -> dict[str, np
 
 def _weights_path(outfile: Path) -> Path:
     """Return the path of the HDF5 file; a path without its ending is a folder."""
-    if outfile.is_file() and outfile.suffix not in HDF5_SUFFIXES:
-        expected = f"a name that ends in {' or '.join(HDF5_SUFFIXES)}, or a folder"
-        raise WeightsError(f"{outfile}: is a file; expected {expected}")
     if outfile.suffix in HDF5_SUFFIXES and not outfile.is_dir():
         return outfile
-    return outfile / WEIGHTS
+    if outfile.is_file():
+        expected = f"a name that ends in {' or '.join(HDF5_SUFFIXES)}, or a folder"
+        raise WeightsError(f"{outfile}: is a file; expected {expected}")
+    return outfile / model_files.WEIGHTS
 
 
 def _options_path(weight_file: Path) -> Path:
-    """Return the path for the options, which belongs to no run, other weights or user."""
+    """Return the path for the options: a new file, or one that only this export needs."""
     common = weight_file.with_name(OPTIONS)
     specific = weight_file.with_name(f"{weight_file.stem}_{OPTIONS}")  # readers prefer this file
     if _export_of(specific):
         return specific
-    if not common.exists() or (_export_of(common) and not _is_needed(common, weight_file)):
+    if not common.exists():
+        return common
+    export = _export_of(common)
+    if export and not _is_needed(export, weight_file):
         return common
     if not specific.exists():
         return specific
@@ -186,14 +185,14 @@ def _export_of(options_file: Path) -> str | None:
         return None
 
 
-def _is_needed(options_file: Path, weight_file: Path) -> bool:
-    """Return whether exported options belong to a run or to other weights.
+def _is_needed(export: str, weight_file: Path) -> bool:
+    """Return whether `options.json` of an export belongs to a run or to other weights, too.
 
     A run may use the options of an export, and users of the reference add the row of padding to the
     options of a run by hand.
     """
-    folder, export = options_file.parent, _export_of(options_file)
-    if (folder / CHECKPOINT_LIST).exists() or checkpoint_paths(folder):
+    folder = weight_file.parent
+    if (folder / model_files.CHECKPOINT_LIST).exists() or checkpoint_paths(folder):
         return True
     replaced = weight_file.name, weight_file.stem + SOFTMAX_ENDING
     for path in folder.iterdir():

@@ -1,7 +1,5 @@
-"""The model card of an export, from the facts in the run and in the files.
-
-It is Markdown with the YAML head that model hubs read.
-"""
+"""The model card of an export: facts about the run and the files, in Markdown with the YAML head
+that model hubs read."""
 
 from __future__ import annotations
 
@@ -12,9 +10,8 @@ from absl import logging
 
 import bilm
 from bilm.export.hdf5 import missing_for_allennlp
-from bilm.options.model_options import ModelOptions
 from bilm.options.run_options import load_model_options
-from bilm.storage.stored_model import StoredModel, open_model
+from bilm.storage.stored_model import StoredModel
 from bilm.support.files import replacing, sha256_of
 from bilm.support.model_files import CARD
 from bilm.tensors import sizes_of
@@ -64,35 +61,49 @@ SIZES = (
 )  # fmt: skip
 
 
-def write_card(model: str | Path | StoredModel, written: list[Path]) -> Path | None:
+def write_card(model: StoredModel, written: list[Path]) -> Path | None:
     """Write the card of an export: `README.md` beside `weights.hdf5`, else `<stem>_README.md`.
 
     An existing file, which may have been edited, is not replaced; a warning is logged.
 
-    Args: `model` as for `dump_weights`; `written`, its result.
+    Args:
+        written: the result of `dump_weights` for this model.
     Returns: the path of the card; None if the file exists.
-    Raises: BilmError; OSError if the card cannot be written.
     """
-    weight_file, options_file, *softmax_file = written
-    stem, stored = weight_file.stem, open_model(model)
-    is_usual = stem == "weights"
-    path = weight_file.with_name(CARD if is_usual else f"{stem}_{CARD}")
+    weight_file, options_file, *softmax_files = written
+    is_usual = weight_file.stem == "weights"
+    path = weight_file.with_name(CARD if is_usual else f"{weight_file.stem}_{CARD}")
     if path.exists():
         logging.warning("%s: exists and was not replaced; remove it to get a new card", path)
         return None
+
+    # The programs that load the files.
     options = load_model_options(options_file)
+    readers = "AllenNLP's `Elmo` and bilm-tf load the same two files."
+    if reasons := missing_for_allennlp(options):
+        readers = f"AllenNLP's `Elmo` cannot load it: {'; '.join(reasons)}."
+    for file in softmax_files:
+        readers += f" `{file.name}` is the softmax, for `bilm score` and `bilm substitutes`."
+
+    # The facts about the model and the files.
+    sizes = sizes_of(options, model.n_words)
+    facts = {name: sizes[name] for name in SIZES}
+    facts["directions"] = ", ".join(options.directions)
+    facts |= options.other
+    facts |= _training(model)
     files = {}
     for file in written:
         files[file.name] = f"{file.stat().st_size:,} bytes, SHA-256 `{sha256_of(file)}`"
+
     text = TEMPLATE.format(
-        name=weight_file.absolute().parent.name if is_usual else stem,
-        source=stored.format.description,
+        name=weight_file.absolute().parent.name if is_usual else weight_file.stem,
+        source=model.format.description,
         version=bilm.__version__,
         options=options_file.name,
         weights=weight_file.name,
         vocabulary=', vocab_file="vocab.txt"' if options.reads_words else "",
-        readers=_readers(options, *softmax_file),
-        facts=_table(_sizes(options, stored.n_words) | _training(stored, options)),
+        readers=readers,
+        facts=_table(facts),
         files=_table(files),
     )
     with replacing(path) as temporary:
@@ -100,32 +111,13 @@ def write_card(model: str | Path | StoredModel, written: list[Path]) -> Path | N
     return path
 
 
-def _readers(options: ModelOptions, softmax_file: Path | None = None) -> str:
-    """Return sentences about the programs that load the files."""
-    text = "AllenNLP's `Elmo` and bilm-tf load the same two files."
-    if reasons := missing_for_allennlp(options):
-        text = f"AllenNLP's `Elmo` cannot load it: {'; '.join(reasons)}."
-    if softmax_file is not None:
-        text += f" `{softmax_file.name}` is the softmax, for `bilm score` and `bilm substitutes`."
-    return text
-
-
-def _sizes(options: ModelOptions, n_words: int | None) -> dict[str, object]:
-    """Return the sizes of a model; `n_words` is the size of its vocabulary."""
-    sizes = sizes_of(options, n_words)
-    facts = {name: sizes[name] for name in SIZES}
-    facts["directions"] = ", ".join(options.directions)
-    return facts
-
-
-def _training(model: StoredModel, options: ModelOptions) -> dict[str, object]:
-    """Return the options of training, and the known facts about steps, corpus and perplexity."""
-    facts: dict[str, object] = dict(options.other)
+def _training(model: StoredModel) -> dict[str, object]:
+    """Return the known facts about the steps, the corpus and the perplexity of a run."""
     checkpoint = model.checkpoint
     if checkpoint is None or checkpoint.is_reference:
-        return facts
+        return {}
     record = checkpoint.record
-    facts |= {
+    facts: dict[str, object] = {
         "corpus": "; ".join(record.shards[:MAX_SHARDS]),
         "files of the corpus": len(record.shards),
         "steps": f"{record.step:,} of {record.n_steps:,}",

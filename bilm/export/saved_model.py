@@ -2,8 +2,8 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from pathlib import Path
-from typing import NamedTuple
 
 import tensorflow as tf
 
@@ -45,14 +45,20 @@ def export_saved_model(elmo: Elmo, path: str | Path) -> None:
             "a SavedModel cannot contain the lexicons of ELMoForManyLangs; export the model to "
             "ONNX, which reads the ids of its batcher()"
         )
-    module = _module(elmo)
-    signatures = {name: getattr(module, name) for name in ("serving_default", "tokens", "default")}
+    # The module refers to the variables and not to the layer: TensorFlow would write each variable
+    # of a Keras layer twice and initialize only one copy, so only Python could load them.
+    module = tf.Module()
+    module.weights = [variable.value for variable in elmo.variables]
+    signatures = _signatures(elmo)
+    for name, function in signatures.items():
+        setattr(module, name, function)
+
     with new_folder(path) as folder:
         tf.saved_model.save(module, str(folder), signatures)
 
 
 def require_strings(elmo: Elmo, form: str) -> None:
-    """Check that a layer can be exported for reading strings; build it.
+    """Check that a layer can be exported in a form that reads strings; build it.
 
     Raises: OptionsError, WeightsError.
     """
@@ -67,72 +73,55 @@ def require_strings(elmo: Elmo, form: str) -> None:
         elmo.build()
 
 
-class Embedded(NamedTuple):
-    """What an `Elmo` layer computes for tokens, as float32."""
-
-    layers: tf.Tensor  # B, layers + 1, T, 2 P: of the biLM
-    is_token: tf.Tensor  # B, T, 1: 0 at padding, else 1
-    vectors: tf.Tensor  # B, T, P: of the tokens, from their characters
-    mixed: tf.Tensor  # B, T, 2 P: output of the layer, 0 at padding
-    mean: tf.Tensor  # B, 2 P: mean of the output over the tokens; 0 without tokens
-
-
-def _embed(elmo: Elmo, tokens: tf.Tensor) -> Embedded:
-    layers, mask, vectors = elmo.layers_of(tokens)
-    is_token = tf.cast(mask, tf.float32)[..., None]  # B, T, 1
-    mixed = tf.cast(elmo.combined(layers, mask), tf.float32)
-    n_tokens = tf.reduce_sum(is_token, axis=1)  # B, 1
-    mean = tf.math.divide_no_nan(tf.reduce_sum(mixed, axis=1), n_tokens)
-    return Embedded(layers, is_token, vectors, mixed, mean)
-
-
 def hub_outputs(elmo: Elmo, tokens: tf.Tensor, lengths: tf.Tensor | None = None) -> Outputs:
     """Return the outputs of `tokens`; `lengths` is its `sequence_len`, or None for all tokens."""
     if lengths is not None:
         is_inside = tf.sequence_mask(lengths, tf.shape(tokens)[1])  # B, T
         tokens = tf.where(is_inside, tokens, "")
-    result = _embed(elmo, tokens)
-    outputs = {"word_emb": result.vectors * result.is_token}
-    for number in range(1, result.layers.shape[1]):
-        outputs[f"lstm_outputs{number}"] = result.layers[:, number] * result.is_token
-    return {**outputs, "elmo": result.mixed, "default": result.mean}
+    layers, vectors, mixed, mean, _ = _embed(elmo, tokens)
+    outputs = {"word_emb": vectors}
+    for number in range(1, layers.shape[1]):
+        outputs[f"lstm_outputs{number}"] = layers[:, number]
+    return {**outputs, "elmo": mixed, "default": mean}
 
 
-def serving_outputs(elmo: Elmo, tokens: tf.Tensor) -> Outputs:
-    """Return the outputs of the signature `serving_default` for inputs of the layer."""
-    result = _embed(elmo, tokens)
-    n_tokens = tf.reduce_sum(result.is_token, axis=(1, 2))  # B
-    return {
-        "mean": result.mean,
-        "layers": result.layers * result.is_token[:, None],
-        "n_tokens": tf.cast(n_tokens, tf.int32),
-    }
+def serving_outputs(elmo: Elmo, inputs: tf.Tensor) -> Outputs:
+    """Return the outputs of `serving_default` for any inputs of the layer."""
+    layers, _, _, mean, n_tokens = _embed(elmo, inputs)
+    return {"mean": mean, "layers": layers, "n_tokens": n_tokens}
 
 
-def _module(elmo: Elmo) -> tf.Module:
-    """Return a module whose attributes are the signatures of an `Elmo` layer.
+def _embed(elmo: Elmo, inputs: tf.Tensor) -> tuple[tf.Tensor, ...]:
+    """Return what an `Elmo` layer computes, as float32 and 0 at padding.
 
-    The module refers to the variables and not to the layer: TensorFlow would write each variable of
-    a Keras layer twice and initialize only one copy, so only Python could load them.
+    Returns: layers (B, layers + 1, T, 2 P) of the biLM; vectors (B, T, P) of the tokens from their
+        characters; output (B, T, 2 P) of the layer, and its mean (B, 2 P) over the tokens; and
+        numbers of tokens int32 (B,).
     """
-    module = tf.Module()
-    module.weights = [variable.value for variable in elmo.variables]
-    lengths = tf.TensorSpec((None,), tf.int32, name="sequence_len")
+    layers, mask, vectors = elmo.layers_of(inputs)
+    mixed = tf.cast(elmo.combined(layers, mask), tf.float32)
+    is_token = tf.cast(mask, tf.float32)[..., None]  # B, T, 1
+    n_tokens = tf.reduce_sum(is_token, axis=1)  # B, 1
+    mean = tf.math.divide_no_nan(tf.reduce_sum(mixed, axis=1), n_tokens)
+    counts = tf.cast(n_tokens[:, 0], tf.int32)  # B
+    return layers * is_token[:, None], vectors * is_token, mixed, mean, counts
 
-    @tf.function(input_signature=[tf.TensorSpec((None, None), tf.string, name="tokens"), lengths])
+
+def _signatures(elmo: Elmo) -> dict[str, Callable[..., Outputs]]:
+    """Return the functions that a SavedModel contains; see `export_saved_model`."""
+    tokens_spec = tf.TensorSpec((None, None), tf.string, name="tokens")
+    lengths_spec = tf.TensorSpec((None,), tf.int32, name="sequence_len")
+
+    @tf.function(input_signature=[tokens_spec, lengths_spec])
     def tokens(tokens: tf.Tensor, sequence_len: tf.Tensor) -> Outputs:
-        """Embed tokens string (B, T), the first `sequence_len` (B,) of each row."""
         return hub_outputs(elmo, tokens, sequence_len)
 
     @tf.function(input_signature=[tf.TensorSpec((None,), tf.string, name="strings")])
     def default(strings: tf.Tensor) -> Outputs:
-        """Embed sentences string (B,), split at white space."""
         return hub_outputs(elmo, strings)
 
     @tf.function(input_signature=[tf.TensorSpec((None,), tf.string, name="sentences")])
     def serving_default(sentences: tf.Tensor) -> Outputs:
-        """Embed sentences string (B,), split at white space."""
         return serving_outputs(elmo, sentences)
 
-    module.tokens, module.default, module.serving_default = tokens, default, serving_default
-    return module
+    return {"serving_default": serving_default, "tokens": tokens, "default": default}

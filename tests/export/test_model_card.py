@@ -10,6 +10,7 @@ from tiny_runs import HELDOUT, WORDS, tiny_train
 
 from bilm.export.hdf5 import dump_weights
 from bilm.export.model_card import write_card
+from bilm.storage.stored_model import open_model
 
 
 @pytest.fixture(scope="module")
@@ -22,7 +23,7 @@ def run(tmp_path_factory):
 @pytest.fixture
 def export(run, tmp_path):
     written = dump_weights(run, tmp_path / "novels", include_softmax=True)
-    return written, write_card(run, written)
+    return written, write_card(open_model(run), written)
 
 
 def rows(text):
@@ -75,16 +76,17 @@ def test_model_card_that_exists_is_kept(run, export, log):
     before = card.read_text(encoding="utf-8")
     changed = before.replace("To be written by the author", "For novels")
     card.write_text(changed, encoding="utf-8")
-    assert write_card(run, written) is None
+    assert write_card(open_model(run), written) is None
     assert card.read_text(encoding="utf-8") == changed
     assert "README.md: exists and was not replaced" in log.text
     card.unlink()
-    assert write_card(run, written) == card and card.read_text(encoding="utf-8") == before
+    assert write_card(open_model(run), written) == card
+    assert card.read_text(encoding="utf-8") == before
 
 
 def test_model_card_of_a_reference_checkpoint(tmp_path):
-    folder = GOLDEN / "checkpoint" / "chars"
-    card = write_card(folder, dump_weights(folder, tmp_path / "out"))
+    model = open_model(GOLDEN / "checkpoint" / "chars")
+    card = write_card(model, dump_weights(model, tmp_path / "out"))
     text = card.read_text(encoding="utf-8")
     assert "from: run of the TensorFlow 1 reference, model.ckpt-630." in text
     assert not {"steps", "seed", "held-out perplexity"} & set(rows(text))
