@@ -94,14 +94,9 @@ def _with_marks(ids: torch.Tensor) -> torch.Tensor:
 
 
 class _ElmoBiLm(torch.nn.Module):
-    """The layers of a biLM.
+    """The layers of a biLM; arguments and errors are those of `Elmo`.
 
-    Args:
-        options_file, weight_file: the model; or its folder, archive, URL or name as `options_file`.
-        requires_grad: whether to train the biLM.
-        vocab_to_cache: not needed.
     Attributes: `num_layers`, including the token vectors; `bilm`, the `BiLM`.
-    Raises: OptionsError, WeightsError.
     """
 
     def __init__(
@@ -128,14 +123,10 @@ class _ElmoBiLm(torch.nn.Module):
         return len(self.bilm.directions) * self.bilm.options.lstm.projection_dim
 
     def forward(self, inputs: torch.Tensor, word_inputs: object = None) -> dict[str, Any]:
-        """Compute the layers, with the marks of sentences.
+        """Compute the layers, with the marks of sentences, from ids (B, T, 50): see `Elmo.forward`.
 
-        Args:
-            inputs: integer (B, T, 50), see `batch_to_ids`.
-            word_inputs: not needed.
         Returns: `activations`, a list of `num_layers` tensors float (B, T + 2, 2 P) with zeros at
             padding, and `mask`, boolean (B, T + 2).
-        Raises: DataError if the inputs are not character ids.
         """
         _check_ids(inputs)
         ids = _with_marks(inputs)  # B, T + 2, C
@@ -202,7 +193,6 @@ class Elmo(torch.nn.Module):
         requires_grad: whether to train the biLM, too.
         do_layer_norm: normalize the layers over the batch before mixing.
         dropout: dropout rate on the outputs, in training.
-        vocab_to_cache: not needed.
         keep_sentence_boundaries: whether to return the vectors of the marks of sentences, too.
         scalar_mix_parameters: weights of the layers before the softmax, which are then not
             trained; None to learn them.
@@ -249,11 +239,7 @@ class Elmo(torch.nn.Module):
         return self._elmo_lstm.get_output_dim()
 
     def _load_from_state_dict(self, state_dict: Any, prefix: str, *others: Any) -> None:
-        """Load values; `load_state_dict` calls this method of each module. The tensors of
-        AllenNLP's `Elmo` are replaced by those of this module first.
-
-        Raises: WeightsError if a tensor of AllenNLP has another shape than the options require.
-        """
+        """Load values; `load_state_dict` calls this method of each module."""
         if prefix + stored_allennlp.OUTER + stored_allennlp.CHARACTERS in state_dict:
             self._translate(state_dict, prefix)
         super()._load_from_state_dict(state_dict, prefix, *others)
@@ -262,6 +248,8 @@ class Elmo(torch.nn.Module):
         """Replace the tensors of AllenNLP's `Elmo` in a state dict by those of this module.
 
         Mixes that this module does not have remain, so that PyTorch reports them.
+
+        Raises: WeightsError if a tensor of the biLM is missing or has another shape.
         """
         # The tensors of the biLM.
         outer, bilm = prefix + stored_allennlp.OUTER, self._elmo_lstm.bilm
@@ -276,10 +264,8 @@ class Elmo(torch.nn.Module):
         # The mixes.
         for k, mix in enumerate(self._mixes):
             gamma = f"{prefix}scalar_mix_{k}.gamma"
-            weights = [
-                f"{prefix}scalar_mix_{k}.scalar_parameters.{j}"
-                for j in range(self._elmo_lstm.num_layers)
-            ]
+            numbers = range(self._elmo_lstm.num_layers)
+            weights = [f"{prefix}scalar_mix_{k}.scalar_parameters.{j}" for j in numbers]
             if all(name in state_dict for name in (gamma, *weights)):
                 layers = torch.cat([state_dict.pop(name).reshape(1) for name in weights])
                 new[id(mix.weights_before_softmax.value)] = layers
@@ -295,7 +281,6 @@ class Elmo(torch.nn.Module):
 
         Args:
             inputs: integer (B, ..., T, 50), see `batch_to_ids`.
-            word_inputs: not needed.
         Returns: `elmo_representations`, a list of tensors float (B, ..., T, 2 P) with zeros at
             padding, and `mask`, boolean (B, ..., T). T + 2 with the marks of sentences.
         Raises: DataError if the inputs are not character ids.
@@ -322,7 +307,6 @@ class ElmoEmbedder:
 
     Args:
         options_file, weight_file: the model; by default AllenNLP's, which is downloaded.
-        cuda_device: ignored; Keras selects the device.
     Raises: OptionsError, WeightsError.
 
     Example:

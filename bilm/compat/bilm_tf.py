@@ -1,5 +1,4 @@
-"""`BidirectionalLanguageModel`, `weight_layers` and `dump_token_embeddings`, with the names and
-results of bilm-tf."""
+"""`BidirectionalLanguageModel`, `weight_layers` and `dump_token_embeddings` of bilm-tf."""
 
 from __future__ import annotations
 
@@ -159,7 +158,17 @@ def weight_layers(
     """
     layers = ops.convert_to_tensor(bilm_ops["lm_embeddings"], "float32")  # B, layers, T, D
     mask = ops.convert_to_tensor(bilm_ops["mask"], "bool")  # B, T
-    mix = mix_layer(name) if reuse else _new_mix(name, layers.shape[1])
+    if reuse:
+        mix = mix_layer(name)
+    elif name in _mixes:
+        raise ValueError(
+            f"weights named {name!r} exist; pass reuse=True to share them, or another name"
+        )
+    else:
+        # Keras names cannot contain a slash; names of variable scopes in bilm-tf can.
+        mix = ScalarMix(name=name.replace("/", "_"))
+        mix.build((None, layers.shape[1], None, None))
+        _mixes[name] = mix
     if use_top_only:
         return {"weighted_op": mix.gamma * layers[:, -1], "regularization_op": ops.zeros(())}
 
@@ -178,17 +187,6 @@ def mix_layer(name: str) -> ScalarMix:
         known = ", ".join(sorted(_mixes)) or "none"
         raise ValueError(f"no weights named {name!r}; expected one of: {known}")
     return _mixes[name]
-
-
-def _new_mix(name: str, n_layers: int) -> ScalarMix:
-    if name in _mixes:
-        raise ValueError(
-            f"weights named {name!r} exist; pass reuse=True to share them, or another name"
-        )
-    # Keras names cannot contain a slash; names of variable scopes in bilm-tf can.
-    mix = ScalarMix(name=name.replace("/", "_"))
-    mix.build((None, n_layers, None, None))
-    return _mixes.setdefault(name, mix)
 
 
 # --- dump_token_embeddings ---

@@ -29,7 +29,9 @@ def load_options_latest_checkpoint(tf_save_dir: str | Path) -> tuple[dict[str, A
     Raises: OptionsError, WeightsError.
     """
     options = schema.read_object(Path(os.path.expanduser(tf_save_dir)) / OPTIONS)
-    return options, _latest(tf_save_dir)
+    stored, purpose = open_model(tf_save_dir), "be tested or continued"
+    stored.require_softmax(purpose)  # selects a checkpoint whose softmax is whole too
+    return options, stored.require_run(purpose).path
 
 
 def train(
@@ -64,18 +66,21 @@ def train(
             "dataset with reverse=False and test=False"
         )
     if restart_ckpt_file is not None:
-        latest = _latest(tf_save_dir)
+        _, latest = load_options_latest_checkpoint(tf_save_dir)
         if os.path.realpath(os.path.expanduser(restart_ckpt_file)) != os.path.realpath(latest):
             raise BilmError(
                 f"{restart_ckpt_file}: expected {latest}, since a run continues in its own folder "
                 "from its latest checkpoint; bilm finetune starts a new run from stored weights"
             )
+    has_gpus = bool(tf.config.list_physical_devices("GPU"))
+    if n_gpus > 1 and not has_gpus:
+        logging.warning("no GPU was found: the CPU is split into %d devices (n_gpus)", n_gpus)
     return TrainingRun(
         run_options,
         str(data.vocab.filename),
         data.filepattern,
         tf_save_dir,
-        strategy=_strategy(n_gpus),
+        strategy=make_strategy(n_gpus=n_gpus if has_gpus else 0, cpu_replicas=max(n_gpus, 1)),
         seed=reader.seed,
         resume="auto" if restart_ckpt_file is None else "must",
         on_bad_utf8=reader.shards.on_bad_utf8,
@@ -122,13 +127,6 @@ def test(options: Mapping[str, Any], ckpt_file: str, data: Reader, batch_size: i
     return result.mean
 
 
-def _latest(save_dir: str | Path) -> str:
-    """Return the path of a run's latest whole checkpoint."""
-    stored, purpose = open_model(save_dir), "be tested or continued"
-    stored.require_softmax(purpose)  # selects a checkpoint whose softmax is whole too
-    return stored.require_run(purpose).path
-
-
 def _run_options(values: Mapping[str, Any]) -> RunOptions:
     # Convert to JSON types: NumPy numbers and tuples would change when written and read back.
     plain = json.loads(json.dumps(dict(values), default=lambda value: value.item()))
@@ -141,12 +139,3 @@ def _run_options(values: Mapping[str, Any]) -> RunOptions:
 
 def _reader(data: Reader) -> LMDataset:
     return data.readers[0] if isinstance(data, BidirectionalLMDataset) else data
-
-
-def _strategy(n_gpus: int) -> tf.distribute.MirroredStrategy:
-    if tf.config.list_physical_devices("GPU"):
-        return make_strategy(n_gpus=n_gpus)
-    if n_gpus <= 1:
-        return make_strategy(n_gpus=0)
-    logging.warning("no GPU was found: the CPU is split into %d devices (n_gpus)", n_gpus)
-    return make_strategy(n_gpus=0, cpu_replicas=n_gpus)

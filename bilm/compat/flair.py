@@ -13,9 +13,9 @@ from __future__ import annotations
 from pathlib import Path
 from typing import Any
 
+from bilm.embedding.selection import side_by_side
 from bilm.embedding.shared import ModelFiles, shared_embedder
 from bilm.errors import OptionsError
-from bilm.integrations.features import side_by_side
 from bilm.support.imports import needed
 from bilm.support.process import prefer_torch
 
@@ -93,11 +93,13 @@ class ELMoEmbeddings(TokenEmbeddings):
 
     def to_params(self) -> dict[str, Any]:
         """Return the arguments, with which flair saves embeddings."""
-        files = {
-            "model": self.model, "options_file": self.options_file, "weight_file": self.weight_file
-        }  # fmt: skip
-        paths = {name: path and str(path) for name, path in files.items()}
-        return {**paths, "embedding_mode": self.embedding_mode, "digest": self._digest}
+        return {
+            "model": str(self.model),
+            "options_file": self.options_file and str(self.options_file),
+            "weight_file": self.weight_file and str(self.weight_file),
+            "embedding_mode": self.embedding_mode,
+            "digest": self._digest,
+        }
 
     @classmethod
     def from_params(cls, params: dict[str, Any]) -> ELMoEmbeddings:

@@ -80,15 +80,13 @@ class ElmoModel:
 
         Args:
             texts: sentences, each a list of words.
-            warmup: accepted and ignored.
             layers: `average`, the default, `top` or `all`.
         Returns: float64 (n, T, 2 P), for `all` (n, layers, T, 2 P); T is the number of words in
             the longest sentence.
         Raises: OptionsError for other `layers`, or before `load`; DataError if a sentence is not a
             list of words.
         """
-        layers = layers or self._default_layers
-        embedder = self._loaded(layers)
+        embedder, layers = self._loaded(layers)
         sentences = checked_sentences(texts)
         n_words = max(map(len, sentences), default=0)
         lead = (len(sentences), self.n_layers) if layers == "all" else (len(sentences),)
@@ -104,14 +102,12 @@ class ElmoModel:
         """Return one vector per sentence: the mean over its words, divided by its L2 norm.
 
         With `all`, the norm is that of all layers together, as in simple_elmo. A sentence without
-        words gets zeros.
+        words gets zeros. Arguments and errors are those of `get_elmo_vectors`.
 
-        Args: see `get_elmo_vectors`.
         Returns: float64 (n, 2 P), for `all` (n, layers, 2 P).
-        Raises: see `get_elmo_vectors`.
         """
-        layers = layers or self._default_layers
-        means: np.ndarray = self._loaded(layers).sentence_vectors(texts, layers).astype(np.float64)
+        embedder, layers = self._loaded(layers)
+        means: np.ndarray = embedder.sentence_vectors(texts, layers).astype(np.float64)
         axes = tuple(range(1, means.ndim))
         norms = np.sqrt(np.square(means).sum(axis=axes, keepdims=True))
         return np.divide(means, norms, out=np.zeros_like(means), where=norms > 0)
@@ -136,38 +132,33 @@ class ElmoModel:
             raise OptionsError("the softmax is not loaded: call load(directory, full=True) first")
         check_batch(data)
         split = (words.split() if isinstance(words, str) else words for words in data)
-        return [
-            _substitutes(self._scorer, words, topn, nodelimiters)
-            for words in checked_sentences(split)
-        ]
+        left_out = (BOS, EOS) if nodelimiters else ()
+        found = []
+        for words in checked_sentences(split):
+            logs = self._scorer.log_probabilities(words, range(len(words)))
+            entries: list[dict[str, object]] = []
+            for word, by_direction in zip(words, logs, strict=True):
+                entry: dict[str, object] = {"word": self._scorer.known(word), "backward": None}
+                for direction, log in by_direction.items():
+                    entry[direction] = _likeliest(log, self._scorer.words, topn, left_out)
+                entries.append(entry)
+            found.append(entries)
+        return found
 
-    def _loaded(self, layers: str) -> ElmoEmbedder:
+    def _loaded(self, layers: str | None) -> tuple[ElmoEmbedder, str]:
+        """Return the embedder and the layers, by default those of `load`."""
+        layers = layers or self._default_layers
         if layers not in LAYERS:
             raise OptionsError(f"layers is {layers!r}, expected one of {', '.join(LAYERS)}")
         if self._embedder is None:
             raise OptionsError("no model is loaded: call load with its folder, archive or name")
-        return self._embedder
-
-
-def _substitutes(
-    scorer: Scorer, words: list[str], topn: int, nodelimiters: bool
-) -> list[dict[str, object]]:
-    """Return the entry of each word of a sentence: see `get_elmo_substitutes`."""
-    entries = []
-    logs = scorer.log_probabilities(words, range(len(words)))
-    for word, by_direction in zip(words, logs, strict=True):
-        entry: dict[str, object] = {"word": scorer.known(word), "backward": None}
-        for direction, log in by_direction.items():
-            entry[direction] = _likeliest(log, scorer.words, topn, nodelimiters)
-        entries.append(entry)
-    return entries
+        return self._embedder, layers
 
 
 def _likeliest(
-    logs: np.ndarray, words: Sequence[str], topn: int, nodelimiters: bool
+    logs: np.ndarray, words: Sequence[str], topn: int, left_out: Sequence[str]
 ) -> dict[str, list]:
     """Return ids, words and log-probabilities of the `topn` likeliest of (V,) words."""
-    left_out = (BOS, EOS) if nodelimiters else ()
     order = [int(i) for i in np.argsort(-logs, kind="stable")[: topn + len(left_out)]]
     ids = [i for i in order if words[i] not in left_out][:topn]
     return {

@@ -45,10 +45,7 @@ def load(
 ) -> KerasLayer:
     """Return a module, whose dict `signatures` contains the functions `default` and `tokens`.
 
-    Args:
-        handle: see `KerasLayer`.
-        tags, options: accepted and not needed.
-    Raises: OptionsError, WeightsError.
+    `handle` and the errors are those of `KerasLayer`; `tags` and `options` are not needed.
 
     Example:
         elmo = load("https://tfhub.dev/google/elmo/3").signatures["default"]
@@ -100,7 +97,11 @@ class KerasLayer(keras.layers.Layer):
         super().__init__(trainable=trainable, autocast=False, name=name)
         self.signature, self.output_key = signature, output_key
         self.signature_outputs_as_dict = signature_outputs_as_dict
-        self.elmo = Elmo.from_config(handle) if isinstance(handle, Mapping) else _elmo(handle)
+        if isinstance(handle, Mapping):  # of `get_config`
+            self.elmo = Elmo.from_config(handle)
+        else:
+            stored = _opened(handle)
+            self.elmo = Elmo(stored, combine="stored" if stored.mixes else "mix")
         self.elmo.trainable = trainable
         require_strings(self.elmo, "a module of TensorFlow Hub")
         self._outputs = compiled(partial(hub_outputs, self.elmo))
@@ -119,12 +120,10 @@ class KerasLayer(keras.layers.Layer):
         return super().__call__(inputs, signature=signature, as_dict=as_dict, **kwargs)
 
     def call(self, inputs: Any, signature: str | None = None, as_dict: bool | None = None) -> Any:
-        """Return one output, or the dict of all.
+        """Return one output, or the dict of all; see the class.
 
         Args:
-            inputs: see the class.
             signature, as_dict: None for `signature` and `signature_outputs_as_dict` of the layer.
-        Raises: OptionsError, DataError.
         """
         signature = signature or self.signature
         outputs = self._outputs(*_checked(inputs, signature))
@@ -160,11 +159,6 @@ class KerasLayer(keras.layers.Layer):
 
 
 Module = KerasLayer
-
-
-def _elmo(handle: str | Path | StoredModel) -> Elmo:
-    stored = _opened(handle)
-    return Elmo(stored, combine="stored" if stored.mixes else "mix")
 
 
 def _opened(handle: str | Path | StoredModel) -> StoredModel:

@@ -59,6 +59,11 @@ class Selection:
         return array if self._is_all else array[self.numbers]
 
 
+def side_by_side(vectors: np.ndarray) -> np.ndarray:
+    """Concatenate the layers of words: (layers, T, D) -> (T, layers * D), or (T, D) unchanged."""
+    return vectors if vectors.ndim == 2 else np.concatenate(vectors, axis=1)
+
+
 def _layer_numbers(layers: Layers) -> list[int]:
     """Return the numbers in `layers`; an empty list if it contains anything else."""
     try:

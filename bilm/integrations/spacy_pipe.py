@@ -9,19 +9,17 @@ from __future__ import annotations
 import json
 import os
 from collections.abc import Callable, Iterable, Iterator
-from itertools import chain
 from pathlib import Path
 from typing import TYPE_CHECKING
 
 import numpy as np
 
+from bilm.embedding.selection import Layers, side_by_side
 from bilm.errors import OptionsError, WeightsError
-from bilm.integrations.features import side_by_side
 from bilm.support.files import replacing
 from bilm.support.imports import needed
 
 if TYPE_CHECKING:
-    from bilm.embedding.selection import Layers
     from bilm.embedding.shared import ModelFiles
 
 with needed("spacy", "The spaCy component bilm"):
@@ -68,8 +66,6 @@ class ElmoComponent:
     files of the model; loading it with other files is an error.
 
     Args:
-        name: name of the component in its pipeline.
-        files: the model.
         layers: `average`, `top`, `all` or indices; several layers are concatenated.
         precision: see `ElmoEmbedder`.
     """
@@ -108,14 +104,15 @@ class ElmoComponent:
         n_features = int(np.prod(embedder.selection(self.layers).shape))
 
         # Sentences of all documents together, which are faster than one document at a time.
-        by_doc = [list(_sentences(doc)) for doc in docs]
-        words = ([token.text for token in tokens] for tokens in chain.from_iterable(by_doc))
+        sentences = [tokens for doc in docs for tokens in _sentences(doc)]
+        words = ([token.text for token in tokens] for tokens in sentences)
         embedded = embedder.embed_sentences(words, self.layers)
-        for doc, sentences in zip(docs, by_doc, strict=True):
+        for doc in docs:
             doc.tensor = np.zeros((len(doc), n_features), np.float32)
-            for tokens in sentences:
-                places = [token.i for token in tokens]
-                doc.tensor[places] = side_by_side(next(embedded))
+        for tokens, vectors in zip(sentences, embedded, strict=True):
+            places = [token.i for token in tokens]
+            tokens[0].doc.tensor[places] = side_by_side(vectors)
+        for doc in docs:
             set_hooks(doc)
 
     def to_bytes(self, *, exclude: Iterable[str] = ()) -> bytes:

@@ -70,7 +70,7 @@ class ElmoVectorizer(ClassNamePrefixFeaturesOutMixin, TransformerMixin, BaseEsti
             raise DataError(
                 f"X is {_described(X)}, which can be read only once; pass a list of texts to fit"
             )
-        files = self._files()
+        files = ModelFiles(self.model, self.weights, self.vocab)
         self.model_digest_ = files.digest()
         embedder = shared_embedder(files, self.model_digest_, self.precision)
         self._n_features_out = int(np.prod(embedder.selection(self.layers).shape))
@@ -91,7 +91,7 @@ class ElmoVectorizer(ClassNamePrefixFeaturesOutMixin, TransformerMixin, BaseEsti
             `normalize`, `precision` or `tokenizer` have changed since `fit`.
         """
         check_is_fitted(self)
-        files = self._files()
+        files = ModelFiles(self.model, self.weights, self.vocab)
         files.check(self.model_digest_, "this vectorizer")
         for name, value in self._settings().items():
             if value != self._fitted_settings[name]:
@@ -109,9 +109,6 @@ class ElmoVectorizer(ClassNamePrefixFeaturesOutMixin, TransformerMixin, BaseEsti
         a list may be changed in place, but the tokenizer itself, whose `repr` is not stable."""
         settings = {name: repr(getattr(self, name)) for name in SETTINGS}
         return {**settings, "tokenizer": self.tokenizer}
-
-    def _files(self) -> ModelFiles:
-        return ModelFiles(self.model, self.weights, self.vocab)
 
     def _sentences(self, texts: Iterable[str | Sequence[str]]) -> Iterator[list[str]]:
         """Yield the words of each text."""

@@ -5,15 +5,16 @@ import sys
 from pathlib import Path
 
 sys.path.insert(0, str(Path(__file__).parents[2] / "benchmarks"))
-import kill_outputs
+import kill
 
 
 def test_vocabulary_is_complete_after_sigkill(tmp_path):
-    command = kill_outputs.vocab(tmp_path)
-    expected = kill_outputs.undisturbed(command, tmp_path / "undisturbed")
-    assert set(expected.digests) == {"v"}
+    command = kill.Output("vocab", tmp_path)
+    timing = command.undisturbed(tmp_path / "undisturbed")
+    expected = kill.digests(tmp_path / "undisturbed")
+    assert set(expected) == {"v"}
     hits = sum(
-        kill_outputs.killed(command, tmp_path / f"out{k}", expected, 3, random.Random(k))
+        command.killed(tmp_path / f"out{k}", timing, 3, random.Random(k), expected)
         for k in range(2)
     )
     assert hits >= 2  # others may come just after the end

@@ -25,11 +25,10 @@ from tiny_runs import REGULARIZED
     ids=["default", "regularized"],
 )
 def test_resume_after_sigkill_is_bit_identical(tmp_path, changes):
-    settings = 40, 2, 1  # steps, steps between checkpoints, replicas
+    training = kill.Training(tmp_path)
     few_layers = {"lstm": kill.OPTIONS["lstm"] | {"n_layers": 1}, "unroll_steps": 4}
-    kill.write_input(tmp_path, kill.OPTIONS | few_layers | changes)
-    seconds = kill.finish(kill.start(tmp_path, tmp_path / "straight", *settings))
-    n_kills = kill.killed_run(tmp_path, tmp_path / "killed", settings, seconds, 5, random.Random(1))
-    found = kill.compare(tmp_path / "straight", tmp_path / "killed", 40, n_kills)
-    assert found.n_kills >= 4  # one may come just after the end
-    assert (found.losses, found.values) == (0, 0)
+    training.write_input(kill.OPTIONS | few_layers | changes)
+    timing = training.undisturbed(tmp_path / "straight")
+    n_kills = training.killed(tmp_path / "killed", timing, 5, random.Random(1))
+    assert n_kills >= 4  # one may come just after the end
+    assert training.largest_difference(tmp_path / "straight", tmp_path / "killed") == 0
