@@ -24,13 +24,11 @@ from sklearn.metrics import roc_auc_score
 from bilm.analysis import Settings, collect_usages, measure_change
 
 FLAGS = flags.FLAGS
-flags.DEFINE_string("corpus", str(common.CLASSICS / "train"), "Folder of the text.")
 flags.DEFINE_string("model", "novels-en", "Model that was trained on the unswapped text.")
-flags.DEFINE_integer("n_pairs", 20, "Pairs of swapped words.", 1)
-flags.DEFINE_integer("n_words", 300, "Words that are not swapped.", 10)
 flags.DEFINE_integer("sample", 200, "Usages per word and half.", 2)
 flags.DEFINE_list("layers", [], "Numbers of layers; the mean of the LSTM layers if empty.")
 HALVES = ("first", "second")
+N_PAIRS, N_OTHERS = 20, 300  # pairs of swapped words, and words that are not swapped
 LEAST, MOST = 50, 2000  # usages of a chosen word in each half
 
 
@@ -45,17 +43,17 @@ def choose(halves, draw):
         and max(n, counts[1][word]) <= MOST
     ]
     known.sort(key=lambda word: (counts[0][word] + counts[1][word], word))
-    places = draw.choice(len(known) // 2, FLAGS.n_pairs, replace=False)
+    places = draw.choice(len(known) // 2, N_PAIRS, replace=False)
     pairs = [(known[2 * k], known[2 * k + 1]) for k in sorted(places)]
     partners = {a: b for pair in pairs for a, b in (pair, pair[::-1])}
     left = [word for word in known if word not in partners]
-    return partners, draw.choice(left, min(FLAGS.n_words, len(left)), replace=False).tolist()
+    return partners, draw.choice(left, min(N_OTHERS, len(left)), replace=False).tolist()
 
 
 def main(argv):
     del argv
     draw = np.random.default_rng(0)
-    paths = sorted(Path(FLAGS.corpus).iterdir())
+    paths = sorted((common.CLASSICS / "train").iterdir())
     lines = [words for path in paths for words in common.sentences(path)]
     in_first = draw.permutation(len(lines)) < len(lines) // 2
     halves = [

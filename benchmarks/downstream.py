@@ -83,15 +83,6 @@ TASKS = {
     ),
 }
 NONE, FASTTEXT = "none", "fasttext"
-# Peters et al. 2018, arXiv:1802.05365, table 1: baseline, with ELMo, relative error reduction in %.
-ELMO_PAPER = (
-    ("question answering (SQuAD, F1)", "81.1", "85.8", "24.9"),
-    ("textual entailment (SNLI, accuracy)", "88.0", "88.7", "5.8"),
-    ("semantic roles (OntoNotes, F1)", "81.4", "84.6", "17.2"),
-    ("coreference (OntoNotes, average F1)", "67.2", "70.4", "9.8"),
-    ("named entities (CoNLL 2003, F1)", "90.15", "92.22", "21"),
-    ("sentiment (SST-5, accuracy)", "51.4", "54.7", "6.8"),
-)
 
 FLAGS = flags.FLAGS
 flags.DEFINE_list("tasks", [*TASKS], "Tasks.")
@@ -102,7 +93,6 @@ flags.DEFINE_string("data", str(common.CLASSICS.parent), "Folder of the folders 
 flags.DEFINE_string("fasttext_text", str(common.CLASSICS / "train" / "*"), "Text of fasttext.")
 flags.DEFINE_integer("fasttext_dim", 256, "Dimensions of fasttext.", 1)
 flags.DEFINE_integer("epochs", None, "Passes over the training texts, for all tasks.", 1)
-flags.DEFINE_integer("max_sentences", None, "Maximum number of sentences to read per file.", 1)
 
 
 class FastText:
@@ -157,7 +147,7 @@ def train(name: str, vectors: str, model: str, seeds: list[int]) -> Iterator[dic
     args = task.parse(
         ["--train", files[0], "--dev", files[1], "--epochs", str(n_epochs), "--no_elmo"]
     )  # --no_elmo: the vectors are not computed in training
-    texts = [task.read(file, FLAGS.max_sentences) for file in files]
+    texts = [task.read(file, None) for file in files]
     if model != NONE:
         found = embedder(model)
         texts = [running.with_vectors(part, found) for part in texts]
@@ -186,7 +176,7 @@ def summary(results: pd.DataFrame) -> pd.DataFrame:
 
 
 def markdown(table: pd.DataFrame) -> str:
-    """Return the table of results, and the figures of the paper."""
+    """Return the table of results."""
     columns: dict[str, dict[str, str]] = {}
     for line in table.to_dict("records"):
         seeds = [value for key, value in line.items() if key.startswith("seed_")]
@@ -196,12 +186,7 @@ def markdown(table: pd.DataFrame) -> str:
         for title, cell in ((line["metric"], scores), ("error reduction", shown)):
             columns.setdefault(f"{line['task']}, {title}", {})[line["vectors"]] = cell
     body = [[name, *(cells.get(name, "") for cells in columns.values())] for name in rows()]
-    paper = [(task, before, after, f"{share} %") for task, before, after, share in ELMO_PAPER]
-    return (
-        common.markdown(["vectors", *columns], body)
-        + "\nPeters et al. 2018, arXiv:1802.05365, table 1:\n\n"
-        + common.markdown(["task", "baseline", "with ELMo", "error reduction"], paper)
-    )
+    return common.markdown(["vectors", *columns], body)
 
 
 def main(argv):
@@ -213,11 +198,8 @@ def main(argv):
             sys.exit(f"--tasks: found {task}, expected {', '.join(TASKS)}")
     output = Path(FLAGS.output)
     output.mkdir(parents=True, exist_ok=True)
-    common.require_settings(
-        output,
-        {name: FLAGS[name].value for name in
-         ("data", "fasttext_text", "fasttext_dim", "epochs", "max_sentences")},
-    )  # fmt: skip
+    names = "data", "fasttext_text", "fasttext_dim", "epochs"
+    common.require_settings(output, {name: FLAGS[name].value for name in names})
     stored = output / "results.json"
     results = json.loads(stored.read_text()) if stored.exists() else []
     seeds = [int(seed) for seed in FLAGS.seeds]

@@ -21,9 +21,9 @@ state from sentence to sentence within a row. The transformer reads a window of 
 measured on every eighth sentence and are not comparable with the table. Their processor time is
 not counted, except for bilm, which measures them itself.
 
-The output contains peers.csv, peers.md, and peers.png if matplotlib is installed. Requires pandas,
-torch, transformers and kenlm. The program lmplz is not in the wheel of kenlm: build it from the
-source distribution on PyPI (cmake, then make lmplz), and pass its path as --lmplz.
+The output contains peers.md, and peers.png if matplotlib is installed. Requires torch, transformers
+and kenlm. The program lmplz is not in the wheel of kenlm: build it from the source distribution on
+PyPI (cmake, then make lmplz), and pass its path as --lmplz.
 """
 
 from __future__ import annotations
@@ -70,7 +70,6 @@ flags.DEFINE_string("output", "peers", "Folder of results.")
 flags.DEFINE_string("options", "auto", "Options of bilm: auto, another name, or a file.")
 flags.DEFINE_enum("precision", "bfloat16", ("float32", "bfloat16"), "Precision of products.")
 flags.DEFINE_string("lmplz", "lmplz", "Program that estimates the 5-gram model.")
-flags.DEFINE_bool("both_directions", False, "Train bilm in both directions in the same time.")
 flags.DEFINE_integer(
     "negatives", 8192, "Negatives of the PyTorch peers; 0, or at least the words: full softmax.", 0
 )
@@ -178,14 +177,14 @@ def run_torch(texts: Texts, name: str) -> dict[str, Any]:
 
 
 def bilm_options(texts: Texts) -> RunOptions:
-    """Return the options of bilm, for one direction unless --both_directions is given."""
+    """Return the options of bilm, for one direction."""
     if FLAGS.options == "auto":
         sentences = common.sentences(texts.train)
         options = options_for(sum(len(words) + 1 for words in sentences))
     else:
         options = load_run_options(FLAGS.options)
     return options.replace(
-        bidirectional=FLAGS.both_directions,
+        bidirectional=False,
         n_negative_samples_batch=min(options.n_negative_samples_batch, texts.vocab.size // 2),
     )
 
@@ -278,24 +277,21 @@ def plot(results: list[dict[str, Any]], path: Path) -> None:
 
 def main(argv):
     del argv
-    import pandas as pd
-
     if "ngram" in FLAGS.peers and not shutil.which(FLAGS.lmplz):
         sys.exit(f"--lmplz: found {FLAGS.lmplz}, expected KenLM's program lmplz (see --help)")
-    output, results = Path(FLAGS.output), []
-    settings = {name: FLAGS[name].value for name in ("hours", "options", "both_directions",
-                                                     "negatives", "precision")}  # fmt: skip
+    output, results, rows = Path(FLAGS.output), [], []
+    names = "hours", "options", "negatives", "precision"
+    settings = {name: FLAGS[name].value for name in names}
     output.mkdir(parents=True, exist_ok=True)
     common.require_settings(output, settings)
     for n_tokens in map(int, FLAGS.tokens):
         texts = Texts(output / str(n_tokens), n_tokens)
         for peer in FLAGS.peers:
-            results.append(result_of(peer, texts, n_tokens))
-            print(", ".join(f"{name} {results[-1][name]}" for name in COLUMNS), flush=True)
-    table = pd.DataFrame(results)[[*COLUMNS]]
-    table.to_csv(output / "peers.csv", index=False)
-    rows = [[f"{v:,.4g}" if isinstance(v, float) else str(v) for v in row]
-            for row in table.itertuples(index=False)]  # fmt: skip
+            result = result_of(peer, texts, n_tokens)
+            print(", ".join(f"{name} {result[name]}" for name in COLUMNS), flush=True)
+            values = [result[name] for name in COLUMNS]
+            rows.append([f"{v:,.4g}" if isinstance(v, float) else str(v) for v in values])
+            results.append(result)
     text = common.markdown(COLUMNS, rows)
     (output / "peers.md").write_text(text, encoding="utf-8")
     print(text)

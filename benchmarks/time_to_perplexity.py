@@ -11,8 +11,9 @@ Examples:
   python benchmarks/time_to_perplexity.py --options compact --n_steps 744 --eval_steps 62 \\
       --recipe 'none:dropout=0' --recipe 'dropout:dropout=0.5' --losses losses.png
 
-A recipe is a name and keys of options.json that replace keys of --options. Each recipe is one run
-of `bilm train`; with --output, the same command resumes interrupted runs. The default text is
+A recipe is a name and keys of options.json that replace keys of --options; by default, these are
+the options of `compact` with the optimizer of bilm-tf. Each recipe is one run of `bilm train`; with
+--output, the same command resumes interrupted runs. The default text is
 classics_en of the shared data, or Python's documentation if that is missing. --plot and --losses
 require the extra analysis.
 """
@@ -34,13 +35,16 @@ RECIPES = (
     "adagrad:",
     "adam:optimizer=adam,learning_rate=0.004,warmup_steps=100,decay=linear,decay_start=0.33",
 )
+AS_BILM_TF = {
+    "optimizer": "adagrad", "learning_rate": 0.2, "warmup_steps": 0, "decay": "none",
+    "decay_start": 0.0, "softmax_bias": "zeros", "n_negative_samples_batch": 1024,
+}  # fmt: skip
 EVALUATION = re.compile(r"step (\d+) of .*: held-out perplexity ([\d.]+)")
-
 TEXTS = ("input", "vocab", "heldout")
 
 FLAGS = flags.FLAGS
 flags.DEFINE_multi_string("recipe", RECIPES, "Name, colon, comma-separated key=value pairs.")
-flags.DEFINE_string("options", None, "Name or path [512/128, 64 x 20, 1,024 negatives].")
+flags.DEFINE_string("options", None, "Name or path [compact, with Adagrad].")
 flags.DEFINE_string("input", None, "Training text [classics_en].")
 flags.DEFINE_string("vocab", None, "Vocabulary of the text.")
 flags.DEFINE_string("heldout", None, "Held-out text.")
@@ -96,10 +100,11 @@ def main(argv):
     del argv
     if len({bool(FLAGS[name].value) for name in TEXTS}) > 1:
         sys.exit("expected all of --input, --vocab and --heldout, or none of them")
-    default = RunOptions.from_dict(common.MIDDLE | {"state_reset_probability": 0.01})
     recipes, rows = [], []
     try:
-        options = load_run_options(FLAGS.options) if FLAGS.options else default
+        options = load_run_options(FLAGS.options or "compact")
+        if not FLAGS.options:
+            options = options.replace(**AS_BILM_TF)
         for name, changes in map(common.recipe, FLAGS.recipe):
             changed = RunOptions.from_dict(options.to_dict() | changes)
             recipes.append((name, changed))

@@ -110,6 +110,7 @@ class Elmo(keras.layers.Layer):
         self.options, self.n_words = self._weights.options, self._weights.n_words
         self.bilm = BiLM(self.options, self.n_words, padding=True, name="bilm")
         self._weights.start(self.bilm)
+        # The model with whose words `batcher` compares a vocabulary; None for another word table.
         self._word_table_of = model if embedding_weight_file is None else None
 
         # The outputs: for each of them, a mix of the layers from its initial weights.

@@ -70,9 +70,7 @@ class ElmoComponent:
         precision: see `ElmoEmbedder`.
     """
 
-    def __init__(
-        self, name: str, files: ModelFiles, layers: Layers = "average", precision: str = "float32"
-    ):
+    def __init__(self, name: str, files: ModelFiles, layers: Layers, precision: str):
         self.name, self.files = name, files
         self.layers, self.precision = layers, precision
         self._on_error: Callable = raise_error
