@@ -12,6 +12,8 @@ from bilm.data.model_ids import check_ids, check_ids_shape
 from bilm.errors import DataError
 from bilm.options.model_options import ModelOptions
 
+LONG_INTEGERS = ("int64", "uint32", "uint64")  # dtypes whose values may exceed int32
+
 
 def check_inputs(inputs: Any) -> None:
     """Raise DataError for inputs whose errors in Keras would not name the reason: lists of strings,
@@ -47,7 +49,8 @@ def ids_of(inputs: Any, options: ModelOptions, n_tokens: int | None) -> Any:
         n_tokens: number of the words of a biLM that reads words.
     Raises: DataError, ValueError for inputs that the biLM cannot read.
     """
-    if keras.backend.standardize_dtype(inputs.dtype) == "string":
+    dtype = keras.backend.standardize_dtype(inputs.dtype)
+    if dtype == "string":
         alphabet = alphabet_of(options)
         if alphabet is None:
             raise ValueError("this biLM reads word ids from TokenBatcher; it cannot spell strings")
@@ -63,7 +66,7 @@ def ids_of(inputs: Any, options: ModelOptions, n_tokens: int | None) -> Any:
 
         if isinstance(inputs, tf.__internal__.EagerTensor):
             check_ids(inputs.numpy(), options, n_tokens)
-    return ops.cast(inputs, "int32")
+    return ops.cast(inputs, "int64" if dtype in LONG_INTEGERS else "int32")
 
 
 @keras.saving.register_keras_serializable(package="bilm")
