@@ -30,33 +30,6 @@ START = time.perf_counter()
 PLACES = 10  # positions of a character filter in an English word: 9 bytes with its marks
 CLASSICS = Path(__file__).resolve().parents[2] / "shared" / "data" / "classics_en"
 
-MIDDLE = {  # options of the 512/128 model in docs/experiments.md
-    "bidirectional": True,
-    "char_cnn": {
-        "activation": "relu",
-        "embedding": {"dim": 16},
-        "filters": [[1, 32], [2, 32], [3, 64], [4, 128], [5, 128]],
-        "max_characters_per_token": 50,
-        "n_characters": 261,
-        "n_highway": 1,
-    },
-    "lstm": {
-        "cell_clip": 3,
-        "dim": 512,
-        "n_layers": 2,
-        "proj_clip": 3,
-        "projection_dim": 128,
-        "use_skip_connections": True,
-    },
-    "dropout": 0.1,
-    "all_clip_norm_val": 10.0,
-    "learning_rate": 0.2,
-    "n_epochs": 10,
-    "batch_size": 64,
-    "unroll_steps": 20,
-    "n_negative_samples_batch": 1024,
-}
-
 
 def seconds_since_start() -> float:
     """Return the seconds since the start of this process, including interpreter and imports."""
@@ -225,19 +198,3 @@ def training_run(
 
     text = corpus(folder, n_tokens)
     return timing.training_run(options, text.train, text.vocab_file, precision)
-
-
-def recipe(text: str) -> tuple[str, dict]:
-    """Return the name and the changed options of a recipe; values are JSON or plain words."""
-    name, _, rest = text.partition(":")
-    pairs = [pair.split("=", 1) for pair in rest.split(",") if pair]
-    if wrong := next((pair for pair in pairs if len(pair) < 2), None):
-        sys.exit(f"--recipe: found {wrong[0]!r}, expected KEY=VALUE")
-    return name, {key: _value(value) for key, value in pairs}
-
-
-def _value(text: str):
-    try:
-        return json.loads(text)
-    except ValueError:
-        return text

@@ -3,15 +3,15 @@
 
 Examples:
   python benchmarks/time_to_perplexity.py
-  python benchmarks/time_to_perplexity.py --n_steps 500 --recipe 'adagrad:' \\
-      --recipe 'adam:optimizer=adam,learning_rate=0.004,warmup_steps=100' --plot recipes.png
+  python benchmarks/time_to_perplexity.py --n_steps 500 --recipe 'adagrad: {}' \\
+      --recipe 'adam: {"optimizer": "adam", "learning_rate": 0.004}' --plot recipes.png
   python benchmarks/time_to_perplexity.py --options small --input 'corpus/*.txt' \\
       --vocab vocab.txt --heldout dev.txt --output runs
 
   python benchmarks/time_to_perplexity.py --options compact --n_steps 744 --eval_steps 62 \\
-      --recipe 'none:dropout=0' --recipe 'dropout:dropout=0.5' --losses losses.png
+      --recipe 'none: {"dropout": 0}' --recipe 'dropout: {"dropout": 0.5}' --losses losses.png
 
-A recipe is a name and keys of options.json that replace keys of --options; by default, these are
+A recipe is a name and a JSON object whose keys replace those of --options; by default, these are
 the options of `compact` with the optimizer of bilm-tf. Each recipe is one run of `bilm train`; with
 --output, the same command resumes interrupted runs. The default text is
 classics_en of the shared data, or Python's documentation if that is missing. --plot and --losses
@@ -32,8 +32,9 @@ from bilm.errors import BilmError
 from bilm.options.run_options import RunOptions, load_run_options
 
 RECIPES = (
-    "adagrad:",
-    "adam:optimizer=adam,learning_rate=0.004,warmup_steps=100,decay=linear,decay_start=0.33",
+    "adagrad: {}",
+    'adam: {"optimizer": "adam", "learning_rate": 0.004, "warmup_steps": 100, "decay": "linear",'
+    ' "decay_start": 0.33}',
 )
 AS_BILM_TF = {
     "optimizer": "adagrad", "learning_rate": 0.2, "warmup_steps": 0, "decay": "none",
@@ -43,7 +44,7 @@ EVALUATION = re.compile(r"step (\d+) of .*: held-out perplexity ([\d.]+)")
 TEXTS = ("input", "vocab", "heldout")
 
 FLAGS = flags.FLAGS
-flags.DEFINE_multi_string("recipe", RECIPES, "Name, colon, comma-separated key=value pairs.")
+flags.DEFINE_multi_string("recipe", RECIPES, "Name, colon, JSON object.")
 flags.DEFINE_string("options", None, "Name or path [compact, with Adagrad].")
 flags.DEFINE_string("input", None, "Training text [classics_en].")
 flags.DEFINE_string("vocab", None, "Vocabulary of the text.")
@@ -105,10 +106,11 @@ def main(argv):
         options = load_run_options(FLAGS.options or "compact")
         if not FLAGS.options:
             options = options.replace(**AS_BILM_TF)
-        for name, changes in map(common.recipe, FLAGS.recipe):
-            changed = RunOptions.from_dict(options.to_dict() | changes)
+        for recipe in FLAGS.recipe:
+            name, _, changes = recipe.partition(":")
+            changed = RunOptions.from_dict(options.to_dict() | json.loads(changes))
             recipes.append((name, changed))
-    except BilmError as error:
+    except (BilmError, ValueError) as error:
         sys.exit(str(error))
     with tempfile.TemporaryDirectory() as temporary:
         folder = Path(FLAGS.output or temporary)
