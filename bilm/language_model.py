@@ -171,11 +171,11 @@ class BiLM(keras.layers.Layer):
 
     def pack_state(self, tensors: Iterable[Tensor]) -> State:
         """Return the state from the result of `flatten_state`."""
-        pairs = iter(tensors)
+        flat = iter(tensors)
         state: State = {}
         for direction in self.directions:
             layers = range(self.options.lstm.n_layers)
-            state[direction] = [LSTMState(next(pairs), next(pairs)) for _ in layers]
+            state[direction] = [LSTMState(next(flat), next(flat)) for _ in layers]
         return state
 
     def encode(
@@ -219,12 +219,10 @@ class BiLM(keras.layers.Layer):
         Args:
             vectors: for each direction, or for one of them, in its reading order, token vectors
                 float (B, T, P).
-            state: the initial state, such as `zero_state`.
             mask: boolean (B, T) or None, for both directions.
             dropout_seeds: for each direction an integer seed (2,); None for no dropout.
             training: whether a gradient will be requested.
-            fresh: boolean (B, T) or None, the steps at which a row starts from zero state (not in
-                training).
+            fresh: boolean (B, T) or None, steps at which rows start from zero state (no training).
             reverse: directions whose vectors are in the order of the text, read from the end.
         Returns: for each direction a list of outputs float (B, T, P), one per layer and, with
             dropout, the last one after its dropout; and the last state.
@@ -310,7 +308,7 @@ def _time_first(mask):
 
 
 def _check_eager() -> None:
-    """Check that TensorFlow executes eagerly outside functions. Raises: BilmError."""
+    """Raise BilmError unless TensorFlow executes eagerly outside functions."""
     if keras.backend.backend() != "tensorflow":
         return
     import tensorflow as tf

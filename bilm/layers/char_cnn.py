@@ -94,16 +94,16 @@ class CharacterCNN(WeightedLayer):
         if may_be_none:
             # TensorFlow infers wrong shapes for a convolution of no tokens, so add one token.
             characters = ops.pad(characters, [[0, ops.maximum(1 - n_tokens, 0)], [0, 0], [0, 0]])
-        by_width = [self._maximum(characters, kernel) for kernel in kernels]
-        maxima = ops.concatenate(by_width, axis=-1)
-        return maxima[:n_tokens] if may_be_none else maxima
 
-    def _maximum(self, characters: Tensor, kernel: Tensor) -> Tensor:
-        """Return the maximum of each filter: float (U, C, E), (width, E, F) -> (U, F)."""
-        if self.precision != "float32":
-            characters = ops.cast(characters, self.precision)
-            kernel = ops.cast(kernel, self.precision)
-        scores = ops.conv(characters, kernel)  # U, C - width + 1, F
-        # With keepdims, because TensorFlow otherwise computes a shape for the gradient on the GPU.
-        maximum = ops.squeeze(ops.max(scores, axis=1, keepdims=True), axis=1)
-        return ops.cast(maximum, self.embedding.dtype)
+        by_width = []
+        for kernel in kernels:
+            operands = characters, kernel
+            if self.precision != "float32":
+                operands = ops.cast(characters, self.precision), ops.cast(kernel, self.precision)
+            scores = ops.conv(*operands)  # U, C - width + 1, n
+            # With keepdims, because TensorFlow otherwise computes a shape for the gradient on the
+            # GPU.
+            maximum = ops.max(scores, axis=1, keepdims=True)
+            by_width.append(ops.squeeze(maximum, axis=1))
+        maxima = ops.cast(ops.concatenate(by_width, axis=-1), self.embedding.dtype)
+        return maxima[:n_tokens] if may_be_none else maxima

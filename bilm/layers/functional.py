@@ -131,15 +131,16 @@ def compiled(
             up to a general one.
         gradients: whether the caller may compute gradients of the results.
     """
-    if keras.backend.backend() == "jax" and signature is not None:
+    backend = keras.backend.backend()
+    if backend == "jax" and signature is not None:
         import jax
 
         return jax.jit(function)
-    if keras.backend.backend() == "torch" and (signature is not None or not gradients):
+    if backend == "torch" and (signature is not None or not gradients):
         import torch
 
         return torch.no_grad()(function)
-    if keras.backend.backend() != "tensorflow":
+    if backend != "tensorflow":
         return function
     import tensorflow as tf
 

@@ -32,10 +32,10 @@ class Highway(WeightedLayer):
 
     def build(self, input_shape: Any) -> None:
         """Create a gate and a transform per layer; the gates start nearly closed (bias -2)."""
-        self.gates: list[Any] = []
-        self.gate_biases: list[Any] = []
-        self.transforms: list[Any] = []
-        self.biases: list[Any] = []
+        self.gates = []
+        self.gate_biases = []
+        self.transforms = []
+        self.biases = []
         for i in range(self.n_layers):
             gate, gate_bias, transform, bias = part("highway", {"F": input_shape[-1]}, i=i)
             self.gates.append(self._matrix(gate))

@@ -39,10 +39,10 @@ LOWEST = np.finfo(np.float32).min
 
 
 class Rounded(NamedTuple):
-    """A matrix in eight bits: `integers` uint8 (B, K), and `scale` float32 (B, 1)."""
+    """A matrix in eight bits."""
 
-    integers: Value
-    scale: Value
+    integers: Value  # uint8 (B, K)
+    scale: Value  # float32 (B, 1)
 
 
 class Int8Graph(GraphWriter):
@@ -74,8 +74,7 @@ class Int8Graph(GraphWriter):
         return self.integer_product(x.integers, name, weight) * x.scale
 
     def integer_product(self, integers: Value, name: str, weight: Int8Matrix) -> Value:
-        """Add the product of integers, uint8 (..., K), minus their zero point, with a weight of
-        this name, float32 (..., N)."""
+        """Add the product of integers minus zero point: uint8 (..., K) -> float32 (..., N)."""
         return self.add(
             "MatMulIntegerToFloat",
             integers,
@@ -91,9 +90,8 @@ class Int8Graph(GraphWriter):
 
 
 def stack_model(stack: LSTMStack, levels: int) -> bytes:
-    """Return a serialized ONNX model that runs a stack over the steps of a window, a `Scan`.
-
-    The cells of the stack lose their weights.
+    """Return a serialized ONNX model that runs a stack, whose cells lose their weights, over the
+    steps of a window.
 
     Inputs: `state_0`, ..., by layer, cell before hidden, float32 (B, D) and (B, P); `vectors`,
     float32 (T, B, P); `going_on`, float32 (T, B, 1), factors of the state before each step: 0 where
@@ -117,7 +115,7 @@ def stack_model(stack: LSTMStack, levels: int) -> bytes:
 
 
 def _stack_step(graph: Int8Graph, stack: LSTMStack, widths: Sequence[int]) -> Int8Graph:
-    """Write the graph of one step of all layers; the arrays of a state have these widths."""
+    """Write the graph of one step of all layers; `widths` are those of the state's arrays."""
     old = [graph.input(f"old_{k}", "B", width) for k, width in enumerate(widths)]
     x = graph.input("x", "B", stack.projection_dim)
     factor = graph.input("factor", "B", 1)
@@ -171,7 +169,7 @@ def library_of(graph: GraphWriter, matmul: Callable[[Value, Any], Value]) -> Lib
         matmul=matmul,
         sigmoid=partial(graph.add, "Sigmoid"),
         tanh=partial(graph.add, "Tanh"),
-        clip=graph.clip,
+        clip=lambda x, low, high: graph.add("Clip", x, graph.number(low), graph.number(high)),
         where=partial(graph.add, "Where"),
         split=list,  # the gates are a list of values
     )
@@ -238,10 +236,8 @@ def _add_windows(graph: Int8Graph, vectors: Value, width: int) -> Value:
 def _add_maximum(
     graph: Int8Graph, name: str, windows: Value, n_tokens: Value, weight: np.ndarray
 ) -> Value:
-    """Add the maximum of filters over all places: float32 (places, U, K) -> (U, n).
-
-    Scores of one place at a time fit into the processor's cache.
-    """
+    """Add the maximum of filters over all places, one at a time, so that the scores fit the cache:
+    float32 (places, U, K) -> (U, n)."""
     n_inputs, n_filters = weight.shape
     shape = graph.add("Concat", n_tokens, graph.integers(n_filters), axis=0)
     lowest = graph.add("Expand", graph.number(float(LOWEST)), shape)  # U, n

@@ -1,8 +1,4 @@
-"""LSTM with projection and clips: the cell, which computes one step, and its run over time.
-
-`LSTMCell` computes `lstm_equation` with Keras on any backend. `LSTM` runs over time with
-`tensorflow/lstm` on TensorFlow, `torch/lstm` on PyTorch, and by scanning the cell elsewhere.
-"""
+"""LSTM with projection and clips: the cell, which computes one step, and its run over time."""
 
 from __future__ import annotations
 
@@ -98,7 +94,8 @@ class LSTMCell(WeightedLayer):
 class LSTM(keras.layers.Layer):
     """An `LSTMCell` run over time; the state is an argument and a result.
 
-    On TensorFlow, only this layer runs a frozen cell.
+    `tensorflow/lstm` and `torch/lstm` run it faster; other backends scan the cell. On TensorFlow,
+    only this layer runs a frozen cell.
 
     Inputs: x float `(T, B, input)`, time first; an `LSTMState`; `steps_mask` boolean `(T, B)` or
     None; `reverse`, whether to run from the last step to the first; `fresh` boolean `(T, B)` or

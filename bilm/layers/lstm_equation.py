@@ -23,7 +23,6 @@ import numpy as np
 from bilm.layers.types import Tensor
 
 GATES = "ijfo"  # the order in which W and b store the gates
-FORGET_BIAS = 1.0  # u, which the stored b does not contain
 
 
 class LSTMState(NamedTuple):
@@ -63,9 +62,8 @@ class Step(NamedTuple):
 
 
 def forget_bias(n_units: int) -> np.ndarray:
-    """Return u, float32 (4 D,), which is added to the stored bias."""
-    by_gate = [FORGET_BIAS if gate == "f" else 0.0 for gate in GATES]
-    return np.repeat(by_gate, n_units).astype(np.float32)
+    """Return u, float32 (4 D,), which the stored b does not contain."""
+    return np.repeat(np.float32([gate == "f" for gate in GATES]), n_units)
 
 
 def activated(library: Library, gates: Tensor) -> Gates:

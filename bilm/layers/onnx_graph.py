@@ -104,10 +104,6 @@ class GraphWriter:
         self.nodes.append(self.onnx.helper.make_node(kind, names, outputs, **attributes))
         return [Value(self, name) for name in outputs]
 
-    def clip(self, x: Value, low: float, high: float) -> Value:
-        """Add x limited to an interval."""
-        return self.add("Clip", x, self.number(low), self.number(high))
-
     def slice(self, x: Value, start: int, end: int, axis: int) -> Value:
         """Add the part of x from `start` to before `end` along an axis."""
         return self.add("Slice", x, self.integers(start), self.integers(end), self.integers(axis))

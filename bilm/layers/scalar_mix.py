@@ -22,10 +22,10 @@ class ScalarMix(keras.layers.Layer):
             unmasked positions and features in the batch. The vectors of a sentence then depend on
             its batch.
         l2_coef: weight of the penalty l2_coef * sum w^2 on w; None for no penalty.
-        start: initial values of w, one per layer, and of gamma; None for zeros and 1.
+        start: initial values of w, one per layer, and of gamma; None for zeros, which give the mean
+            of the layers, and 1.
 
     Inputs: float `(B, layers, T, D)` and a boolean mask `(B, T)`. Returns: float `(B, T, D)`.
-    By default w is initially 0, which gives the mean of the layers, and gamma is 1.
     Reference: Peters et al. 2018, arXiv:1802.05365, equation 1. bilm-tf adds the constant 1/layers
     to each weight before the softmax, which has no effect.
     """
@@ -48,20 +48,18 @@ class ScalarMix(keras.layers.Layer):
 
         Raises: ValueError if `start` is for another number of layers.
         """
-        weights, gamma = self.start or ([0.0] * input_shape[1], 1.0)
-        if len(weights) != input_shape[1]:
-            raise ValueError(
-                f"start has weights for {len(weights)} layers, expected {input_shape[1]}"
-            )
-        regularizer = Penalty(self.l2_coef) if self.l2_coef else None
+        n_layers = input_shape[1]
+        weights, gamma = self.start or ([0.0] * n_layers, 1.0)
+        if len(weights) != n_layers:
+            raise ValueError(f"start has weights for {len(weights)} layers, expected {n_layers}")
+        constant = keras.initializers.Constant
         self.weights_before_softmax = self.add_weight(
-            (input_shape[1],),
-            keras.initializers.Constant([float(weight) for weight in weights]),
-            regularizer=regularizer,
+            (n_layers,),
+            constant([float(weight) for weight in weights]),
+            regularizer=Penalty(self.l2_coef) if self.l2_coef else None,
             name="weights_before_softmax",
         )
-        start_gamma = keras.initializers.Constant(float(gamma))
-        self.gamma = self.add_weight((), start_gamma, name="gamma")
+        self.gamma = self.add_weight((), constant(float(gamma)), name="gamma")
         self.built = True
 
     def call(self, layers: Tensor, mask: Tensor | None = None) -> Tensor:

@@ -7,8 +7,7 @@ over all steps then gives the gradient of each weight. Training is twice as fast
 In this module features come before rows: states are (D, B) and (P, B), gates (4 D, B). The four
 gates are then contiguous, so splitting and joining them copies nothing; the backward loop reads the
 weights as they are stored; and a product of a few rows in bfloat16 takes half as long. Weights are
-cast and transposed once, before the loop, which would not pay off for a short sentence without a
-gradient.
+transposed once, which would not pay off for a short sentence without a gradient.
 """
 
 from __future__ import annotations

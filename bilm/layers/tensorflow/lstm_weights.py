@@ -14,10 +14,8 @@ from bilm.support.process import return_freed_memory
 
 
 class Layout(NamedTuple):
-    """How W and b are arranged in memory. Every layout yields the same gates, [x, h] W + b.
-
-    Stored weights have the rows W = [W_x; W_h], input above hidden state, and the columns
-    W = [W_i, W_j, W_f, W_o], the gates. A layout may differ from this in four ways:
+    """How W and b are arranged in memory. Every layout yields the same gates, [x, h] W + b. It may
+    differ in four ways from the stored rows, W = [W_x; W_h], and columns, W = [W_i, W_j, W_f, W_o].
 
     Fields:
         joint: one product [x, h] W per step, instead of one product x W_x for all steps together
@@ -88,8 +86,8 @@ class CellWeights(NamedTuple):
         return cls(layout, of_input, recurrent, biases, projection)
 
     def arrays(self, n_units: int) -> tuple[list[np.ndarray], list[np.ndarray], np.ndarray | None]:
-        """Return W and b, by gate i, j, f, o, and the projection or None, as NumPy arrays of
-        `n_units` units, without spare ones; only of frozen, joint float32 weights."""
+        """Return W and b by gate, and W_p, of frozen, joint float32 weights, for the `n_units`
+        units that are not spare."""
         gates = [np.asarray(gate)[:, :n_units] for gate in self.recurrent]
         biases = [np.asarray(bias)[:n_units] for bias in self.biases]
         projection = None if self.projection is None else np.asarray(self.projection)[:n_units]

@@ -1,5 +1,1 @@
-"""Faster implementations of layers on PyTorch.
-
-`lstm` runs an LSTM over time. Each function computes the same numbers as the layer that uses it;
-tests compare them. Imports `layers` and PyTorch.
-"""
+"""`lstm`: a faster run of an LSTM over time on PyTorch; tests compare it with the layer."""
