@@ -220,12 +220,11 @@ class BiLM(keras.layers.Layer):
             vectors: for each direction, or for one of them, in its reading order, token vectors
                 float (B, T, P).
             mask: boolean (B, T) or None, for both directions.
-            dropout_seeds: for each direction an integer seed (2,); None for no dropout.
+            dropout_seeds: for each direction an integer seed (2,).
             training: whether a gradient will be requested.
             fresh: boolean (B, T) or None, steps at which rows start from zero state (no training).
             reverse: directions whose vectors are in the order of the text, read from the end.
-        Returns: for each direction a list of outputs float (B, T, P), one per layer and, with
-            dropout, the last one after its dropout; and the last state.
+        Returns: for each direction the outputs of `LSTMStack`, float (B, T, P); and the last state.
         """
         outputs, last = {}, {}
         for direction in vectors:

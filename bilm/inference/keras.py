@@ -34,7 +34,6 @@ class KerasBackend(Backend):
     def __init__(self, model: BiLM):
         super().__init__(model.options, model.n_tokens if model.options.reads_words else None)
         self.runs_ahead = keras.backend.backend() == "tensorflow"
-        self._model = model
         self._run = _compiled_windows(model, None)
         self._run_one_row = _compiled_windows(model, 1)
         self._encode: Any = model.encoder
@@ -56,13 +55,13 @@ class KerasBackend(Backend):
 
     def start(self, table: np.ndarray, n_rows: int) -> tuple[Any, list[Any]]:
         """Return tensors: see `Backend.start`. On JAX, numbers of words and rows are padded."""
-        if n_rows == 1 and self._one_row is not None:
-            return super().start(table, n_rows)
         if keras.backend.backend() == "jax":
             table = _padded(table, power_of_two(len(table)), table.shape[1])
             n_rows = power_of_two(n_rows)
-        zero_state = self._model.zero_state(n_rows)
-        return ops.convert_to_tensor(table), self._model.flatten_state(zero_state)
+        vectors, state = super().start(table, n_rows)
+        if n_rows == 1 and self._one_row is not None:
+            return vectors, state
+        return ops.convert_to_tensor(vectors), [ops.convert_to_tensor(zeros) for zeros in state]
 
     def run_window(
         self, table: Any, places: dict[str, np.ndarray], fresh: np.ndarray, state: list[Any]

@@ -24,7 +24,7 @@ class CharacterCNN(WeightedLayer):
         embedding_dim: width E of a character's vector.
         filters: pairs (width in characters, number of filters).
         activation: a key of `bilm.activations.ACTIVATIONS`.
-        precision: "float32" or "bfloat16", see `BiLM`.
+        precision: see `BiLM`.
 
     Inputs: integer `(..., C)`, C at least the width of the widest filter; `padded=True` asserts
         that at least as many padding characters follow each token as the widest filter is wide.

@@ -65,8 +65,8 @@ def dropout_mask(shape: Sequence, rate: float, seed: Tensor) -> Tensor | None:
 
 
 def dropout(x: Tensor, rate: float, mask: Tensor | None) -> Tensor:
-    """Set the entries of x outside a mask of `dropout_mask`, which is broadcast to the shape of x,
-    to 0 and scale the others by 1 / (1 - rate); return x without a mask."""
+    """Set the entries of x outside a mask of `dropout_mask` to 0, and scale the others by
+    1 / (1 - rate); return x without a mask."""
     return x if mask is None else ops.where(mask, x * (1 / (1 - rate)), 0.0)
 
 
@@ -121,8 +121,7 @@ def with_marks(mask: Tensor) -> Tensor:
 def compiled(
     function: Callable, signature: Sequence | None = None, gradients: bool = True
 ) -> Callable[..., Any]:
-    """Compile a function of tensors on TensorFlow and, with a signature, on JAX; other backends run
-    it as it is.
+    """Compile a function of tensors on TensorFlow and, with a signature, on JAX.
 
     Args:
         function: function of tensors in lists and dicts. On JAX, its weights must be constants.

@@ -13,13 +13,9 @@ from bilm.tensors import TensorSpec, part
 
 
 class Highway(WeightedLayer):
-    """Highway stack over token vectors.
+    """Highway layers over token vectors; `precision`: see `BiLM`.
 
     y = g * relu(W x + b) + (1 - g) * x,  g = sigmoid(W_g x + b_g)
-
-    Args:
-        n_layers: number of highway layers.
-        precision: see `BiLM`.
 
     Inputs: float `(..., D)`. Returns: float `(..., D)`.
     Reference: Srivastava et al. 2015, arXiv:1505.00387.

@@ -21,14 +21,7 @@ from bilm.activations import ACTIVATIONS
 from bilm.layers.char_cnn import CharacterCNN
 from bilm.layers.highway import Highway
 from bilm.layers.lstm import LSTMCell
-from bilm.layers.lstm_equation import (
-    GATES,
-    Library,
-    LSTMState,
-    activated,
-    forget_bias,
-    next_state,
-)
+from bilm.layers.lstm_equation import GATES, Library, LSTMState, activated, forget_bias, next_state
 from bilm.layers.onnx_graph import END, MICROSOFT, GraphWriter, Value
 from bilm.layers.stack import LSTMStack
 from bilm.layers.token_encoder import TokenEncoder

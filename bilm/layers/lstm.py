@@ -27,7 +27,7 @@ class LSTMCell(WeightedLayer):
         precision: see `BiLM`. States, clips and sums over steps stay in float32. With "bfloat16",
             inference on TensorFlow also rounds the bias and may round a gate.
 
-    Inputs: x float `(B, input)`, `LSTMState`. Returns: the next `LSTMState`, with the output.
+    Inputs: x float `(B, input)`, `LSTMState`. Returns: the next `LSTMState`.
     Reference: Sak et al. 2014, arXiv:1402.1128.
     """
 
@@ -75,8 +75,7 @@ class LSTMCell(WeightedLayer):
         return of_input + ops.add(self.bias, forget_bias(self.dim))
 
     def step(self, input_gates: Tensor, state: LSTMState, keep: Tensor | None = None) -> LSTMState:
-        """Run one step from the result of `project_input`, float (B, 4 D); `keep`, boolean (B, 1)
-        or None: see `next_state`."""
+        """Run one step from the result of `project_input`; `keep`: see `next_state`."""
         library = Library(
             matmul=partial(product, precision=self.precision),
             sigmoid=ops.sigmoid,

@@ -115,7 +115,7 @@ class GraphWriter:
     def scan(
         self, body: GraphWriter, start: Sequence[Value], series: Sequence[Value]
     ) -> list[Value]:
-        """Run a graph for each step of some series, tensors with steps along their first axis.
+        """Run a graph for each step of some series, along their first axis.
 
         `body` computes the next carried values and the values of a step, from the carried values,
         first `start`, and one step of each series. Returns: the last carried values; then the

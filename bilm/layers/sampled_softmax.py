@@ -30,7 +30,7 @@ class SampledSoftmax(WeightedLayer):
     sampled loss:  the same with s_v - log E(v) instead of s_v, over the target and the negatives
 
     E(v) is the expected number of draws of word v. Subtracting log E(v) corrects for words that
-    are sampled more often than others. A negative that equals the target is ignored.
+    are sampled more often than others.
 
     Args:
         n_tokens: vocabulary size V.

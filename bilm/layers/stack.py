@@ -24,10 +24,9 @@ class LSTMStack(keras.layers.Layer):
             layer on.
         dropout, variational_dropout: see `Regularization`.
 
-    Inputs: x float `(T, B, P)`, time first; a list of `n_layers` `LSTMState`; others see `LSTM` and
-    `dropout_masks`.
-    Returns: a list of `n_layers` outputs float `(T, B, P)` and a list of `n_layers` states. With
-    dropout, the list of outputs has one element more: the last output after its dropout.
+    Inputs: x float `(T, B, P)`, time first; an `LSTMState` per layer; others see `LSTM` and
+    `dropout_masks`. Returns: the output float `(T, B, P)` of each layer and, with dropout, the last
+    one after its dropout; the state of each layer.
     """
 
     def __init__(

@@ -16,22 +16,19 @@ from bilm.tensors import n_filters, part
 
 
 class TokenEncoder(WeightedLayer):
-    """Character CNN, highway stack and projection: the context-independent vector of a token.
+    """The context-independent vector of a token.
 
     y = highway(cnn(characters)) W + b,  or with a table of words  [word ; highway(cnn)] W + b
 
     Args:
         projection_dim: width P of a token's vector. If the CNN has exactly P filters, there is no
             projection, unless `always_projects`.
-        n_characters, embedding_dim, filters, activation: see `CharacterCNN`. If `filters` is empty,
-            there is no CNN.
-        n_highway: number of highway layers.
-        precision: see `BiLM`.
+        n_characters, embedding_dim, filters (may be empty), activation: see `CharacterCNN`.
+        n_highway, precision: see `Highway`.
         words: shape (rows, width) of the table of words, if any.
 
     Inputs: integer `(..., C)`, or `(..., 1 + C)` with a table: the id of the word and then its
     characters. Returns: float `(..., P)`.
-    Reference: Peters et al. 2018, arXiv:1802.05365.
     """
 
     def __init__(
@@ -107,10 +104,7 @@ class TokenEncoder(WeightedLayer):
 
     def encode_groups(self, groups: Sequence[Tensor]) -> Tensor:
         """Encode groups of tokens of similar length: integers (U_i, C_i) -> float (sum of U_i, P).
-
-        In every group except the last, each token is followed by at least as much padding as the
-        widest filter is wide.
-        """
+        In all groups except the last, as much padding as the widest filter follows each token."""
         *padded, rest = groups
         features = [self.cnn(group, padded=True) for group in padded] + [self.cnn(rest)]
         return self._project(self.highway(ops.concatenate(features, axis=0)))

@@ -37,8 +37,7 @@ class WeightedLayer(keras.layers.Layer):
     once per replica. The value of an initializer reaches the variable in all of these cases.
 
     Attributes:
-        initial: initializers that replace those of the layer, by the name of the variable; read
-            when the layer is built.
+        initial: initializers that replace those of `build`, by the name of the variable.
         frozen: whether weights are constants. The layer may store them in another layout only.
         precision: precision of the layer's products, see `BiLM`.
     """

@@ -16,8 +16,8 @@ from bilm.layers.types import Tensor
 def log_normalizer(
     hidden: Tensor, kernel: Tensor, bias: Tensor, chunks: Sequence[slice]
 ) -> tf.Tensor:
-    """Return log sum_v exp(score_v): hidden float (N, P), kernel (V, P) and bias (V,) -> (N,);
-    `chunks` are slices that partition the vocabulary."""
+    """Return log sum_v exp(score_v) over all slices of the vocabulary: hidden float (N, P), kernel
+    (V, P) and bias (V,) -> (N,)."""
 
     @tf.custom_gradient
     def run(hidden, kernel, bias):

@@ -22,8 +22,7 @@ def run_over_time(
     training: bool | None,
     fresh: tf.Tensor | None = None,
 ) -> tuple[tf.Tensor, LSTMState]:
-    """Run an `LSTMCell` over time: see `LSTM` for the shapes; with `training`, intermediate results
-    are stored for the gradient."""
+    """Run an `LSTMCell` over time: see `LSTM`; `training` stores values for the gradient."""
     operands = state.cell.dtype
     if cell.precision != "float32":
         operands = tf.as_dtype(cell.precision)
@@ -77,7 +76,6 @@ def _run_without_gradient(x, state, weights, spec):
     if isinstance(outputs, list):
         outputs = tf.stack(outputs)  # T, B, P
     if spec.reverse:
-        # The outputs are reversed after the loop, because ONNX collects them in the order of the
-        # iterations.
+        # After the loop, because ONNX collects outputs in the order of the iterations.
         outputs = tf.reverse(outputs, [0])
     return outputs, LSTMState(cell[:, :n_units], hidden)

@@ -79,9 +79,6 @@ def size_of(x: tf.Tensor, axis: int) -> int | tf.Tensor:
 
 
 def transposed_copy(weight: tf.Tensor) -> tf.Tensor:
-    """Return the transpose as a separate matrix: (M, N) -> (N, M).
-
-    TensorFlow would otherwise fold the transpose into each product that reads it, and a product of
-    a few rows then takes up to four times as long.
-    """
+    """Return the transpose as a separate matrix: (M, N) -> (N, M). If TensorFlow folds it into each
+    product that reads it, a product of a few rows takes up to four times as long."""
     return tf.ensure_shape(tf.transpose(weight), weight.shape[::-1])
