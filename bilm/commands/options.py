@@ -351,12 +351,12 @@ def run_arguments(values: Mapping[str, Any], hosts: Hosts) -> dict[str, Any]:
 
     Raises: DataError if a text cannot be read more than once; OptionsError for missing devices.
     """
-    from bilm.data.text import matching_files, require_files
+    from bilm.data.text import input_files
     from bilm.training.devices import make_strategy
 
     for name in ("train_prefix", "heldout_prefix"):
         if values[name]:
-            require_files(matching_files(values[name]))
+            input_files(values[name])  # refuses pipes
     strategy = make_strategy(**{name: values[name] for name in DEVICES}, hosts=hosts)
     saving = Saving(
         values["checkpoint_steps"], values["checkpoint_minutes"], values["keep_checkpoints"]

@@ -31,10 +31,10 @@ require_backend("torch", "PyTorch", "bilm.allennlp")
 import torch
 
 from bilm.data.alphabets import ByteAlphabet
-from bilm.data.grouping import needed_characters
 from bilm.data.marks import BOS, EOS
 from bilm.data.model_ids import shifted
 from bilm.data.tokenization import checked_sentences
+from bilm.data.windows import needed_characters
 from bilm.embedding.embedder import ElmoEmbedder as Embedder
 from bilm.inference.words import batches, encoder_budget
 from bilm.language_model import BiLM

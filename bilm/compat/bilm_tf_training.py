@@ -12,7 +12,7 @@ from typing import Any
 import tensorflow as tf
 from absl import logging
 
-from bilm.data.dataset import BidirectionalLMDataset, LMDataset, Reader
+from bilm.data.dataset import BidirectionalLMDataset, LMDataset
 from bilm.errors import BilmError, DataError, WeightsError
 from bilm.options import schema
 from bilm.options.run_options import RunOptions
@@ -36,7 +36,7 @@ def load_options_latest_checkpoint(tf_save_dir: str | Path) -> tuple[dict[str, A
 
 def train(
     options: Mapping[str, Any],
-    data: Reader,
+    data: LMDataset,
     n_gpus: int,
     tf_save_dir: str | Path,
     tf_log_dir: str | Path,
@@ -59,10 +59,10 @@ def train(
     """
     if logging.get_verbosity() == logging.WARNING:  # of a script that does not set a level
         logging.set_verbosity(logging.INFO)
-    run_options, reader = _run_options(options), _reader(data)
-    if reader.reverse or reader.test:
+    run_options = _run_options(options)
+    if data.reverse or data.test:
         raise DataError(
-            f"data has reverse={reader.reverse} and test={reader.test}; training requires a "
+            f"data has reverse={data.reverse} and test={data.test}; training requires a "
             "dataset with reverse=False and test=False"
         )
     if restart_ckpt_file is not None:
@@ -81,13 +81,15 @@ def train(
         data.filepattern,
         tf_save_dir,
         strategy=make_strategy(n_gpus=n_gpus if has_gpus else 0, cpu_replicas=max(n_gpus, 1)),
-        seed=reader.seed,
+        seed=data.seed,
         resume="auto" if restart_ckpt_file is None else "must",
-        on_bad_utf8=reader.shards.on_bad_utf8,
+        on_bad_utf8=data.shards.on_bad_utf8,
     ).train()
 
 
-def test(options: Mapping[str, Any], ckpt_file: str, data: Reader, batch_size: int = 256) -> float:
+def test(
+    options: Mapping[str, Any], ckpt_file: str, data: LMDataset, batch_size: int = 256
+) -> float:
     """Measure perplexity with the full softmax; carry the LSTM state from sentence to sentence.
 
     Prints `AVERAGE PERPLEXITY = <number>` on standard output.
@@ -101,7 +103,7 @@ def test(options: Mapping[str, Any], ckpt_file: str, data: Reader, batch_size: i
     Returns: the perplexity: exp of the mean loss of both directions.
     Raises: DataError, OptionsError, WeightsError.
     """
-    if not _reader(data).test:
+    if not data.test:
         raise DataError(
             "data has test=False; evaluation requires test=True, which reads each sentence once"
         )
@@ -135,7 +137,3 @@ def _run_options(values: Mapping[str, Any]) -> RunOptions:
     if unknown:
         logging.warning("options: unknown keys are ignored: %s", ", ".join(unknown))
     return options
-
-
-def _reader(data: Reader) -> LMDataset:
-    return data.readers[0] if isinstance(data, BidirectionalLMDataset) else data

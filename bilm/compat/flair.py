@@ -13,7 +13,7 @@ from __future__ import annotations
 from pathlib import Path
 from typing import Any
 
-from bilm.embedding.selection import side_by_side
+from bilm.embedding.collecting import side_by_side
 from bilm.embedding.shared import ModelFiles, shared_embedder
 from bilm.errors import OptionsError
 from bilm.support.imports import needed

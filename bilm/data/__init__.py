@@ -3,8 +3,8 @@
 `readers` reads input files of any form, `text` and `shards` read text, `signs` detects text that is
 not a tokenized sentence per line. `tokenization` splits text and checks sentences. `alphabets` and
 `vocabulary` turn words into ids of characters and words, `model_ids` makes batches of them for
-pretrained models. `stream`, `dataset` and `windows` make the windows of training, evaluation and
-scoring, whose words `grouping` groups by length. `vocabulary_builder` makes vocabulary files.
+pretrained models. `stream` and `dataset` make the windows of training and evaluation, `windows`
+lists their distinct tokens. `vocabulary_builder` makes vocabulary files.
 Imports `errors`, `support` and `options`.
 """
 

@@ -9,40 +9,26 @@ import numpy as np
 from bilm.data.marks import BOS, EOS
 from bilm.errors import DataError
 from bilm.options import model_options
-from bilm.options.model_options import (
-    BOW,
-    EOW,
-    N_CHARACTERS,
-    OOV,
-    PAD,
-    LexiconEncoderOptions,
-    ModelOptions,
-)
 from bilm.options.schema import MIN_WORD_LENGTH
 
 # A character is one of 256 bytes or one of five marks.
 BOS_CHAR, EOS_CHAR, BOW_CHAR, EOW_CHAR, PAD_CHAR = range(256, 261)
 MARK_LETTERS = {BOS: chr(BOS_CHAR), EOS: chr(EOS_CHAR)}
 
-MAX_CACHED_WORDS, MAX_CACHED_LETTERS = 1 << 17, 256
+MAX_CACHED_WORDS = 1 << 17
+MAX_CACHED_LETTERS = 256  # of a word
 
 
 class ByteAlphabet:
     """bilm-tf's spelling of a word: a mark, its UTF-8 bytes, truncated if necessary, a mark and
-    padding.
+    padding. `<S>` and `</S>` have one character each, `BOS_CHAR` and `EOS_CHAR`.
 
-    `<S>` and `</S>` have one character each, `BOS_CHAR` and `EOS_CHAR`, instead of their bytes.
-
-    Args:
-        width: C, characters of a word with its two marks; at least 3.
-    Attributes: `begin` and `end`, the words for a sentence's marks; `width`, the columns of a row;
-        `n_ids`, the number of ids of each column, int (width,); `n_word_columns`, the columns
-        before the characters; `pad`, the id that follows a word's characters.
-    Raises: DataError if `width` is below 3.
+    Attributes: `begin` and `end`, the words for a sentence's marks; `width`, C, the columns of a
+        row; `n_ids`, the number of ids of each column, int (C,).
+    Raises: DataError if `width` is below 3, two marks and a character.
     """
 
-    begin, end, pad = BOS, EOS, PAD_CHAR
-    n_word_columns = 0
+    begin, end = BOS, EOS
 
     def __init__(self, width: int):
         if width < MIN_WORD_LENGTH:
@@ -51,7 +37,7 @@ class ByteAlphabet:
                 "character"
             )
         self.width = width
-        self.n_ids = np.full(width, N_CHARACTERS)
+        self.n_ids = np.full(width, model_options.N_CHARACTERS)
         self._rows = _Rows(width)
 
     def __call__(self, words: Iterable[str]) -> np.ndarray:
@@ -100,11 +86,10 @@ class LexiconAlphabet:
 
     begin, end = model_options.BOS, model_options.EOS
 
-    def __init__(self, options: LexiconEncoderOptions):
+    def __init__(self, options: model_options.LexiconEncoderOptions):
         self.max_characters = options.max_characters_per_token
         self.words: Mapping[str, int] | None = None
         self.characters: Mapping[str, int] | None = None
-        self.pad = 0
         n_ids = []
         if options.words is not None:
             self.words = options.words.lexicon
@@ -112,35 +97,33 @@ class LexiconAlphabet:
         self.n_word_columns = len(n_ids)
         if options.characters is not None:
             self.characters = options.characters.lexicon
-            self.pad = self.characters[PAD]
             n_ids += [options.characters.n_rows] * self.max_characters
         self.n_ids = np.array(n_ids)
         self.width = len(n_ids)
 
     def __call__(self, words: Sequence[str]) -> np.ndarray:
         """Return the ids of words and their characters, int32 (n, width)."""
-        rows: np.ndarray = np.full((len(words), self.width), self.pad, np.int32)
+        pad = 0 if self.characters is None else self.characters[model_options.PAD]
+        rows: np.ndarray = np.full((len(words), self.width), pad, np.int32)
         for row, word in zip(rows, words, strict=True):
             if self.words is not None:
                 short = word[: self.max_characters - 2]
-                row[0] = self.words.get(short, self.words[OOV])
+                row[0] = self.words.get(short, self.words[model_options.OOV])
             if self.characters is not None:
-                ids = self._character_ids(word, self.characters)
+                unknown = self.characters[model_options.OOV]
+                ids = [self.characters.get(letter, unknown) for letter in self._letters(word)]
+                # This order of the marks is correct: see the class.
+                ids = [self.characters[model_options.EOW], *ids, self.characters[model_options.BOW]]
                 row[self.n_word_columns : self.n_word_columns + len(ids)] = ids
         return rows
 
     def lengths(self, words: Sequence[str], rows: np.ndarray) -> np.ndarray:
-        """Return the number of columns of each row that are not padding, int (n,)."""
+        """See `ByteAlphabet.lengths`."""
         if self.characters is None:
             return np.full(len(words), self.n_word_columns)
         # The rows do not show it, because a character may have the id of padding.
         n_letters = np.array([len(self._letters(word)) for word in words], int)
         return self.n_word_columns + n_letters + 2
-
-    def _character_ids(self, word: str, lexicon: Mapping[str, int]) -> list[int]:
-        """Return the ids of the characters of a word and its two marks."""
-        letters = [lexicon.get(letter, lexicon[OOV]) for letter in self._letters(word)]
-        return [lexicon[EOW], *letters, lexicon[BOW]]  # this order is correct: see the class
 
     def _letters(self, word: str) -> Sequence[str]:
         """Return the characters of a word; the mark of a sentence is one character."""
@@ -151,7 +134,7 @@ class LexiconAlphabet:
 Alphabet = ByteAlphabet | LexiconAlphabet
 
 
-def alphabet_of(options: ModelOptions) -> Alphabet | None:
+def alphabet_of(options: model_options.ModelOptions) -> Alphabet | None:
     """Return a model's alphabet; None if the model reads words of a vocabulary file."""
     if options.char_cnn is not None:
         return ByteAlphabet(options.char_cnn.max_characters_per_token)

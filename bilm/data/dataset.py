@@ -6,23 +6,31 @@ import heapq
 import math
 import os
 from collections import deque
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from itertools import count, pairwise
+from typing import Any
 
 import numpy as np
 
+from bilm.data.alphabets import PAD_CHAR
 from bilm.data.shards import Shards, resolve_shards
 from bilm.data.stream import Position, SentenceStream, read_references, text_changed
 from bilm.data.vocabulary import UnicodeCharsVocabulary, Vocabulary
-from bilm.data.windows import KEY_SUFFIX, Encoded, Piece, Row, Window, empty_window
+from bilm.data.windows import KEY_SUFFIX
 from bilm.errors import DataError
 
 SHUFFLE_BUFFER = 65_536  # sentences held in memory for shuffling
 # Training cuts long lines into pieces of MAX_PIECE predictions, and the lines of a text with fewer
 # than ROW_LINES lines per row into that many pieces per row.
-ROW_LINES, MAX_PIECE = 8, 1_000
+ROW_LINES = 8
+MAX_PIECE = 1_000
 
+Window = dict[str, np.ndarray | bool | None]
+# A piece of a sentence: its reference in the text (see `stream`), its words in reading order, and
+# the first prediction of the piece and the one after its last; a sentence of n words has n + 1.
+Piece = tuple[int, list[str], int, int]
 Windows = Iterator[Window]
+Encode = Callable[[list[str]], dict[str, np.ndarray]]  # see `LMDataset._encode`
 
 
 class LMDataset:
@@ -36,7 +44,6 @@ class LMDataset:
         test: read the shards once and in order, instead of endlessly.
         shuffle_on_load: permute shards and sentences in each epoch; ignored with `test`.
         seed: seed of the shuffling, together with the epoch and the direction; at least 0.
-        shuffle_buffer: number of sentences in memory for shuffling.
     Raises: DataError if no file matches or the vocabulary lacks a mark.
     """
 
@@ -48,16 +55,17 @@ class LMDataset:
         test: bool = False,
         shuffle_on_load: bool = False,
         seed: int = 0,
-        shuffle_buffer: int = SHUFFLE_BUFFER,
     ):
         vocab.require_marks()
         self.shards = resolve_shards(filepattern)
-        self.filepattern, self.vocab = self.shards.name, vocab
+        self.filepattern = self.shards.name
+        self.vocab = vocab
         self.max_word_length: int | None = getattr(vocab, "max_word_length", None)
-        self.reverse, self.test, self.seed = reverse, test, seed
-        self.direction = "backward" if reverse else "forward"
+        self.reverse = reverse
+        self.test = test
+        self.seed = seed
         self._order = -1 if reverse else 1  # step through the words of a sentence
-        self._shuffle_buffer = shuffle_buffer if shuffle_on_load and not test else 0
+        self._shuffle_buffer = SHUFFLE_BUFFER if shuffle_on_load and not test else 0
 
     def iter_batches(self, batch_size: int, num_steps: int) -> Windows:
         """Return windows for training. Each row continues in the next window.
@@ -86,16 +94,14 @@ class LMDataset:
 
         Args:
             position: position of a window, after which to continue; None starts with the first.
-            returned: numbers of the rows to return; the others advance without being encoded. None
-                returns all.
-        Raises: DataError as `iter_batches` does, and if the position has another number of rows.
+            returned: numbers of the rows to return, None for all. The others are not encoded.
+        Raises: DataError, also if the position has another number of rows.
         """
         returned = range(batch_size) if returned is None else returned
-        prefix = f"{self.direction}_"
+        prefix = "backward_" if self.reverse else "forward_"
         start: Position | None = None  # the arrays of the position that belong to this direction
         if position is not None:
-            mine = [name for name in position if name.startswith(prefix)]
-            start = {name.removeprefix(prefix): position[name] for name in mine}
+            start = {name: position[prefix + name] for name in ("reader", "buffer", "rows")}
 
         # The rows share one source of pieces of sentences.
         stream = self._stream(start)
@@ -121,18 +127,17 @@ class LMDataset:
         texts = read_references(self.shards, places[:, 0])
         for row, text, (reference, at) in zip(rows, texts, places.tolist(), strict=True):
             words = text.split()[:: self._order]
-            span = _span_at(at, len(words) + 1, length)
-            if span is None:
+            spans = [span for span in _spans(len(words) + 1, length) if span[1] >= at]
+            if not spans:
                 raise text_changed(self.shards, reference)
-            row.go_to((reference, words, *span), at)
+            row.go_to((reference, words, *spans[0]), at)
 
     def iter_evaluation(
         self, batch_size: int, n_steps: int, drop_remainder: bool = False
     ) -> Windows:
         """Yield every prediction of the text once, in order; rows continue as in training.
 
-        Each sentence is assigned to the row that ends first, or to the first of several such rows.
-        The assignment therefore does not depend on `n_steps`.
+        Each sentence is assigned to the row that ends first, whatever `n_steps` is.
 
         Args:
             batch_size, n_steps: B and T.
@@ -156,27 +161,21 @@ class LMDataset:
                     for queue in queues:
                         queue.append(None)  # end of the row's text
                 else:
-                    queues[i].append(self._whole(sentence))
-                    heapq.heapreplace(ends, (end + len(sentence) + 1, i))
+                    n_predictions = len(sentence) + 1
+                    queues[i].append((0, sentence[:: self._order], 0, n_predictions))
+                    heapq.heapreplace(ends, (end + n_predictions, i))
 
             limit = int(min(n_steps, last - start)) if drop_remainder else n_steps
-            window = self._masked_window(rows, n_steps, limit)
-            if not np.any(window["mask"]):
+            window = empty_window(batch_size, n_steps, self.max_word_length)
+            lengths = np.array([row.advance(limit, window) for row in rows])  # B
+            if not lengths.any():
                 return
-            yield window
+            yield window | {"mask": np.arange(n_steps) < lengths[:, None]}
 
-    def _whole(self, words: list[str]) -> Piece:
-        """Return a whole sentence as a piece. It has no reference."""
-        return 0, words[:: self._order], 0, len(words) + 1
-
-    def _stream(self, position: Position | None = None) -> SentenceStream:
+    def _stream(self, position: Position | None) -> SentenceStream:
         """Return the sentences of the text from a position."""
-
-        def make_rng(epoch: int) -> np.random.Generator:
-            key = np.random.SeedSequence((self.seed, epoch, int(self.reverse)))
-            return np.random.Generator(np.random.Philox(key))
-
-        return SentenceStream(self.shards, self._shuffle_buffer, make_rng, position)
+        key = self.seed, int(self.reverse)
+        return SentenceStream(self.shards, self._shuffle_buffer, key, position)
 
     def _piece_length(self, n_rows: int, n_steps: int) -> float:
         """Return the minimum number of predictions of a piece of a sentence."""
@@ -190,11 +189,8 @@ class LMDataset:
                 return MAX_PIECE
         return max(n_steps, math.ceil(n_predictions / n_pieces))
 
-    def _pieces(self, stream: SentenceStream, length: float = math.inf) -> Iterator[Piece]:
-        """Yield the pieces of the text from the position of a stream, which moves with them.
-
-        Raises: DataError as `iter_batches` does.
-        """
+    def _pieces(self, stream: SentenceStream, length: float) -> Iterator[Piece]:
+        """Yield the pieces of the text from the position of a stream, which moves with them."""
         # The rest of a sentence that was cut into pieces.
         if stream.rest:
             reference, at = stream.rest
@@ -219,18 +215,14 @@ class LMDataset:
                 stream.rest = (reference, end) if end <= len(words) else ()
                 yield reference, words, first, end
 
-    def _encode(self, words: list[str]) -> Encoded:
-        """Return the ids of words in reading order and, with a character vocabulary, characters."""
-        ids = self.vocab.encode(words, self.reverse, split=False)
-        if not isinstance(self.vocab, UnicodeCharsVocabulary):
-            return ids, None
-        return ids, self.vocab.encode_chars(words, self.reverse, split=False)
-
-    def _masked_window(self, rows: list[Row], n_steps: int, limit: int) -> Window:
-        """Return the next window; each row has at most `limit` predictions."""
-        window = empty_window(len(rows), n_steps, self.max_word_length)
-        lengths = np.array([row.advance(limit, window) for row in rows])
-        return window | {"mask": np.arange(n_steps) < lengths[:, None]}
+    def _encode(self, words: list[str]) -> dict[str, np.ndarray]:
+        """Return what a window contains of n words in reading order, (n + 1,) or (n + 1, C)."""
+        ids = self.vocab.encode(words, self.reverse, split=False)  # n + 2
+        arrays = {"token_ids": ids[:-1], "next_token_id": ids[1:]}
+        if isinstance(self.vocab, UnicodeCharsVocabulary):
+            characters = self.vocab.encode_chars(words, self.reverse, split=False)
+            arrays["tokens_characters"] = characters[:-1]
+        return arrays
 
 
 def _spans(n_predictions: int, length: float) -> Iterator[tuple[int, int]]:
@@ -239,16 +231,9 @@ def _spans(n_predictions: int, length: float) -> Iterator[tuple[int, int]]:
     return pairwise(n_predictions * k // n_pieces for k in range(n_pieces + 1))
 
 
-def _span_at(at: int, n_predictions: int, length: float) -> tuple[int, int] | None:
-    """Return the first of the pieces `_spans` that ends at prediction `at` or after it."""
-    for first, end in _spans(n_predictions, length):
-        if 0 <= at <= end:
-            return first, end
-    return None
-
-
-class BidirectionalLMDataset:
-    """A forward and a backward `LMDataset`; keys of the latter have the suffix `_reverse`.
+class BidirectionalLMDataset(LMDataset):
+    """A forward `LMDataset` whose windows also contain those of a backward one; keys of the latter
+    have the suffix `_reverse`.
 
     Each direction shuffles independently. Evaluation reads both in order, so that `mask` is common.
     Arguments and errors are those of `LMDataset`.
@@ -262,44 +247,23 @@ class BidirectionalLMDataset:
         shuffle_on_load: bool = False,
         seed: int = 0,
     ):
-        shards = resolve_shards(filepattern)
-        self.readers = [
-            LMDataset(shards, vocab, reverse, test, shuffle_on_load, seed)
-            for reverse in (False, True)
-        ]
-        self.shards, self.filepattern, self.vocab = shards, shards.name, vocab
-        self.max_word_length = self.readers[0].max_word_length
+        super().__init__(filepattern, vocab, False, test, shuffle_on_load, seed)
+        self._backward = LMDataset(self.shards, vocab, True, test, shuffle_on_load, seed)
 
-    def iter_batches(self, batch_size: int, num_steps: int) -> Windows:
-        """Return windows for training: see `LMDataset.iter_batches`."""
-        return (window for window, _ in self.iter_placed_batches(batch_size, num_steps))
-
-    def iter_placed_batches(
-        self,
-        batch_size: int,
-        num_steps: int,
-        position: Position | None = None,
-        returned: range | None = None,
-    ) -> Iterator[tuple[Window, Position]]:
+    def iter_placed_batches(self, *sizes: Any, **place: Any) -> Iterator[tuple[Window, Position]]:
         """Yield windows for training with their positions: see `LMDataset.iter_placed_batches`."""
-        forward, backward = (
-            reader.iter_placed_batches(batch_size, num_steps, position, returned)
-            for reader in self.readers
-        )
-        for (window, place), (other_window, other_place) in zip(forward, backward, strict=True):
-            yield _join(window, other_window), place | other_place
+        forward = super().iter_placed_batches(*sizes, **place)
+        backward = self._backward.iter_placed_batches(*sizes, **place)
+        for (window, position), (other_window, other) in zip(forward, backward, strict=True):
+            yield _join(window, other_window), position | other
 
     def iter_evaluation(
         self, batch_size: int, n_steps: int, drop_remainder: bool = False
     ) -> Windows:
         """Return every prediction of the text once: see `LMDataset.iter_evaluation`."""
-        forward, backward = (
-            reader.iter_evaluation(batch_size, n_steps, drop_remainder) for reader in self.readers
-        )
+        forward = super().iter_evaluation(batch_size, n_steps, drop_remainder)
+        backward = self._backward.iter_evaluation(batch_size, n_steps, drop_remainder)
         return map(_join, forward, backward)
-
-
-Reader = LMDataset | BidirectionalLMDataset
 
 
 def _join(forward: Window, backward: Window) -> Window:
@@ -309,3 +273,60 @@ def _join(forward: Window, backward: Window) -> Window:
         if key != "mask":  # the same in both directions
             window[key + KEY_SUFFIX["backward"]] = value
     return window
+
+
+class Row:
+    """A row of the windows, whose sentences are `pieces`, and its position in the current one.
+
+    Attributes: `index` of the row; `reference` of the sentence; `at`, its next prediction; `end`,
+        the one after the last of the piece.
+    """
+
+    def __init__(self, index: int, pieces: Iterator[Piece | None], encode: Encode):
+        self.index = index
+        self._pieces = pieces
+        self._encode = encode
+        self.go_to((0, [], 0, 0))  # an empty piece
+
+    def go_to(self, piece: Piece, at: int | None = None) -> None:
+        """Move to the position before prediction `at` of a sentence; None for the piece's first."""
+        self.reference, words, first, self.end = piece
+        self.at = first if at is None else at
+        # Only the words of the piece, and the one before it, are kept and encoded.
+        self._first_word = max(first - 1, 0)
+        self._words = words[self._first_word : self.end]
+        self._encoded: dict[str, np.ndarray] | None = None
+
+    def advance(self, n_steps: int, window: dict | None) -> int:
+        """Advance by up to `n_steps` predictions; write them into a window; return their number."""
+        done = 0
+        while done < n_steps:
+            if self.at == self.end:
+                piece = next(self._pieces, None)
+                if piece is None:
+                    break
+                self.go_to(piece)
+            n = min(n_steps - done, self.end - self.at)
+            if window is not None:
+                # Sentences are encoded here, because skipped windows do not need ids.
+                if self._encoded is None:
+                    self._encoded = self._encode(self._words)
+                at = self.at - self._first_word
+                for key, array in self._encoded.items():
+                    window[key][self.index, done : done + n] = array[at : at + n]
+            self.at += n
+            done += n
+        return done
+
+
+def empty_window(n_rows: int, n_steps: int, n_chars: int | None) -> Window:
+    """Return a window of padding in one direction: see `LMDataset.iter_batches`. `n_chars`: C."""
+    shape = n_rows, n_steps
+    characters: np.ndarray | None = None
+    if n_chars is not None:
+        characters = np.full((*shape, n_chars), PAD_CHAR, np.int32)
+    return {
+        "token_ids": np.zeros(shape, np.int32),
+        "tokens_characters": characters,
+        "next_token_id": np.zeros(shape, np.int32),
+    }

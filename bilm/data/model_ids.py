@@ -65,9 +65,7 @@ class TokenBatcher:
         self._vocab.require_marks((BOS, EOS))
 
     def batch_sentences(self, sentences: Sequence[Sequence[str]]) -> np.ndarray:
-        """Return the words of a batch, int64 (n, T + 2), 0 after a sentence's end.
-
-        An empty batch gives (0, 2).
+        """Return the words of a batch, int64 (n, T + 2), 0 after a sentence's end; (0, 2) if empty.
 
         Raises: DataError if a sentence is not a list of words, or if a word is missing in a
             vocabulary without `<UNK>`.
@@ -99,10 +97,8 @@ def shifted(ids: Any) -> Any:
 def batcher(
     options: ModelOptions, lm_vocab_file: str | Path | None = None
 ) -> Batcher | TokenBatcher:
-    """Return a batcher that makes the ids of a model with these options.
+    """Return a batcher that makes the ids of a model; one that reads words requires its vocabulary.
 
-    Args:
-        lm_vocab_file: the vocabulary, required for a model that reads words.
     Raises: DataError if the file is missing or cannot be used.
     """
     alphabet = alphabet_of(options)
@@ -114,10 +110,11 @@ def batcher(
 
 
 def check_ids_shape(shape: tuple[int | None, ...], options: ModelOptions) -> None:
-    """Check the shape of a batch of ids. Raises: DataError for ids of another batcher."""
+    """Raise DataError if a batch has the shape of another batcher's ids."""
     alphabet = alphabet_of(options)
     if alphabet is None:
-        expected, is_expected = "(B, T)", len(shape) == 2
+        expected = "(B, T)"
+        is_expected = len(shape) == 2
     else:
         expected = f"(B, T, {alphabet.width})"
         is_expected = len(shape) == 3 and shape[2] in (None, alphabet.width)
@@ -129,11 +126,9 @@ def check_ids_shape(shape: tuple[int | None, ...], options: ModelOptions) -> Non
 
 
 def check_ids(ids: np.ndarray, options: ModelOptions, n_tokens: int | None) -> None:
-    """Check the values of a batch of ids, where `n_tokens` is the number of words of a word table.
-
-    Raises: DataError if one is out of range.
-    """
+    """Raise DataError if an id is out of range; `n_tokens` is the number of words of a table."""
     alphabet = alphabet_of(options)
     largest = np.array([n_tokens]) if alphabet is None else alphabet.n_ids  # of each column
-    if ids.size and not ((ids >= 0) & (ids <= largest)).all():
+    in_range = (ids >= 0) & (ids <= largest)
+    if not in_range.all():
         raise DataError(f"ids from {ids.min()} to {ids.max()}, expected 0 to {largest.max()}")

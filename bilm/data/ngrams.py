@@ -3,29 +3,24 @@
 from __future__ import annotations
 
 from array import array
-from typing import NamedTuple
 
 import numpy as np
 
-from bilm.data.shards import Shards, count_tokens
+from bilm.data.shards import Shards
 from bilm.data.vocabulary import Vocabulary
+from bilm.support.progress import progress
 
 DISCOUNT = 0.75  # D of `bigram_perplexity`
 
 
 def text_ids(shards: Shards, vocab: Vocabulary) -> np.ndarray:
-    """Return the id of `</S>` and those of all predictions, words and ends of sentences: int64
-    (N + 1,).
-
-    Raises: DataError for an unknown word if the vocabulary lacks `<UNK>`.
-    """
+    """Return the id of `</S>` and those of all words and ends of sentences, int64 (N + 1,). Raises:
+    DataError, also for an unknown word if the vocabulary lacks `<UNK>`."""
     ids = array("i", [vocab.eos])
-
-    def add(words: list[str]) -> None:
-        ids.frombytes(vocab.known_ids(words).tobytes())
-        ids.append(vocab.eos)
-
-    count_tokens(shards, add)
+    with progress("counting", "sentences") as counted:
+        for words in counted.over(shards.sentences()):
+            ids.frombytes(vocab.known_ids(words).tobytes())
+            ids.append(vocab.eos)
     return np.array(ids, np.int64)
 
 
@@ -48,69 +43,36 @@ def bigram_perplexity(train: np.ndarray, heldout: np.ndarray, vocab: Vocabulary)
     where kinds are numbers of different pairs or words. If the training text has no unknown words,
     half of those that occur once are replaced by `<UNK>`. Both texts are results of `text_ids`.
     """
+    size = vocab.size
     if vocab.unk >= 0 and not (train == vocab.unk).any():
-        train = _with_unknown_words(train, vocab)
-    pairs = Pairs.of(train, vocab.size)
+        is_once = np.bincount(train, minlength=size)[train] == 1
+        train = train.copy()
+        train[np.flatnonzero(is_once)[::2]] = vocab.unk
+
+    # The different pairs of the training text, v V + w ascending, and n(v, w); n(v) and kinds.
+    pairs, n_of_pairs = np.unique(train[:-1] * size + train[1:], return_counts=True)
+    left, right = np.divmod(pairs, size)
+    n_of_left = np.bincount(left, n_of_pairs, size)  # V
+    kinds_after = np.bincount(left, minlength=size)  # V
+    kinds_before = np.bincount(right, minlength=size)  # V
 
     # P(w) for each word of the vocabulary
-    rest = DISCOUNT * (1 + np.count_nonzero(pairs.kinds_before)) / vocab.size
-    discounted = np.maximum(pairs.kinds_before - DISCOUNT, 0)
-    p_of_words = (discounted + rest) / (len(pairs.keys) + DISCOUNT)
+    rest = DISCOUNT * (1 + np.count_nonzero(kinds_before)) / size
+    discounted = np.maximum(kinds_before - DISCOUNT, 0)
+    p_of_words = (discounted + rest) / (len(pairs) + DISCOUNT)
 
-    # P(w | v) for each pair of the held-out text
+    # n(v, w) for each pair of the held-out text, 0 for those that do not occur in the other
     left, right = heldout[:-1], heldout[1:]
-    rest_of_pairs = DISCOUNT * (1 + pairs.kinds_after[left]) * p_of_words[right]
-    discounted = np.maximum(pairs.counts_of(left, right) - DISCOUNT, 0)
-    p_of_pairs = (discounted + rest_of_pairs) / (pairs.n_of_left[left] + DISCOUNT)
+    heldout_pairs = left * size + right
+    places = np.searchsorted(pairs, heldout_pairs)
+    occurs = np.append(pairs, -1)[places] == heldout_pairs
+    counts = np.where(occurs, np.append(n_of_pairs, 0)[places], 0)
+
+    # P(w | v) for each of them
+    rest_of_pairs = DISCOUNT * (1 + kinds_after[left]) * p_of_words[right]
+    discounted = np.maximum(counts - DISCOUNT, 0)
+    p_of_pairs = (discounted + rest_of_pairs) / (n_of_left[left] + DISCOUNT)
     return float(np.exp(-np.log(p_of_pairs).mean()))
-
-
-class Pairs(NamedTuple):
-    """The pairs (v, w) of consecutive words in a text.
-
-    Fields:
-        size: number of words of the vocabulary, V.
-        keys: v V + w of each different pair, ascending, int64 (n,).
-        n_of_pairs: n(v, w), integer (n,).
-        n_of_left: n(v), float (V,).
-        kinds_after, kinds_before: kinds(v, .) and kinds(., w), integer (V,).
-    """
-
-    size: int
-    keys: np.ndarray
-    n_of_pairs: np.ndarray
-    n_of_left: np.ndarray
-    kinds_after: np.ndarray
-    kinds_before: np.ndarray
-
-    @classmethod
-    def of(cls, ids: np.ndarray, size: int) -> Pairs:
-        """Count the pairs of a text, the result of `text_ids`."""
-        keys, n_of_pairs = np.unique(ids[:-1] * size + ids[1:], return_counts=True)
-        left, right = np.divmod(keys, size)
-        return cls(
-            size,
-            keys,
-            n_of_pairs,
-            np.bincount(left, n_of_pairs, size),
-            np.bincount(left, minlength=size),
-            np.bincount(right, minlength=size),
-        )
-
-    def counts_of(self, left: np.ndarray, right: np.ndarray) -> np.ndarray:
-        """Return n(v, w) of pairs, 0 for those that do not occur, integer (N,)."""
-        keys = left * self.size + right
-        places = np.searchsorted(self.keys, keys)
-        occurs = np.append(self.keys, -1)[places] == keys
-        return np.where(occurs, np.append(self.n_of_pairs, 0)[places], 0)
-
-
-def _with_unknown_words(ids: np.ndarray, vocab: Vocabulary) -> np.ndarray:
-    """Return ids with every second one of the words that occur once replaced by `<UNK>`."""
-    is_once = np.bincount(ids, minlength=vocab.size)[ids] == 1
-    ids = ids.copy()
-    ids[np.flatnonzero(is_once)[::2]] = vocab.unk
-    return ids
 
 
 def unknown_percent(ids: np.ndarray, vocab: Vocabulary) -> float:

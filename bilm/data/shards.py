@@ -2,9 +2,8 @@
 
 from __future__ import annotations
 
-import math
 import os
-from collections.abc import Callable, Iterable, Iterator
+from collections.abc import Iterable, Iterator
 from typing import NamedTuple
 
 from bilm.data.readers import TEXT, form_of
@@ -18,10 +17,9 @@ MAX_EXAMINED = 8  # files whose first lines are examined
 
 
 class Shards:
-    """The names of a text's files, in order, and how to treat bytes that are not UTF-8.
+    """The files or URLs of a text, in order, plain or compressed, one sentence per line.
 
     Args:
-        paths: the files or URLs, plain or compressed, one sentence per line.
         on_bad_utf8: "error", or "replace" to decode invalid UTF-8 as U+FFFD.
         name: name of the text, for messages; None for the name of the first file.
     """
@@ -33,7 +31,8 @@ class Shards:
         name: str | None = None,
     ):
         self.paths = tuple(os.fspath(path) for path in paths)
-        self.on_bad_utf8, self.errors = on_bad_utf8, ON_BAD_UTF8[on_bad_utf8]
+        self.on_bad_utf8 = on_bad_utf8
+        self.errors = ON_BAD_UTF8[on_bad_utf8]
         self.name = name or next(iter(self.paths), "no file")
 
     def __iter__(self) -> Iterator[str]:
@@ -58,27 +57,28 @@ class Shards:
 
     def examine(self) -> None:
         """Warn of signs in the first lines that the text is not tokenized. Raises: DataError."""
+        signs = self.signs()
         files = self.examined
-        if files:
-            signs = self.signs()
-            max_words = -(-SAMPLE_WORDS // len(files))  # of a file
-            count_tokens(Shards(files, self.on_bad_utf8), on_words=signs.add, max_tokens=max_words)
-            signs.warn()
-
-    def texts(self) -> Iterator[str]:
-        """Return the stripped text of each line that is not blank. Raises: DataError."""
-        return (text for path in self for *_, text in placed_lines(path, self.errors) if text)
+        for path in files:
+            n_left = SAMPLE_WORDS / len(files)
+            for words in Shards([path], self.on_bad_utf8).sentences():
+                signs.add(words)
+                n_left -= len(words)
+                if n_left <= 0:
+                    break
+        signs.warn()
 
     def sentences(self) -> Iterator[list[str]]:
-        """Return the words of each line that is not blank. Raises: DataError."""
-        return map(str.split, self.texts())
+        """Yield the words of each line that is not blank. Raises: DataError."""
+        for path in self:
+            for *_, text in placed_lines(path, self.errors):
+                if words := text.split():
+                    yield words
 
 
 def resolve_shards(filepattern: str | os.PathLike | Shards, on_bad_utf8: str = "error") -> Shards:
-    """Return the files or URLs that a glob matches, sorted by name, and `Shards` unchanged.
-
-    Raises: DataError if no file matches, or if a file's ending belongs to a format other than text.
-    """
+    """Return the files or URLs that a glob matches, sorted by name, and `Shards` unchanged. Raises:
+    DataError if there are none, or if the ending of one belongs to a form other than text."""
     if isinstance(filepattern, Shards):
         return filepattern
     paths = matching_files(filepattern)
@@ -94,7 +94,7 @@ def resolve_shards(filepattern: str | os.PathLike | Shards, on_bad_utf8: str = "
 
 
 class TextCounts(NamedTuple):
-    """The numbers of the sentences of a text, which are its lines that are not blank, and words."""
+    """The numbers of the sentences of a text, its lines that are not blank, and of their words."""
 
     n_sentences: int
     n_tokens: int
@@ -105,31 +105,11 @@ class TextCounts(NamedTuple):
         return self.n_tokens + self.n_sentences
 
 
-def count_tokens(
-    shards: Shards,
-    on_words: Callable[[list[str]], object] | None = None,
-    max_tokens: int | None = None,
-) -> TextCounts:
-    """Count the sentences and tokens of all files.
-
-    Args:
-        shards: the files.
-        on_words: called with the words of each sentence.
-        max_tokens: stop reading a file after this number of tokens, at the end of a sentence.
-    Raises: DataError as `bilm.data.text.read_lines` does.
-    """
+def count_tokens(shards: Shards) -> TextCounts:
+    """Count the sentences and tokens of all files. Raises: DataError as `read_lines` does."""
     n_sentences = n_tokens = 0
-    with progress("counting", "files", len(shards)) as counted:
-        for path in counted.over(shards):
-            enough = math.inf if max_tokens is None else n_tokens + max_tokens
-            for *_, text in placed_lines(path, shards.errors):
-                words = text.split()
-                if not words:
-                    continue
-                n_sentences += 1
-                n_tokens += len(words)
-                if on_words is not None:
-                    on_words(words)
-                if n_tokens >= enough:
-                    break
+    with progress("counting", "sentences") as counted:
+        for words in counted.over(shards.sentences()):
+            n_sentences += 1
+            n_tokens += len(words)
     return TextCounts(n_sentences, n_tokens)

@@ -14,7 +14,6 @@ from bilm.data import marks
 from bilm.options import model_options
 
 Item = TypeVar("Item")
-WordsOf = Callable[[Item], Sequence[str]]
 SAMPLE_WORDS = 100_000
 SAMPLE_ROWS, MAX_COLUMNS = 2_000, 10  # sentences that are compared as rows of columns
 MAX_SEPARATE = 0.25  # separate punctuation marks of a kind, per word that contains such a mark
@@ -72,13 +71,15 @@ class TextSigns:
     """
 
     def __init__(self, name: object, known: Container[str] = ()):
-        self._name, self.known, self.done = name, known, False
+        self._name = name
+        self.known = known
+        self.done = False
         self._totals: Counter[str] = Counter()  # of the units, and of separate marks by kind
         self._examples = {name: Counter[str]() for name in (*SIGNS, *KINDS)}  # counted words
         self._rows: list[tuple[int, Sequence[str]]] = []  # length and first words of sentences
         self._unreported = dict(SIGNS)
 
-    def watch(self, items: Iterable[Item], words_of: WordsOf) -> Iterator[Item]:
+    def watch(self, items: Iterable[Item], words_of: Callable[..., list[str]]) -> Iterator[Item]:
         """Yield the items unchanged; warn after `SAMPLE_WORDS` words or the last item."""
         for item in items:
             self.add(words_of(item))
@@ -120,8 +121,11 @@ class TextSigns:
 
     def warn(self) -> None:
         """Warn, once, of each sign that is frequent in the sentences counted so far."""
+        if self.done:
+            return
         # Copies, because other threads may add words.
-        totals, rows = self._totals.copy(), list(self._rows)
+        totals = self._totals.copy()
+        rows = list(self._rows)
         examples = {name: Counter(dict(words)) for name, words in self._examples.items()}
 
         # Words that contain punctuation are a sign if few marks of this kind are separate words.
@@ -138,18 +142,17 @@ class TextSigns:
         examples["columns"].update(map(" ".join, _rows_of_columns(rows)))
 
         for name, sign in list(self._unreported.items()):
-            n, total = examples[name].total(), totals[sign.unit]
-            if not self.done and n >= max(sign.least, sign.share * total):
-                del self._unreported[name]
-                self._report(sign, examples[name], total)
-
-    def _report(self, sign: Sign, words: Counter[str], total: int) -> None:
-        """Log the warning of a sign: the counted words, and how many of its unit were read."""
-        examples = ", ".join(repr(word[:MAX_EXAMPLE]) for word, _ in words.most_common(N_EXAMPLES))
-        logging.warning(
-            "%s: %s of the first %s %s %s, such as %s; %s", self._name, f"{words.total():,}",
-            f"{total:,}", sign.unit, sign.what, examples, sign.remedy,
-        )  # fmt: skip
+            n = examples[name].total()
+            total = totals[sign.unit]
+            if n < max(sign.least, sign.share * total):
+                continue
+            del self._unreported[name]
+            frequent = examples[name].most_common(N_EXAMPLES)
+            logging.warning(
+                "%s: %s of the first %s %s %s, such as %s; %s", self._name, f"{n:,}", f"{total:,}",
+                sign.unit, sign.what, ", ".join(repr(word[:MAX_EXAMPLE]) for word, _ in frequent),
+                sign.remedy,
+            )  # fmt: skip
 
 
 def _kind(word: str, is_last: bool) -> str:

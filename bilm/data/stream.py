@@ -7,7 +7,7 @@ the byte position at which its line starts in the uncompressed file.
 from __future__ import annotations
 
 import os
-from collections.abc import Callable, Iterable, Iterator, Sequence
+from collections.abc import Iterable, Iterator, Sequence
 from itertools import groupby, islice, zip_longest
 
 import numpy as np
@@ -28,21 +28,17 @@ class SentenceStream:
     """The sentences of some shards, epoch after epoch, in random order.
 
     Args:
-        shards: the files.
         buffer_size: number of lines in memory for shuffling; 0 disables it.
-        make_rng: epoch -> random generator.
-        position: where to continue, as returned by `position()` of a stream over the same files;
-            None for the start.
+        key: key of the random order: the seed, and 1 for the backward direction or else 0.
+        position: result of `position()` of a stream over the same files; None for the start.
     """
 
     def __init__(
-        self,
-        shards: Shards,
-        buffer_size: int,
-        make_rng: Callable[[int], np.random.Generator],
-        position: Position | None = None,
+        self, shards: Shards, buffer_size: int, key: tuple[int, int], position: Position | None
     ):
-        self.shards, self.buffer_size, self.make_rng = shards, buffer_size, make_rng
+        self.shards = shards
+        self.buffer_size = buffer_size
+        self.key = key
         if position is None:
             position = {"reader": np.zeros(6, np.int64), "buffer": np.zeros(0, np.int64)}
         counters = position["reader"].tolist()
@@ -61,22 +57,21 @@ class SentenceStream:
         return {"reader": reader, "buffer": self.waiting.copy()}
 
     def read_epoch(self) -> Iterator[tuple[int, str]]:
-        """Yield reference and text of each remaining sentence of the epoch.
-
-        Raises: DataError as `bilm.data.text.read_lines` does.
-        """
-        rng = self.make_rng(self.epoch)
+        """Yield reference and text of each remaining sentence of the epoch. Raises: DataError."""
         if self.buffer_size:
-            yield from self._shuffled(self._lines(rng.permutation(len(self.shards))), rng)
+            yield from self._shuffled()
             return
         for line in self._lines(range(len(self.shards))):
             self.n_drawn += 1
             yield line
 
-    def _shuffled(
-        self, lines: Iterator[tuple[int, str]], rng: np.random.Generator
-    ) -> Iterator[tuple[int, str]]:
+    def _shuffled(self) -> Iterator[tuple[int, str]]:
         """Yield the remaining lines of the epoch in the random order of the buffer."""
+        seed, direction = self.key
+        keys = np.random.SeedSequence((seed, self.epoch, direction))
+        rng = np.random.Generator(np.random.Philox(keys))
+        lines = self._lines(rng.permutation(len(self.shards)))
+
         # Fill the buffer with the lines of the position, or with the first lines.
         if self.waiting.size:
             texts = read_references(self.shards, self.waiting)
@@ -104,8 +99,7 @@ class SentenceStream:
             yield int(self.waiting[i]), texts[i]
 
     def next_epoch(self) -> bool:
-        """Move to the start of the next epoch; return whether the finished one had any
-        sentences."""
+        """Move to the next epoch; return whether the finished one had any sentences."""
         had_text = self.n_drawn + self.n_drained > 0
         self.epoch += 1
         self.shard = self.offset = self.line = self.n_drawn = self.n_drained = 0
@@ -118,18 +112,16 @@ class SentenceStream:
             shard = int(order[self.shard])
             lines = placed_lines(self.shards[shard], self.shards.errors, self.offset, self.line)
             for number, start, end, text in lines:
-                self.offset, self.line = end, number
-                if text:
+                self.offset = end
+                self.line = number
+                if text := text.strip():
                     yield shard * SHARD_BYTES + start, text
             self.shard += 1
             self.offset = self.line = 0
 
 
 def read_references(shards: Shards, references: np.ndarray) -> list[str]:
-    """Return the texts of some sentences; each file is read once.
-
-    Raises: DataError if a file cannot be read at a reference, or contains no sentence there.
-    """
+    """Return the texts of sentences. Raises: DataError if there is none at a reference."""
     distinct, places = np.unique(references, return_inverse=True)
     texts: list[str] = []
     for shard, group in groupby(distinct.tolist(), lambda reference: reference // SHARD_BYTES):
@@ -151,11 +143,8 @@ def text_changed(shards: Shards, reference: int) -> DataError:
 
 
 def describe_shards(shards: Iterable[str]) -> list[str]:
-    """Return each shard's name and size, which are compared when a run resumes; for a URL also its
-    version.
-
-    Raises: OSError, or RemoteError for a URL, if a shard is missing.
-    """
+    """Return the name and size of each shard, of a URL also the version, to compare at a resume.
+    Raises: OSError, or RemoteError for a URL, if one is missing."""
     # Do not change these texts: checkpoints contain them.
     paths = list(shards)
     if not any(map(is_url, paths)):
@@ -167,10 +156,7 @@ def describe_shards(shards: Iterable[str]) -> list[str]:
 
 
 def check_shards(shards: Iterable[str], expected: Sequence[str]) -> None:
-    """Compare the text with the description stored in the run.
-
-    Raises: DataError, naming the first shard that differs.
-    """
+    """Raise DataError, naming the first shard, if a text differs from its stored description."""
     for here, there in zip_longest(describe_shards(shards), expected, fillvalue="no file"):
         if here != there:
             raise DataError(

@@ -28,10 +28,7 @@ ON_BAD_UTF8 = {"error": "strict", "replace": "replace"}  # arguments `errors` of
 
 
 def matching_files(filepattern: str | os.PathLike) -> list[str]:
-    """Return the files that a glob matches, sorted by name; URLs if it is one.
-
-    Raises: DataError if no file matches.
-    """
+    """Return the files or URLs that a glob matches, sorted by name. Raises: DataError if none."""
     pattern = os.path.expanduser(os.fspath(filepattern))
     if is_url(pattern):
         return matching(pattern)
@@ -42,11 +39,13 @@ def matching_files(filepattern: str | os.PathLike) -> list[str]:
     return paths
 
 
-def require_files(paths: Iterable[str | os.PathLike]) -> None:
-    """Raise DataError for a pipe, which can be read only once."""
+def input_files(filepattern: str | os.PathLike) -> list[str]:
+    """Return `matching_files`. Raises: DataError also for a pipe, which can be read only once."""
+    paths = matching_files(filepattern)
     for path in paths:
         if os.path.exists(path) and not os.path.isfile(path):
             raise DataError(f"{path}: must be a regular file: it is read more than once")
+    return paths
 
 
 def read_lines(path: str | os.PathLike, errors: str = "strict") -> Iterator[tuple[int, str]]:
@@ -61,64 +60,19 @@ def read_lines(path: str | os.PathLike, errors: str = "strict") -> Iterator[tupl
     Raises: DataError, naming the file and, if known, the line, if the file cannot be read, is
         truncated, is not UTF-8, contains NUL or has a line longer than `MAX_LINE_BYTES`.
     """
-    return ((number, text) for number, _, _, text in placed_lines(path, errors))
+    return ((number, text.strip()) for number, _, _, text in placed_lines(path, errors))
 
 
 def placed_lines(
     path: str | os.PathLike, errors: str, offset: int = 0, number: int = 0
 ) -> Iterator[tuple[int, int, int, str]]:
-    """Yield the number, the start and end byte positions, and the stripped text of each line.
-
-    Byte positions refer to the uncompressed content.
+    """Yield the number, the start and end byte positions in the uncompressed content, and the text
+    of each line, with surrounding whitespace and its line end.
 
     Args:
-        path, errors: see `read_lines`.
+        path, errors: see `read_lines`, which raises the same errors.
         offset, number: byte position at which to start, and number of lines before it.
-    Raises: DataError as `read_lines` does.
     """
-    for number, start, line in raw_lines(path, offset, number):  # noqa: B020
-        yield number, start, start + len(line), _decoded(path, number, start, line, errors).strip()
-
-
-def whole_lines(path: str | os.PathLike, errors: str) -> Iterator[str]:
-    """Yield the text of each line unchanged, with surrounding whitespace and its line end.
-
-    See `read_lines` for `errors` and the exceptions.
-    """
-    return (_decoded(path, *line, errors) for line in raw_lines(path))
-
-
-def _decoded(path: str | os.PathLike, number: int, start: int, line: bytes, errors: str) -> str:
-    """Return the text of a line; a byte order mark at byte 0 is removed."""
-    try:
-        return line.decode("utf-8" if start else "utf-8-sig", errors)
-    except UnicodeDecodeError as error:
-        raise DataError(
-            f"{path}, line {number}: not UTF-8 ({error.reason}); convert the file to UTF-8 or, if "
-            "it is a corpus, replace such bytes with U+FFFD: --on_bad_utf8=replace"
-        ) from error
-
-
-def lines_at(path: str | os.PathLike, errors: str, offsets: Iterable[int]) -> Iterator[str]:
-    """Yield the stripped text of the lines that start at these byte positions, in ascending order.
-
-    Raises: DataError, naming the file, if it cannot be read at a position.
-    """
-    offset = 0
-    try:
-        with _open(path) as file:
-            for offset in offsets:
-                file.seek(offset)
-                line = file.readline()
-                yield line.decode("utf-8" if offset else "utf-8-sig", errors).strip()
-    except (OSError, UnicodeDecodeError) as error:
-        raise DataError(f"{path}: cannot be read at byte {offset}: {error}") from error
-
-
-def raw_lines(
-    path: str | os.PathLike, offset: int = 0, number: int = 0
-) -> Iterator[tuple[int, int, bytes]]:
-    """Yield the number, the start position and the bytes of each line; see `placed_lines`."""
     end = offset
     try:
         with _open(path) as file:
@@ -137,17 +91,41 @@ def raw_lines(
                         f"{path}, line {number}: contains NUL, but text must be UTF-8; the file is "
                         "probably UTF-16, UTF-32 or no text"
                     )
-                start, end = end, end + len(line)
-                yield number, start, line
+                start = end
+                end += len(line)
+                yield number, start, end, _decoded(line, start, errors)
+    except UnicodeDecodeError as error:
+        raise DataError(
+            f"{path}, line {number}: not UTF-8 ({error.reason}); convert the file to UTF-8 or, if "
+            "it is a corpus, replace such bytes with U+FFFD: --on_bad_utf8=replace"
+        ) from error
     except OSError as error:
         where = f" after line {number}" if number else ""
         reason = getattr(error, "strerror", None) or error
         raise DataError(f"{path}: cannot be read{where}: {reason}") from error
 
 
+def lines_at(path: str | os.PathLike, errors: str, offsets: Iterable[int]) -> Iterator[str]:
+    """Yield the stripped text of the lines that start at these byte positions, in ascending order.
+    Raises: DataError."""
+    offset = 0
+    try:
+        with _open(path) as file:
+            for offset in offsets:
+                file.seek(offset)
+                yield _decoded(file.readline(), offset, errors).strip()
+    except (OSError, UnicodeDecodeError) as error:
+        raise DataError(f"{path}: cannot be read at byte {offset}: {error}") from error
+
+
+def _decoded(line: bytes, start: int, errors: str) -> str:
+    """Return the text of a line, without the byte order mark that may be at byte 0."""
+    return line.decode("utf-8" if start else "utf-8-sig", errors)
+
+
 @contextmanager
 def _open(path: str | os.PathLike) -> Iterator[BinaryIO]:
-    """Open a file or URL for reading bytes and decompress it."""
+    """Open a file or URL for reading and decompress it. Raises: OSError, MissingExtraError."""
     with ExitStack() as stack:
         if is_url(path):
             raw = cast(io.RawIOBase, stack.enter_context(reading(path)))
@@ -159,18 +137,24 @@ def _open(path: str | os.PathLike) -> Iterator[BinaryIO]:
                 file.seek(0)  # reading it again starts at the beginning, as for a named file
         else:
             file = stack.enter_context(open(path, "rb"))
-        yield stack.enter_context(decompressing(path, file))
+        ending = ending_of(path)
+        if not ending:
+            yield file
+            return
+        try:
+            # `BufferedReader` splits lines faster than the decompressing classes.
+            with io.BufferedReader(packed(ending, file, "rb"), READ_BUFFER) as unpacked:
+                yield unpacked
+        except (BilmError, OSError, UnicodeDecodeError):
+            raise
+        except Exception as error:  # zlib.error, lzma.LZMAError, zstd.ZstdError, EOFError
+            raise OSError(f"damaged or truncated {ending} file: {error}") from error
 
 
 @contextmanager
 def writing_text(path: str | os.PathLike) -> Iterator[TextIO]:
-    """Open a UTF-8 text file for writing, compressed if its name ends with `.gz`, `.bz2`, `.xz` or
-    `.zst`.
-
-    The file is renamed into place when the block succeeds.
-
-    Raises: OSError as `bilm.support.files.replacing` does.
-    """
+    """Open a UTF-8 text file for writing, compressed by the ending of its name. It is renamed into
+    place when the block succeeds. Raises: OSError."""
     with replacing(path) as temporary, ExitStack() as stack:
         file: BinaryIO = stack.enter_context(open(temporary, "wb"))
         if ending := ending_of(path):
@@ -201,23 +185,3 @@ def packed(ending: str, file: BinaryIO, mode: str) -> Any:
         return optional(name, "zstd", "zstd").ZstdFile(file, mode)
     opener: Any = bz2.BZ2File if ending == ".bz2" else lzma.LZMAFile
     return opener(file, mode)
-
-
-@contextmanager
-def decompressing(path: str | os.PathLike, file: BinaryIO) -> Iterator[BinaryIO]:
-    """Yield the uncompressed bytes of an open file.
-
-    Raises: OSError if it is damaged or truncated; MissingExtraError if zstd is not installed.
-    """
-    ending = ending_of(path)
-    if not ending:
-        yield file
-        return
-    try:
-        # `BufferedReader` splits lines faster than the decompressing classes.
-        with io.BufferedReader(packed(ending, file, "rb"), READ_BUFFER) as unpacked:
-            yield unpacked
-    except (BilmError, OSError, UnicodeDecodeError):
-        raise
-    except Exception as error:  # zlib.error, lzma.LZMAError, zstd.ZstdError, EOFError
-        raise OSError(f"damaged or truncated {ending} file: {error}") from error

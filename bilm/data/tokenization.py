@@ -17,11 +17,9 @@ PART_WORDS = 10_000  # words of a paragraph that are split into sentences at a t
 
 
 def checked_sentence(sentence: Iterable[str], name: str) -> list[str]:
-    """Return the words of a sentence as a list; an iterator is consumed. `name` is for the error.
-
-    Raises: DataError for a string, whose letters would count as words, for sets and mappings, whose
-        words have no order, and for other words than strings.
-    """
+    """Return the words of a sentence as a list. Raises: DataError, with the name of the sentence,
+    for a string, whose letters would count as words, for sets and mappings, which have no order,
+    and for other words than strings."""
     if not isinstance(sentence, Iterable) or isinstance(sentence, UNORDERED):
         raise DataError(
             f"{name} is {_described(sentence)}; expected a list of words: split a string into "
@@ -55,10 +53,9 @@ def checked_sentences(sentences: Iterable[Iterable[str]]) -> list[list[str]]:
 
 
 def tokenizer(language: str | None = None) -> Callable[[str], list[str]]:
-    """Return a function that splits a text into words.
+    """Return a function that splits a text into words, at whitespace or by spaCy's rules for a
+    language, such as `en`.
 
-    Args:
-        language: language code of a blank spaCy pipeline, such as `en`; None splits at whitespace.
     Raises: BilmError if spaCy is not installed; DataError if spaCy does not support the language.
     """
     if language is None:
@@ -73,9 +70,8 @@ def sentence_splitter(
     """Return a function that splits texts into sentences, and each sentence into words.
 
     A sentence ends at blank lines and headings, or with `paragraph_per_line` at each line's end, at
-    `.`, `!`, `?` and their like, unless spaCy treats them as part of a word (`Mr.`).
-
-    Args: as of `tokenizer`. Raises: as `tokenizer`.
+    `.`, `!`, `?` and their like, unless spaCy treats them as part of a word (`Mr.`). Raises: as
+    `tokenizer`.
     """
     pipeline = _spacy_pipeline(language)
     pipeline.add_pipe("sentencizer")
@@ -94,11 +90,8 @@ def sentence_splitter(
 
 
 def _kind_of_line(line: str) -> str:
-    """Return "blank", "heading" or "text".
-
-    A heading is in capitals; or it has several words, most of them capitalized and the others
-    short, and neither a full stop nor a mark at its end.
-    """
+    """Return "blank", "text" or "heading": in capitals; or several words, most of them capitalized
+    and the others short, and neither a full stop nor a mark at the end."""
     if not line:
         return "blank"
     if line.isupper():

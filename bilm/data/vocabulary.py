@@ -7,6 +7,7 @@ import os
 from collections import Counter
 from collections.abc import Iterable, Sequence
 from functools import cache, cached_property
+from itertools import zip_longest
 
 import numpy as np
 from absl import logging
@@ -44,7 +45,8 @@ class Vocabulary:
         words: Sequence[str] | None = None,
     ):
         self.filename = expanded(filename)
-        self.words = _read_words(self.filename) if words is None else list(words)
+        lines = (word for _, word in read_lines(self.filename) if word != NOT_A_WORD)
+        self.words = list(lines if words is None else words)
         if not self.words:
             raise DataError(f"{filename}: empty, expected one word per line")
         self._ids = {word: i for i, word in enumerate(self.words)}
@@ -55,13 +57,8 @@ class Vocabulary:
             if len(self._ids) < self.size:
                 word, n = Counter(self.words).most_common(1)[0]
                 raise DataError(f"{filename}: {word!r} is on {n} lines; remove all except one")
-        if words is None:
-            self._warn_of_unused_lines()
-
-    def _warn_of_unused_lines(self) -> None:
-        """Warn, once per file, of lines that are blank or repeat a word."""
         unused = [word for i, word in enumerate(self.words) if not word or self._ids[word] != i]
-        if unused:
+        if unused and words is None:
             _warn_once(
                 f"{self.filename}: {len(unused):,} lines are blank or repeat a word, such as "
                 f"{unused[0]!r}; no word of a text has their ids. Remove them, unless a model was "
@@ -88,17 +85,14 @@ class Vocabulary:
             )
 
     def require_words_of(self, other: Vocabulary) -> None:
-        """Raise DataError if another vocabulary differs in its words or their order."""
+        """Raise DataError if another vocabulary has other words, or another order."""
         if self.words == other.words:
             return
-        n_equal = 0
-        for mine, theirs in zip(self.words, other.words, strict=False):
-            if mine != theirs:
-                break
-            n_equal += 1
+        pairs = enumerate(zip_longest(self.words, other.words), start=1)
+        place = next(i for i, (mine, theirs) in pairs if mine != theirs)
         raise DataError(
             f"{self.filename}: differs from the model's own words, in {other.filename}, at word "
-            f"{n_equal + 1}; if no vocabulary is given, those are used"
+            f"{place}; if no vocabulary is given, those are used"
         )
 
     def word_to_id(self, word: str) -> int:
@@ -107,9 +101,7 @@ class Vocabulary:
 
     def known_ids(self, words: Sequence[str]) -> np.ndarray:
         """Return the ids of words, int32 (n,), with the id of `<UNK>` for words not in the file.
-
-        Raises: DataError if `<UNK>` is needed but missing.
-        """
+        Raises: DataError if `<UNK>` is needed but missing."""
         ids = np.fromiter((self._ids.get(word, self.unk) for word in words), np.int32, len(words))
         if self.unk < 0 and (ids < 0).any():
             word = words[int(np.argmin(ids))]
@@ -142,15 +134,9 @@ class Vocabulary:
             split: whether `sentence` is a string to split.
         Raises: DataError if `sentence` is neither a string nor an ordered collection of strings.
         """
-        get, unk = self._ids.get, self.unk
-        ids = [get(word, unk) for word in _words(sentence, split)]
+        ids = [self._ids.get(word, self.unk) for word in _words(sentence, split)]
         first, last = (self.eos, self.bos) if reverse else (self.bos, self.eos)
         return np.array([first, *ids, last], np.int32)
-
-
-def _read_words(path: str) -> list[str]:
-    """Return the lines of a vocabulary file that have an id."""
-    return [word for _, word in read_lines(path) if word != NOT_A_WORD]
 
 
 @cache
@@ -162,10 +148,8 @@ class UnicodeCharsVocabulary(Vocabulary):
     """Words, their ids and their characters. Words that are not in the file have characters, too.
 
     Args:
-        filename: one word per line; see `Vocabulary`.
-        max_word_length: C, maximum number of characters of a word including its two marks; at least
-            3.
-        validate_file, words: see `Vocabulary`.
+        filename, validate_file, words: see `Vocabulary`.
+        max_word_length: C, maximum number of characters of a word with its two marks; at least 3.
     Raises: DataError as `Vocabulary` does.
     """
 
@@ -196,10 +180,7 @@ class UnicodeCharsVocabulary(Vocabulary):
     def encode_chars(
         self, sentence: str | Sequence[str], reverse: bool = False, split: bool = True
     ) -> np.ndarray:
-        """Return the characters of a sentence with a mark at each end, int32 (n + 2, C).
-
-        Arguments are those of `encode`.
-        """
+        """Return the characters of a sentence, int32 (n + 2, C); see `encode`."""
         first, last = (EOS, BOS) if reverse else (BOS, EOS)
         return self.spell([first, *_words(sentence, split), last])
 
@@ -234,16 +215,10 @@ def vocabulary_of(
     marks: Sequence[str] = MARKS,
     words: Sequence[str] | None = None,
 ) -> Vocabulary | UnicodeCharsVocabulary:
-    """Load the vocabulary of a model.
+    """Load the vocabulary of a model that has `n_tokens` words, or None if it will be trained: then
+    the file must contain each word once.
 
-    Args:
-        vocab_file: one word per line.
-        options: options of the model.
-        n_tokens: number of the model's words; None for a model that will be trained, whose
-            vocabulary must contain every word once.
-        marks: marks that the file must contain.
-        words: see `Vocabulary`.
-    Raises: DataError as `Vocabulary` does, or if the vocabulary does not have the model's size.
+    Raises: DataError as `Vocabulary` does, or if it lacks one of `marks` or has another size.
     """
     max_word_length = options.char_cnn.max_characters_per_token if options.char_cnn else None
     vocab = load_vocab(vocab_file, max_word_length, n_tokens is None, words)

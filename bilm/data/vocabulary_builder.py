@@ -58,12 +58,12 @@ def build_vocabulary(
         for words in counted.over(shards.sentences()):
             counts.update(words)
             n_sentences += 1
-    n_tokens, n_ends = counts.total(), counts[BOS] + counts[EOS]
+    n_tokens = counts.total()
+    n_ends = counts[BOS] + counts[EOS]
     for name in (*MARKS, NOT_A_WORD):
         del counts[name]
 
-    # The most frequent words; those of equal count by their characters, not by their order in the
-    # text.
+    # The most frequent words; those of equal count by their characters.
     ranked = sorted((-n, word) for word, n in counts.items() if n >= min_count)
     if max_size is not None:
         ranked = ranked[: max(0, max_size - len(MARKS))]

@@ -2,6 +2,5 @@
 
 `embedder` is the public class; `shared` keeps one of each model per process.
 `corpus` embeds whole corpora with `writers` of files, which `embedding_file` reads.
-`choices` lists the output formats and ways to pool. Imports `inference` and what it may
-import.
+`choices` lists output formats and ways to pool. Imports `inference` and what it may import.
 """

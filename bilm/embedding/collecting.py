@@ -1,15 +1,78 @@
-"""Runs a biLM over sentences and collects or pools the vectors of their words."""
+"""Runs a biLM over sentences, selects its layers, and collects or pools the vectors of words."""
 
 from __future__ import annotations
 
-from collections.abc import Generator
+import operator
+from collections.abc import Callable, Generator, Sequence
 from contextlib import closing
 
 import numpy as np
 
-from bilm.embedding.selection import Selection
+from bilm.embedding.choices import POOLS
+from bilm.errors import OptionsError
 from bilm.inference.backend import Backend
 from bilm.inference.packing import in_reading_order, pack, run_windows
+
+Layers = str | Sequence[int]  # see `ElmoEmbedder`
+REDUCTIONS: dict[str, Callable[[np.ndarray], np.ndarray]] = {
+    "top": lambda array: array[-1],
+    "average": lambda array: array.mean(axis=0),
+    "sum": lambda array: array.sum(axis=0),
+}
+
+
+class Selection:
+    """The layers to select from arrays (n_layers, ..., T, dim), and how to pool a sentence's words:
+    see `ElmoEmbedder.embed_sentences`.
+
+    Attributes: `numbers` of the selected layers, empty for a name such as "top"; `shape` of the
+        vectors of a word or a pooled sentence: (D,), or (layers, D).
+    Raises: OptionsError for missing layers, an unknown pool, or `normalize` without pooling.
+    """
+
+    def __init__(self, layers: Layers, pool: str, normalize: bool, n_layers: int, dim: int):
+        if pool not in POOLS:
+            raise OptionsError(f"pool is {pool!r}, expected one of {', '.join(POOLS)}")
+        if normalize and pool == "none":
+            raise OptionsError(
+                "normalize requires one vector per sentence: set pool to mean or max"
+            )
+        self.pool = pool
+        self.normalize = normalize
+        self.numbers: list[int] = []
+        self.shape: tuple[int, ...] = (dim,)
+        self._reduce = REDUCTIONS.get(layers) if isinstance(layers, str) else None
+        if self._reduce is not None:
+            return
+        self._is_all = isinstance(layers, str) and layers == "all"
+        self.numbers = list(range(n_layers)) if self._is_all else _layer_numbers(layers)
+        if not self.numbers or not all(0 <= i < n_layers for i in self.numbers):
+            raise OptionsError(
+                f"layers is {layers!r}, expected all, {', '.join(REDUCTIONS)} or a list of "
+                f"numbers from 0 to {n_layers - 1}"
+            )
+        self.shape = (len(self.numbers), dim)
+
+    def select(self, array: np.ndarray) -> np.ndarray:
+        """Select the layers from an array (n_layers, ..., T, D)."""
+        if self._reduce is not None:
+            return self._reduce(array)
+        return array if self._is_all else array[self.numbers]
+
+
+def side_by_side(vectors: np.ndarray) -> np.ndarray:
+    """Concatenate the layers of words: (layers, T, D) -> (T, layers * D), or (T, D) unchanged."""
+    return vectors if vectors.ndim == 2 else np.concatenate(vectors, axis=1)
+
+
+def _layer_numbers(layers: Layers) -> list[int]:
+    """Return the numbers in `layers`; an empty list if it contains anything else."""
+    try:
+        if isinstance(layers, str):
+            return [int(number) for number in layers.split(",")]
+        return [operator.index(number) for number in layers]
+    except (TypeError, ValueError):
+        return []
 
 
 def collected(
@@ -21,37 +84,36 @@ def collected(
 ) -> Generator[tuple[int, np.ndarray], None, None]:
     """Yield the number and the collected vectors of each sentence when its last step is computed.
 
-    A direction stops at the last word that it reads, because no result depends on the mark after
-    it.
+    A direction stops at the last word that it reads; no result depends on the mark after it.
 
     Args:
-        backend: computes the layers.
         table: token vectors, float32 (U, P).
         sentences: words with their marks, rows of the table, integer (T + 2,).
-        selection: what to select from the layers.
         batch_tokens: tokens that are computed at a time.
     """
     if not sentences:
         return
     lengths = np.array([len(rows) - 1 for rows in sentences])
     packing = pack(lengths)
-    places = {
-        d: packing.grid((in_reading_order(rows, d)[:-1] for rows in sentences), np.int32)
-        for d in backend.options.directions
-    }
+    places = {}
+    for direction in backend.options.directions:
+        rows_read = (in_reading_order(rows, direction)[:-1] for rows in sentences)
+        places[direction] = packing.grid(rows_read, np.int32)
     waiting = sorted(range(len(sentences)), key=packing.starts.__getitem__, reverse=True)
     running: dict[int, Collector] = {}
     with closing(run_windows(backend, table, places, packing.is_start(), batch_tokens)) as windows:
         for steps, layers in windows:
             selected = {d: selection.select(np.asarray(x)) for d, x in layers.items()}
 
-            # The sentences that start in this window
+            # The sentences that start in this window.
             while waiting and packing.starts[waiting[-1]] < steps.stop:
                 k = waiting.pop()
                 running[k] = Collector(selection, int(lengths[k]) - 1)
 
+            # The vectors of each sentence in it, and the sentences that end in it.
             for k, collector in list(running.items()):
-                row, start = packing.rows[k], int(packing.starts[k])
+                row = packing.rows[k]
+                start = int(packing.starts[k])
                 vectors = {d: x[..., row, :, :] for d, x in selected.items()}  # ..., T, P
                 collector.add(vectors, steps.start - start)
                 if start + lengths[k] <= steps.stop:
@@ -62,11 +124,12 @@ class Collector:
     """Collects or pools the vectors of a sentence of `n_words` words from windows of steps."""
 
     def __init__(self, selection: Selection, n_words: int):
-        self._pool, self._normalize = selection.pool, selection.normalize
+        self._pool = selection.pool
+        self._normalize = selection.normalize
         self._n_words = n_words
-        *layers, dim = selection.shape
         self._vectors: np.ndarray
         if self._pool == "none":
+            *layers, dim = selection.shape
             self._vectors = np.empty((*layers, n_words, dim), np.float32)
         elif self._pool == "mean":
             self._vectors = np.zeros(selection.shape)
@@ -78,11 +141,13 @@ class Collector:
         """Add the sentence's part of a window, (..., T, P) by direction. `at` is the sentence's
         step at the start of the window, counted from the begin mark; below 0 if it starts later."""
         n_steps, dim = next(iter(window.values())).shape[-2:]
-        first, stop = max(at, 1), min(at + n_steps, self._n_words + 1)
+        first = max(at, 1)
+        stop = min(at + n_steps, self._n_words + 1)
         if first >= stop:
             return
-        for i, (direction, vectors) in enumerate(window.items()):
-            vectors = vectors[..., first - at : stop - at, :]
+
+        for i, direction in enumerate(window):
+            vectors = window[direction][..., first - at : stop - at, :]
             features = slice(i * dim, (i + 1) * dim)
             if self._pool == "mean":
                 self._vectors[..., features] += vectors.sum(axis=-2, dtype=np.float64)

@@ -1,9 +1,8 @@
 """Embeds a corpus into one file of vectors, in parts that survive an interruption.
 
-The corpus is read twice: once to validate and count it, before any work, and once to embed it. A
-part is a file in the format of the output, in the folder `<outfile>.parts`. Its name contains a
-digest of its sentences and of everything that determines its values, so only the same part is used
-again.
+The corpus is read twice: to validate and count it, and to embed it. A part is a file in the format
+of the output, in the folder `<outfile>.parts`. Its name contains a digest of its sentences and of
+everything that determines its values, so only the same part is used again.
 """
 
 from __future__ import annotations
@@ -17,37 +16,33 @@ from collections.abc import Callable, Iterable, Iterator, Sequence
 from contextlib import closing, contextmanager
 from dataclasses import dataclass, field
 from pathlib import Path
-from typing import Any
+from typing import Any, NamedTuple
 
 import numpy as np
 from absl import logging
 
-from bilm.data.readers import Corpora, Corpus, Record, Share, input_files, open_corpus
+from bilm.data.readers import Corpora, Record, Share
+from bilm.data.text import input_files
+from bilm.embedding import writers
 from bilm.embedding.choices import PARTS
+from bilm.embedding.collecting import Layers
 from bilm.embedding.embedder import ElmoEmbedder
 from bilm.embedding.embedding_file import dataset_name
-from bilm.embedding.selection import Layers
-from bilm.embedding.writers import (
-    Content,
-    HDF5Writer,
-    ParquetWriter,
-    Span,
-    Writer,
-    parquet_schema,
-    writer_class,
-)
 from bilm.errors import DataError
 from bilm.inference.backend import sooner_backend
 from bilm.storage.finding.download import local_copy
 from bilm.storage.stored_model import StoredModel, open_model
 from bilm.support import files
-from bilm.support.progress import progress
+from bilm.support.progress import Progress, progress
 
 DTYPES = ("float32", "float16")
 WARM_PARTS = 16  # number of parts after which the cache of token vectors is cleared
-PART_SENTENCES, PART_VECTORS = 1000, 100_000  # sentences per part without and with pooling
+PART_SENTENCES = 1000  # of a part
+PART_VECTORS = 100_000  # pooled sentences of a part
 PART_TOKENS = 1 << 18  # tokens after which a part ends, as many as are packed together
 VERSION = 4  # of the parts
+
+Embedded = Iterable[tuple[int, list[str], np.ndarray]]  # number, words and vectors of sentences
 
 
 def dump_bilm_embeddings(
@@ -92,17 +87,21 @@ def dump_bilm_embeddings(
     Raises: DataError, also if another process writes the same output; OptionsError; WeightsError,
         also if the model changes meanwhile; BilmError if a package is missing; ValueError.
     """
-    dtype, is_pooled = str(dtype), pool != "none"  # a numpy.dtype is also accepted
+    dtype = str(dtype)  # a numpy.dtype is also accepted
     if dtype not in DTYPES:
         raise ValueError(f"dtype is {dtype!r}, expected one of {DTYPES}")
-    outfile, dataset_file = files.expanded(outfile), files.expanded(dataset_file)
-    vocab_file = None if vocab_file is None else files.expanded(local_copy(vocab_file))
-    writer, model = writer_class(outfile), open_model(options_file, weight_file)
+    outfile = files.expanded(outfile)
+    dataset_file = files.expanded(dataset_file)
+    if vocab_file is not None:
+        vocab_file = files.expanded(local_copy(vocab_file))
+    writer = writers.writer_class(outfile)
+    model = open_model(options_file, weight_file)
     files.protect(outfile, *input_files(dataset_file), vocab_file, *model.own_files)
 
     # The text.
-    corpus = open_corpus(dataset_file, share, **reading)
-    n_sentences, n_tokens = read_first(corpus, dataset_name if writer is HDF5Writer else str)
+    corpus = Corpora(dataset_file, share, **reading)
+    name_of = dataset_name if writer is writers.HDF5Writer else str
+    n_sentences, n_tokens = read_first(corpus, name_of)
 
     # The backend.
     if before_keras is not None and backend is None:
@@ -118,14 +117,15 @@ def dump_bilm_embeddings(
 
     # The writer.
     selection = embedder.selection(layers, pool, normalize)
-    content = Content(selection.shape, dtype, is_pooled, selection.numbers, corpus.has_ids)
-    if writer is ParquetWriter:
-        parquet_schema(content)  # refuses a layer that occurs twice
+    is_pooled = pool != "none"
+    content = writers.Content(selection.shape, dtype, is_pooled, selection.numbers, corpus.has_ids)
+    if writer is writers.ParquetWriter:
+        writers.parquet_schema(content)  # refuses a layer that occurs twice
     how = layers if isinstance(layers, str) else list(map(int, layers)), pool, normalize
     size = part_sentences or (PART_VECTORS if is_pooled else PART_SENTENCES)
     with open_parts(outfile, writer, content, (*settings, *how)) as parts:
-        with progress("embedding", "tokens", n_tokens) as shown:
-            _write_parts(parts, _in_parts(corpus, size), embedder, how, shown)
+        with progress("embedding", "tokens", n_tokens) as bar:
+            _write_parts(parts, _in_parts(corpus, size), embedder, how, bar)
         parts.merge()
     return parts.n_sentences
 
@@ -135,7 +135,7 @@ def _write_parts(
     corpus: Iterable[list[Record]],
     embedder: ElmoEmbedder,
     how: tuple[Layers, str, bool],
-    shown: Any,
+    bar: Progress,
 ) -> None:
     """Write the parts that do not exist."""
     existing: list[list[Record]] = []  # since the cache was cleared
@@ -143,9 +143,10 @@ def _write_parts(
         if number % WARM_PARTS == 0:
             embedder.clear_cache()
             existing.clear()
-        if parts.has(records):
+        part = parts.add(records)
+        if part.path.exists():
             existing.append(records)
-            shown.skip(sum(len(record.words) for record in records))
+            bar.skip(sum(len(record.words) for record in records))
             continue
         if existing:
             logging.info("%s: continuing after %d finished parts", parts.folder, number)
@@ -155,34 +156,33 @@ def _write_parts(
         existing.clear()
         sentences = (record.words for record in records)
         with closing(embedder.embed_as_completed(sentences, *how)) as embedded:
-            for record in parts.write(records, embedded):
-                shown.add(len(record.words))
+            for record in parts.write(part, records, embedded):
+                bar.add(len(record.words))
 
 
 # --- reading the corpus ---
 
 
-def read_first(corpus: Corpus | Corpora, name_of: Callable[[str], str]) -> tuple[int, int]:
-    """Read a corpus, so that errors in it are found before the work starts; return the numbers of
-    sentences and tokens.
-
-    Raises: DataError for an error in the corpus, and for ids with equal names in the output.
-    """
+def read_first(corpus: Corpora, name_of: Callable[[str], str]) -> tuple[int, int]:
+    """Return the numbers of sentences and tokens of a corpus. Raises: DataError for an error in it,
+    and for ids with equal names in the output."""
     n_sentences = n_tokens = 0
     names: set[int] = set()
-    with progress("counting", "sentences") as shown:
-        for words, id_, *_ in corpus:
-            shown.add(1)
+    with progress("counting", "sentences") as counted:
+        for words, id_, *_ in counted.over(corpus):
             n_sentences += 1
             n_tokens += len(words)
-            refuse_tabs(words, f"{corpus.path}, record {n_sentences}")
-            if id_ is not None:
-                if (name := hash(name_of(id_))) in names:
-                    raise DataError(
-                        f"{corpus.path}, record {n_sentences}: the id {id_!r} occurs before, or "
-                        "becomes the same name in the output as an id before; ids must be unique"
-                    )
-                names.add(name)
+            where = f"{corpus.path}, record {n_sentences}"
+            refuse_tabs(words, where)
+            if id_ is None:
+                continue
+            name = hash(name_of(id_))
+            if name in names:
+                raise DataError(
+                    f"{where}: the id {id_!r} occurs before, or becomes the same name in the "
+                    "output as an id before; ids must be unique"
+                )
+            names.add(name)
     return n_sentences, n_tokens
 
 
@@ -195,20 +195,30 @@ def _in_parts(corpus: Iterable[Record], max_sentences: int) -> Iterator[list[Rec
         n_tokens += len(record.words) + 2
         if len(part) >= max_sentences or n_tokens >= PART_TOKENS:
             yield part
-            part, n_tokens = [], 0
+            part = []
+            n_tokens = 0
     if part:
         yield part
 
 
 def refuse_tabs(words: Sequence[str], where: str) -> None:
     """Raise DataError if a word contains a tab, which separates words in files of embeddings."""
-    if odd := next((word for word in words if "\t" in word), None):
-        raise DataError(
-            f"{where}: the word {odd[:40]!r} contains a tab; expected words without tabs"
-        )
+    for word in words:
+        if "\t" in word:
+            raise DataError(
+                f"{where}: the word {word[:40]!r} contains a tab; expected words without tabs"
+            )
 
 
 # --- parts ---
+
+
+class Part(NamedTuple):
+    """A part: its file, the number of its first sentence and the number of its rows."""
+
+    path: Path
+    first: int
+    n_rows: int
 
 
 @dataclass
@@ -217,68 +227,54 @@ class Parts:
 
     outfile: str | os.PathLike  # the file or URL into which the parts are merged
     folder: Path
-    writer: type[Writer]  # the format of the parts and of the output
-    content: Content
+    writer: type[writers.Writer]  # the format of the parts and of the output
+    content: writers.Content
     settings: Sequence[object]  # everything else that determines the values, as JSON values
-    n_sentences: int = 0  # of the parts that were written or exist
-    n_rows: int = 0
-    paths: list[Path] = field(default_factory=list)
+    parts: list[Part] = field(default_factory=list)
+    n_sentences: int = 0  # of these parts
 
-    def has(self, records: Sequence[Record]) -> bool:
-        """Return whether the next part exists; it is then used."""
-        path = self._path(records)
-        if exists := path.exists():
-            self._add(path, records)
-        return exists
+    def add(self, records: Sequence[Record]) -> Part:
+        """Add the next part, whose file exists or is written next."""
+        text = json.dumps([self.settings, self.content, self.n_sentences, records])
+        digest = hashlib.sha256(text.encode()).hexdigest()[:32]
+        ending = Path(self.outfile).suffix.lower()
+        path = self.folder / f"{len(self.parts):06d}-{digest}{ending}"
+        n_rows = len(records)
+        if not self.content.is_pooled:
+            n_rows = sum(len(record.words) for record in records)
+        part = Part(path, self.n_sentences, n_rows)
+        self.parts.append(part)
+        self.n_sentences += len(records)
+        return part
 
-    def write(
-        self, records: Sequence[Record], embedded: Iterable[tuple[int, list[str], np.ndarray]]
-    ) -> Iterator[Record]:
-        """Write the next part from the number, words and vectors of each record, in any order;
-        yield each record after its vectors have been added."""
-        path = self._path(records)
-        span = Span(self.n_sentences, self._rows_of(records))
-        with files.replacing(path) as new, closing(self.writer(new, self.content, span)) as out:
-            for number, _, vectors in embedded:
-                out.add(number, records[number], vectors)
-                yield records[number]
-        self._add(path, records)
+    def write(self, part: Part, records: Sequence[Record], embedded: Embedded) -> Iterator[Record]:
+        """Write a part from the vectors of its records, in any order; yield each written record."""
+        with files.replacing(part.path) as new:
+            out = self.writer(new, self.content, part.first, part.n_rows)
+            with closing(out):
+                for number, _, vectors in embedded:
+                    out.add(number, records[number], vectors)
+                    yield records[number]
 
     def merge(self) -> None:
-        """Merge the parts into the output, rename it into place and remove the folder.
-
-        Raises: OSError, naming `outfile`; DataError for a damaged part or if the upload fails.
-        """
+        """Merge the parts into the output, rename it into place and remove the folder. Raises:
+        OSError; DataError for a damaged part or if the upload fails."""
         with files.replacing(self.outfile) as merged:
-            if len(self.paths) == 1:
-                os.replace(self.paths[0], merged)
+            if len(self.parts) == 1:
+                os.replace(self.parts[0].path, merged)
             else:
-                out = self.writer(merged, self.content, Span(0, self.n_rows))
-                with closing(out), progress("merging", "parts", len(self.paths)) as shown:
-                    for path in shown.over(self.paths):
-                        _append(out, path)
+                n_rows = sum(part.n_rows for part in self.parts)
+                out = self.writer(merged, self.content, 0, n_rows)
+                with closing(out), progress("merging", "parts", len(self.parts)) as merging:
+                    for part in merging.over(self.parts):
+                        _append(out, part.path)
         # After a kill, the folder is either complete or among the leftovers that the next run
         # removes.
         with files.scratch(self.outfile) as folder:
             os.rename(self.folder, folder / "parts")
 
-    def _add(self, path: Path, records: Sequence[Record]) -> None:
-        self.paths.append(path)
-        self.n_sentences += len(records)
-        self.n_rows += self._rows_of(records)
 
-    def _rows_of(self, records: Sequence[Record]) -> int:
-        is_pooled = self.content.is_pooled
-        return len(records) if is_pooled else sum(len(record.words) for record in records)
-
-    def _path(self, records: Sequence[Record]) -> Path:
-        """Return the path of the next part."""
-        text = json.dumps([self.settings, self.content, self.n_sentences, records])
-        digest, ending = hashlib.sha256(text.encode()).hexdigest(), Path(self.outfile).suffix
-        return self.folder / f"{len(self.paths):06d}-{digest[:32]}{ending.lower()}"
-
-
-def _append(out: Writer, part: Path) -> None:
+def _append(out: writers.Writer, part: Path) -> None:
     try:
         out.append(part)
     except (OSError, EOFError, KeyError, ValueError, zipfile.BadZipFile) as error:
@@ -289,23 +285,24 @@ def _append(out: Writer, part: Path) -> None:
 
 @contextmanager
 def open_parts(
-    outfile: str | os.PathLike, writer: type[Writer], content: Content, settings: Sequence[object]
+    outfile: str | os.PathLike,
+    writer: type[writers.Writer],
+    content: writers.Content,
+    settings: Sequence[object],
 ) -> Iterator[Parts]:
-    """Open the folder `<outfile>.parts`, for a URL in the working folder; in the block no other
-    process can write the same output. Args: see `Parts`.
-
-    Raises: DataError if another process is writing the folder; OSError if it cannot be written.
-    """
+    """Open the folder `<outfile>.parts`, for a URL in the working folder. In the block, no other
+    process can write the same output. Raises: DataError, OSError."""
     target = files.output_path(outfile)
     folder = files.beside(target, PARTS)
     files.remove_leftovers(target)
     folder.mkdir(parents=True, exist_ok=True)
     known = re.compile(rf"\d{{6}}-[0-9a-f]{{32}}\..*|{re.escape(files.PREFIX)}.*|{files.LOCK}")
-    if foreign := [name for name in os.listdir(folder) if not known.fullmatch(name)]:
-        raise DataError(
-            f"{folder}: contains {foreign[0]!r}, expected parts of {target.name} only; remove the "
-            "folder, or choose another output"
-        )
+    for name in os.listdir(folder):
+        if not known.fullmatch(name):
+            raise DataError(
+                f"{folder}: contains {name!r}, expected parts of {target.name} only; remove the "
+                "folder, or choose another output"
+            )
     lock = files.try_lock(folder / files.LOCK)
     if lock is None:
         raise DataError(

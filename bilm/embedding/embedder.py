@@ -17,8 +17,7 @@ import numpy as np
 
 from bilm.data.signs import TextSigns
 from bilm.data.tokenization import check_batch, checked_sentence
-from bilm.embedding.collecting import Collector, collected
-from bilm.embedding.selection import Layers, Selection
+from bilm.embedding.collecting import Collector, Layers, Selection, collected
 from bilm.errors import BilmError, OptionsError
 from bilm.inference.backend import open_backend
 from bilm.inference.packing import MAX_ROWS
@@ -87,7 +86,8 @@ class ElmoEmbedder:
         self._check_process()
         self.stored = open_model(options_file, weight_file)
         self._model = open_backend(self.stored, backend, precision)
-        self.options, self.batch_tokens = self._model.options, batch_tokens
+        self.options = self._model.options
+        self.batch_tokens = batch_tokens
         self.vocab_file = self.stored.vocabulary_file(vocab_file)
         self.stored.check_words(self.vocab_file)
         self._settings = self.vocab_file, cache_size, batch_tokens, precision, backend
@@ -121,10 +121,8 @@ class ElmoEmbedder:
     ) -> Iterator[np.ndarray]:
         """Embed a stream of sentences and yield their vectors in order, in bounded memory.
 
-        About `WINDOW_BATCHES * batch_tokens` tokens are read ahead. `pool` and `normalize` are
-        arguments of `sentence_vectors`; the pool `none` gives each word's vectors.
-
-        Raises: DataError, OptionsError.
+        About `WINDOW_BATCHES * batch_tokens` tokens are read ahead. `pool` and `normalize`: see
+        `sentence_vectors`; `none` gives each word's vectors. Raises: DataError, OptionsError.
         """
         selection = self.selection(layers, pool, normalize)
         groups = self._groups(sentences, selection)
@@ -141,7 +139,8 @@ class ElmoEmbedder:
         """Embed a stream as `embed_sentences` does, and yield each sentence as soon as it has been
         computed: its number, from 0, its words and its vectors. Other sentences are computed while
         the caller processes it."""
-        selection, first = self.selection(layers, pool, normalize), 0
+        selection = self.selection(layers, pool, normalize)
+        first = 0  # number of the first sentence of a group
         for group in self._groups(sentences, selection):
             with closing(self._embed(group, selection)) as embedded:
                 for k, vectors in embedded:
@@ -181,13 +180,8 @@ class ElmoEmbedder:
         self, sentences: Iterable[Sequence[str]] = (), layers: Layers = "all", pool: str = "none"
     ) -> None:
         """Compile the functions that embed one sentence and several, which otherwise happens at the
-        first sentences, and cache the words of sentences. Vectors do not change.
-
-        Args:
-            sentences: sentences whose words are cached.
-            layers, pool: see `embed_as_completed`; they limit how many sentences are read ahead.
-        Raises: DataError, OptionsError.
-        """
+        first sentences, and cache the words of sentences. Vectors do not change. `layers` and
+        `pool` limit how many sentences are read ahead. Raises: DataError, OptionsError."""
         selection = self.selection(layers, pool)
         for group in self._groups(sentences, selection):
             self._look_up(group)
@@ -195,9 +189,8 @@ class ElmoEmbedder:
         self._check_process()
         table = self._encode(self._marks)
         marks = np.arange(len(table))
-        for sentences_of_marks in ([marks], [marks, marks]):
-            for _ in self._collected(table, sentences_of_marks, selection):
-                pass
+        for n_sentences in (1, 2):
+            list(collected(self._model, table, [marks] * n_sentences, selection, self.batch_tokens))
 
     def clear_cache(self) -> None:
         """Remove all words from the cache."""
@@ -212,7 +205,8 @@ class ElmoEmbedder:
         most = WINDOW_TOKENS
         if selection.pool == "none":
             most = min(WINDOW_BYTES // (4 * math.prod(selection.shape)), most)
-        least, n_rows = WINDOW_BATCHES * self.batch_tokens, min(MAX_ROWS, self.batch_tokens)
+        least = WINDOW_BATCHES * self.batch_tokens
+        n_rows = min(MAX_ROWS, self.batch_tokens)
         group: list[list[str]] = []
         n_tokens = longest = 0
         checked = (_words(words, f"sentence {i}") for i, words in enumerate(sentences))
@@ -222,7 +216,8 @@ class ElmoEmbedder:
             longest = max(longest, len(words) + 2)
             if n_tokens >= max(least, min(n_rows * longest, most)):
                 yield group
-                group, n_tokens, longest = [], 0, 0
+                group = []
+                n_tokens = longest = 0
         if group:
             yield group
 
@@ -242,19 +237,14 @@ class ElmoEmbedder:
         sentences = [
             np.array([row_of[word] for word in (begin, *group[k], end) if word]) for k in numbers
         ]
-        with closing(self._collected(table, sentences, selection)) as embedded:
-            for i, vectors in embedded:
+        vectors = collected(self._model, table, sentences, selection, self.batch_tokens)
+        with closing(vectors):
+            for i, vectors_of_words in vectors:
                 k = numbers[i]
-                yield k, _with_padding(vectors, group[k], selection)
+                yield k, _with_padding(vectors_of_words, group[k], selection)
         for k, words in enumerate(group):
             if not any(words):
                 yield k, _with_padding(Collector(selection, 0).result(), words, selection)
-
-    def _collected(
-        self, table: np.ndarray, sentences: list[np.ndarray], selection: Selection
-    ) -> Generator[tuple[int, np.ndarray], None, None]:
-        """Return the vectors of sentences: see `collected`."""
-        return collected(self._model, table, sentences, selection, self.batch_tokens)
 
     def _check_process(self) -> None:
         """Raise BilmError in a forked process, which lacks TensorFlow's threads."""

@@ -17,7 +17,6 @@ from bilm.storage.stored_model import StoredModel, open_model
 from bilm.support.files import expanded
 
 MAX_LOADED = 2  # number of models that a process keeps loaded
-DIGITS = 12  # hexadecimal digits of a digest in an error
 
 _loading = Lock()
 
@@ -34,38 +33,27 @@ class ModelFiles(NamedTuple):
         return open_model(self.model, self.weights)
 
     def digest(self) -> str:
-        """Return the SHA-256 of the content of all files. A process reads each version of a file
-        once."""
+        """Return the SHA-256 of all files; a process reads each version of a file once."""
         model = self.open()
         vocabulary = expanded(self.vocab) if self.vocab else model.vocabulary_file()
         return model.digest_with(*([Path(vocabulary)] if vocabulary else []))
 
     def check(self, digest: str, owner: str) -> None:
-        """Check that the files have not changed since an object was created.
-
-        Args:
-            digest: the digest at that time.
-            owner: description of the object, such as `this vectorizer`.
-        Raises: WeightsError if they have changed or are missing; OSError if they cannot be read.
-        """
+        """Raise WeightsError if the files are missing, or have another digest than when `owner` was
+        created, such as "this vectorizer"; OSError if they cannot be read."""
         present = self.digest()
         if present != digest:
             raise WeightsError(
-                f"{self.model}: the files have changed (digest {present[:DIGITS]}) since {owner} "
-                f"was created ({digest[:DIGITS]}); restore the files, or create {owner} again"
+                f"{self.model}: the files have changed (digest {present[:12]}) since {owner} "
+                f"was created ({digest[:12]}); restore the files, or create {owner} again"
             )
 
 
 def shared_embedder(files: ModelFiles, digest: str, precision: str = "float32") -> ElmoEmbedder:
     """Return the embedder of a model, loaded on first use in this process.
 
-    The `MAX_LOADED` most recently used models are kept. Threads may share an embedder.
-
-    Args:
-        files: the model.
-        digest: result of `files.digest`; a model whose files have changed is loaded again.
-        precision: see `ElmoEmbedder`.
-    Raises: OptionsError, WeightsError, DataError, as `ElmoEmbedder` does.
+    The `MAX_LOADED` most recently used models are kept. Threads may share an embedder. A model
+    whose files have another digest is loaded again. Raises: as `ElmoEmbedder` does.
     """
     with _loading:
         return _load(files, digest, precision)

@@ -25,18 +25,8 @@ import h5py
 import numpy as np
 
 from bilm.data.readers import Record
+from bilm.embedding import embedding_file
 from bilm.embedding.choices import FORMATS
-from bilm.embedding.embedding_file import (
-    BY_ID,
-    ID,
-    IDS,
-    PLACE,
-    POOLED,
-    SENTENCE,
-    dataset_name,
-    join_words,
-    read_ids,
-)
 from bilm.errors import OptionsError
 from bilm.storage.hdf5 import NewHDF5
 from bilm.support.imports import optional
@@ -54,29 +44,26 @@ class Content(NamedTuple):
     has_ids: bool = False  # whether sentences have ids
 
 
-class Span(NamedTuple):
-    """The sentences of a file: the number of the first, and the number of their rows."""
-
-    first: int
-    n_rows: int
-
-
 class Writer(ABC):
-    """Writes the sentences of a span and their vectors into a new file, some at a time."""
+    """Writes sentences and their vectors into a new file, some at a time. `first` is the number of
+    the first sentence, `n_rows` the number of rows of all sentences."""
 
-    def __init__(self, path: Path, content: Content, span: Span):
-        self._path, self._content, self._span = path, content, span
+    def __init__(self, path: Path, content: Content, first: int, n_rows: int):
+        self._path = path
+        self._content = content
+        self._first = first
         self._waiting: dict[int, tuple[Record, np.ndarray]] = {}
         self._group: list[tuple[Record, np.ndarray]] = []
         self._n_added = self._n_bytes = 0
 
     def add(self, number: int, record: Record, vectors: np.ndarray) -> None:
-        """Add a sentence of the span, in any order; vectors (..., T, D), or (..., D) if pooled."""
+        """Add a sentence in any order; vectors (..., T, D), or (..., D) if pooled."""
         self._waiting[number] = record, rows_of(vectors, self._content)
-        while (found := self._waiting.pop(self._n_added, None)) is not None:
-            self._group.append(found)
+        while self._n_added in self._waiting:
+            record, rows = self._waiting.pop(self._n_added)
+            self._group.append((record, rows))
             self._n_added += 1
-            self._n_bytes += found[1].nbytes
+            self._n_bytes += rows.nbytes
             if self._n_bytes >= GROUP_BYTES:
                 self._flush()
 
@@ -92,7 +79,8 @@ class Writer(ABC):
     def _flush(self) -> None:
         if self._group:
             records, rows = zip(*self._group, strict=True)
-            self._group, self._n_bytes = [], 0
+            self._group = []
+            self._n_bytes = 0
             self._write(records, np.concatenate(rows))
 
     def _write(self, records: Sequence[Record], rows: np.ndarray) -> None:
@@ -107,22 +95,24 @@ class Writer(ABC):
 class HDF5Writer(Writer):
     """A dataset of HDF5 per sentence, named by its id or else its number, in any order."""
 
-    def __init__(self, path: Path, content: Content, span: Span):
-        super().__init__(path, content, span)
+    def __init__(self, path: Path, content: Content, first: int, n_rows: int):
+        super().__init__(path, content, first, n_rows)
         self._file = NewHDF5(path)
-        for name, is_true in ((BY_ID, content.has_ids), (POOLED, content.is_pooled)):
-            if is_true:
-                self._file.attrs[name] = True
+        if content.has_ids:
+            self._file.attrs[embedding_file.BY_ID] = True
+        if content.is_pooled:
+            self._file.attrs[embedding_file.POOLED] = True
 
     def add(self, number: int, record: Record, vectors: np.ndarray) -> None:
         """Add a sentence: see `Writer.add`. It is written at once."""
-        number, words, id_ = self._span.first + number, record.words, record.id
-        name = str(number) if id_ is None else dataset_name(id_)
+        number += self._first
+        name = str(number) if record.id is None else embedding_file.dataset_name(record.id)
         vectors = vectors.astype(self._content.dtype, copy=False)
         attributes = self._file.create_dataset(name, data=vectors).attrs
-        attributes[SENTENCE] = join_words(words)
-        if id_ is not None:
-            attributes[ID], attributes[PLACE] = id_, number
+        attributes[embedding_file.SENTENCE] = embedding_file.join_words(record.words)
+        if record.id is not None:
+            attributes[embedding_file.ID] = record.id
+            attributes[embedding_file.PLACE] = number
         self._file.check()
 
     def append(self, part: Path) -> None:
@@ -142,11 +132,13 @@ class HDF5Writer(Writer):
 class NpzWriter(Writer):
     """An archive of arrays of NumPy: `vectors`, `offsets` unless pooled, and ids."""
 
-    def __init__(self, path: Path, content: Content, span: Span):
-        super().__init__(path, content, span)
+    def __init__(self, path: Path, content: Content, first: int, n_rows: int):
+        super().__init__(path, content, first, n_rows)
         self._archive = zipfile.ZipFile(path, "w")
         self._file = self._archive.open("vectors.npy", "w", force_zip64=True)
-        _write_header(self._file, (span.n_rows, *content.shape), np.dtype(content.dtype))
+        dtype = np.lib.format.dtype_to_descr(np.dtype(content.dtype))
+        header = {"descr": dtype, "fortran_order": False, "shape": (n_rows, *content.shape)}
+        np.lib.format.write_array_header_1_0(self._file, header)
         self._lengths: list[int] = []
         self._ids: list[str] = []
 
@@ -161,7 +153,7 @@ class NpzWriter(Writer):
                 with archive.open("offsets.npy") as file:
                     self._lengths += np.diff(np.lib.format.read_array(file)).tolist()
         if self._content.has_ids:
-            self._ids += read_ids(part)
+            self._ids += embedding_file.read_ids(part)
 
     def _write(self, records: Sequence[Record], rows: np.ndarray) -> None:
         self._file.write(rows.data)
@@ -174,29 +166,22 @@ class NpzWriter(Writer):
         if not self._content.is_pooled:
             arrays["offsets"] = np.cumsum([0, *self._lengths], dtype=np.int64)
         if self._content.has_ids:
-            arrays[IDS] = np.array(self._ids, str)
+            arrays[embedding_file.IDS] = np.array(self._ids, str)
         for name, array in arrays.items():
             with self._archive.open(f"{name}.npy", "w", force_zip64=True) as file:
-                _write_header(file, array.shape, array.dtype)
-                file.write(array.tobytes())
+                np.lib.format.write_array(file, array)
         self._archive.close()
-
-
-def _write_header(file: Any, shape: tuple[int, ...], dtype: np.dtype) -> None:
-    """Write the header of an array in NumPy's format."""
-    descr = np.lib.format.dtype_to_descr(dtype)
-    header = {"descr": descr, "fortran_order": False, "shape": tuple(map(int, shape))}
-    np.lib.format.write_array_header_1_0(file, header)
 
 
 class ParquetWriter(Writer):
     """A Parquet file with a row per sentence."""
 
-    def __init__(self, path: Path, content: Content, span: Span):
-        super().__init__(path, content, span)
+    def __init__(self, path: Path, content: Content, first: int, n_rows: int):
+        super().__init__(path, content, first, n_rows)
         from pyarrow import parquet
 
-        self._parquet, self._schema = parquet, parquet_schema(content)
+        self._parquet = parquet
+        self._schema = parquet_schema(content)
         # Vectors do not compress well, and words are small in comparison.
         how: dict[str, Any] = {"compression": "none", "use_dictionary": False}
         self._file = parquet.ParquetWriter(path, self._schema, write_statistics=False, **how)
@@ -240,16 +225,22 @@ def parquet_columns(content: Content, records: Sequence[Record], rows: np.ndarra
     """Return the columns of `parquet_schema`, Arrow arrays, for sentences and their rows."""
     import pyarrow
 
-    texts, words = pyarrow.string(), pyarrow.list_(pyarrow.string())
+    # The columns of ids and words.
+    words = [record.words for record in records]
+    by_name = {
+        "id": [record.id for record in records],
+        "sentence": map(embedding_file.join_words, words),
+        "words": words,
+    }
     columns: list[Any] = []
-    if content.has_ids:
-        columns.append(pyarrow.array([record.id for record in records], texts))
-    if content.is_pooled:
-        columns.append(pyarrow.array([join_words(record.words) for record in records], texts))
-    else:
-        columns.append(pyarrow.array([list(record.words) for record in records], words))
-    offsets: np.ndarray = np.cumsum([0, *(len(record.words) for record in records)], dtype=np.int32)
-    for values in [rows] if rows.ndim == 2 else rows.swapaxes(0, 1):
+    for column in parquet_schema(content):
+        if column.name in by_name:
+            columns.append(pyarrow.array(by_name[column.name], column.type))
+
+    # A column of vectors per layer.
+    offsets: np.ndarray = np.cumsum([0, *map(len, words)], dtype=np.int32)
+    layers = [rows] if rows.ndim == 2 else rows.swapaxes(0, 1)
+    for values in layers:
         flat = pyarrow.array(np.ascontiguousarray(values).reshape(-1))
         vectors = pyarrow.FixedSizeListArray.from_arrays(flat, content.shape[-1])
         if not content.is_pooled:

@@ -8,10 +8,10 @@ from pathlib import Path
 import numpy as np
 
 from bilm.data.alphabets import alphabet_of
-from bilm.data.grouping import needed_characters
 from bilm.data.marks import BOS, EOS
 from bilm.data.tokenization import MAX_PARTS
 from bilm.data.vocabulary import vocabulary_of
+from bilm.data.windows import needed_characters
 from bilm.errors import DataError, OptionsError
 from bilm.inference.backend import Backend
 from bilm.tensors import Filters, n_filters

@@ -14,7 +14,7 @@ from typing import TYPE_CHECKING
 
 import numpy as np
 
-from bilm.embedding.selection import Layers, side_by_side
+from bilm.embedding.collecting import Layers, side_by_side
 from bilm.errors import OptionsError, WeightsError
 from bilm.support.files import replacing
 from bilm.support.imports import needed

@@ -8,7 +8,7 @@ from pathlib import Path
 import numpy as np
 
 from bilm.data.tokenization import checked_sentence
-from bilm.embedding.selection import Layers
+from bilm.embedding.collecting import Layers
 from bilm.embedding.shared import ModelFiles, shared_embedder
 from bilm.errors import DataError, OptionsError
 from bilm.support.imports import needed

@@ -28,17 +28,13 @@ PREDICTIONS_A_WINDOW = 640  # predictions in a window, unless N_STEPS requires m
 
 def heldout_dataset(
     filepattern: str | os.PathLike | Shards, vocab: Vocabulary, bidirectional: bool
-) -> LMDataset | BidirectionalLMDataset:
+) -> LMDataset:
     """Return a dataset that reads each sentence of held-out text once, in order."""
     reader = BidirectionalLMDataset if bidirectional else LMDataset
     return reader(filepattern, vocab, test=True)
 
 
-def heldout_windows(
-    dataset: LMDataset | BidirectionalLMDataset,
-    batch_size: int,
-    drop_remainder: bool = False,
-) -> Windows:
+def heldout_windows(dataset: LMDataset, batch_size: int, drop_remainder: bool = False) -> Windows:
     """Yield the windows of held-out text; see `perplexity` for the arguments.
 
     Raises: DataError if there are no predictions.
@@ -106,7 +102,7 @@ class Evaluator:
 
 def perplexity(
     model: BiLM,
-    dataset: LMDataset | BidirectionalLMDataset,
+    dataset: LMDataset,
     batch_size: int,
     drop_remainder: bool = False,
     state: Any = None,

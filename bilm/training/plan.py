@@ -9,7 +9,7 @@ from typing import Any, NamedTuple
 import numpy as np
 from absl import logging
 
-from bilm.data.dataset import Reader
+from bilm.data.dataset import LMDataset
 from bilm.data.ngrams import bigram_perplexity, text_ids, unknown_percent
 from bilm.data.shards import Shards
 from bilm.data.stream import describe_shards
@@ -33,7 +33,7 @@ class Heldout(NamedTuple):
         compared: that and the share of unknown words, in words, to compare the model with.
     """
 
-    reader: Reader
+    reader: LMDataset
     described: list[str]
     n_predictions: int
     bigrams: float

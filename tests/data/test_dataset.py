@@ -1,3 +1,4 @@
+import math
 from collections import deque
 from itertools import count, islice
 
@@ -8,6 +9,7 @@ from conftest import GOLDEN
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
+from bilm.data import dataset
 from bilm.data.dataset import BidirectionalLMDataset, LMDataset
 from bilm.data.vocabulary import MARKS, PAD_CHAR, UnicodeCharsVocabulary, Vocabulary
 
@@ -33,14 +35,17 @@ def folders(tmp_path_factory):
 
 
 def sentences_of(reader):
-    """The ids of each sentence of a reader, in order."""
-    return (reader._encode(words)[0] for _, words, *_ in reader._pieces(reader._stream()))
+    """The arrays of each sentence of a reader, in order."""
+    return (
+        reader._encode(words) for _, words, *_ in reader._pieces(reader._stream(None), math.inf)
+    )
 
 
 def predictions(reader):
     """(input, target) of each sentence of a reader, in order."""
-    for ids in sentences_of(reader):
-        yield list(zip(ids[:-1].tolist(), ids[1:].tolist(), strict=True))
+    for arrays in sentences_of(reader):
+        pairs = (arrays[key].tolist() for key in ("token_ids", "next_token_id"))
+        yield list(zip(*pairs, strict=True))
 
 
 def row_predictions(windows, n_rows):
@@ -153,7 +158,7 @@ def test_bidirectional_evaluation_windows_are_mirrored_and_share_a_mask(golden_d
             assert (chars[~mask] == PAD_CHAR).all()
             known = mask & (ids != vocab.unk)
             np.testing.assert_array_equal(chars[known], vocab.word_char_ids[ids[known]])
-    lengths = [len(words) + 1 for words in reader.readers[0].shards.sentences()]
+    lengths = [len(words) + 1 for words in reader.shards.sentences()]
     for window in reader.iter_evaluation(len(lengths), max(lengths)):  # a sentence per row
         assert window["mask"].sum() == sum(lengths)
         for row, there in enumerate(window["mask"]):
@@ -165,15 +170,19 @@ def test_bidirectional_evaluation_windows_are_mirrored_and_share_a_mask(golden_d
 
 def epochs(reader, n_sentences, n_epochs):
     """Sentences as tuples of ids, forward, of each of the first epochs."""
-    sentences = (tuple(sorted(ids.tolist())) for ids in sentences_of(reader))
+    sentences = (
+        tuple(sorted({*arrays["token_ids"].tolist(), *arrays["next_token_id"].tolist()}))
+        for arrays in sentences_of(reader)
+    )
     return [list(islice(sentences, n_sentences)) for _ in range(n_epochs)]
 
 
-def test_shuffled_epochs_are_permutations(folders):
+def test_shuffled_epochs_are_permutations(folders, monkeypatch):
+    monkeypatch.setattr(dataset, "SHUFFLE_BUFFER", 10)
     pattern, vocab = write_corpus(next(folders), [3] * 40, n_shards=4)
 
     def read(**kwargs):
-        kwargs = {"shuffle_on_load": True, "shuffle_buffer": 10} | kwargs
+        kwargs = {"shuffle_on_load": True} | kwargs
         return epochs(LMDataset(pattern, vocab, **kwargs), n_sentences=40, n_epochs=2)
 
     (in_order, again), (first, second) = read(shuffle_on_load=False), read()
@@ -213,8 +222,8 @@ def test_epoch_reads_each_token_once_whatever_the_lines_are(folders, lengths, re
 def test_own_rows_of_a_host_equal_those_of_all(folders):
     pattern, vocab = write_corpus(next(folders), [1, 5, 2, 8] * 5, n_shards=2)
     reader = BidirectionalLMDataset(pattern, vocab, shuffle_on_load=True)
-    encode, n_encoded = reader.readers[0]._encode, []
-    reader.readers[0]._encode = lambda words: n_encoded.append(words) or encode(words)
+    encode, n_encoded = reader._encode, []
+    reader._encode = lambda words: n_encoded.append(words) or encode(words)
     whole = list(islice(reader.iter_placed_batches(5, 4), 9))
     n_whole = len(n_encoded)
     parts = [

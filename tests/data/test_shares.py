@@ -4,7 +4,7 @@ import gzip
 
 import pytest
 
-from bilm.data.readers import Share, open_corpus
+from bilm.data.readers import Corpora, Share
 from bilm.errors import DataError, OptionsError
 
 LINES = [f"line {i} " + "w " * (i % 7) for i in range(53)] + ["", "  ", "Где ты 😀 ?", "end ."]
@@ -22,9 +22,9 @@ def test_shares_of_a_pattern_are_the_files_in_the_order_of_names(n, tmp_path):
     (tmp_path / "a.txt").write_text("first\nsecond\n")
     (tmp_path / "c.txt.gz").write_bytes(gzip.compress("\n".join(LINES).encode()))
     pattern = tmp_path / "*.txt*"
-    expected = list(open_corpus(pattern))
+    expected = list(Corpora(pattern))
     assert expected[0].words == ["first"] and len(expected) == 2 * len(LINES) + 2
-    shares = [list(open_corpus(pattern, Share(i, n))) for i in range(n)]
+    shares = [list(Corpora(pattern, Share(i, n))) for i in range(n)]
     assert [record for share in shares for record in share] == expected
     assert all(len(share) > len(expected) // (n + 1) for share in shares)
 
@@ -41,4 +41,4 @@ def test_files_of_which_only_some_have_ids_are_refused(tmp_path):
     (tmp_path / "a.fasta").write_text(">p\nGAT\n")
     write_text(tmp_path / "b.txt")
     with pytest.raises(DataError, match=r"b\.txt: its sentences have no ids"):
-        open_corpus(tmp_path / "*")
+        Corpora(tmp_path / "*")

@@ -2,7 +2,7 @@
 
 import pytest
 
-from bilm.data.readers import open_corpus
+from bilm.data.readers import Corpora
 from bilm.data.shards import Shards
 from bilm.data.signs import SIGNS, TextSigns
 
@@ -98,7 +98,7 @@ def test_signs_are_counted_over_all_files_and_once(tmp_path, golden_data, caplog
     for name in "ab":
         (tmp_path / f"{name}.csv").write_text("item,word\n1,She\n1,rose\n1,there\n")
         (tmp_path / name).write_text(f"{RAW}\n" * 100, encoding="utf-8")
-    corpus = open_corpus(tmp_path / "*.csv", column="word")
+    corpus = Corpora(tmp_path / "*.csv", column="word")
     assert len(list(corpus)) == len(list(corpus)) == 6
     assert signs_in(caplog, tmp_path / "*.csv") == ["single"]
     assert "6 of the first 6 sentences" in caplog.text and SIGNS["single"].remedy in caplog.text

@@ -62,19 +62,18 @@ def test_continued_stream_equals_uninterrupted_one(
     """Nothing is lost, doubled or mixed, whatever the shards, batch, window and place."""
     with pytest.MonkeyPatch.context() as patch:
         patch.setattr(dataset, "ROW_LINES", row_lines)  # 0: whole sentences only
-        check_continued(folders, shards, n_rows, n_steps, buffer_size, n_before, reverse, seed)
+        patch.setattr(dataset, "SHUFFLE_BUFFER", buffer_size)
+        check_continued(folders, shards, n_rows, n_steps, n_before, reverse, seed)
 
 
-def check_continued(folders, shards, n_rows, n_steps, buffer_size, n_before, reverse, seed):
+def check_continued(folders, shards, n_rows, n_steps, n_before, reverse, seed):
     folder = next(folders)
     words = write_shards(folder, *zip(*shards, strict=True), blank=bool(seed % 2))
     (folder / "vocab").write_text("".join(f"{word}\n" for word in [*MARKS, *words]))
     vocab = Vocabulary(folder / "vocab")
 
     def read(position=None):
-        reader = LMDataset(
-            folder / "*.txt*", vocab, reverse, False, True, seed, shuffle_buffer=buffer_size
-        )
+        reader = LMDataset(folder / "*.txt*", vocab, reverse, False, True, seed)
         return reader.iter_placed_batches(n_rows, n_steps, position)
 
     straight = list(islice(read(), 2 * n_before))
@@ -89,9 +88,9 @@ def check_continued(folders, shards, n_rows, n_steps, buffer_size, n_before, rev
 
 def check_rows(windows, folder, vocab, n_rows, reverse):
     """Every row is whole sentences, one after the other; an epoch has each of them once."""
-    texts = list(Shards(sorted(folder.glob("*.txt*"))).texts())
-    sentences = {tuple(vocab.encode(text.split()[:: -1 if reverse else 1], reverse, split=False))
-                 for text in texts}  # fmt: skip
+    texts = list(Shards(sorted(folder.glob("*.txt*"))).sentences())
+    sentences = {tuple(vocab.encode(words[:: -1 if reverse else 1], reverse, split=False))
+                 for words in texts}  # fmt: skip
     assert len(sentences) == len(texts)
     given = Counter()
     for i in range(n_rows):
@@ -141,9 +140,9 @@ def test_shuffled_epoch_is_a_permutation(folders, sizes, buffer_size, seed):
     for i, (path, size) in enumerate(zip(paths, sizes, strict=True)):
         path.write_text("".join(f"{i}.{k}\n" for k in range(size)))
     paths = Shards(paths)
-    stream = SentenceStream(paths, buffer_size, lambda epoch: np.random.default_rng([seed, epoch]))
+    stream = SentenceStream(paths, buffer_size, (seed, 0), None)
     given = list(stream.read_epoch())
-    in_order = list(paths.texts())
+    in_order = [words[0] for words in paths.sentences()]
     assert sorted(text for _, text in given) == sorted(in_order)
     if not buffer_size:
         assert [text for _, text in given] == in_order

@@ -5,7 +5,7 @@ import pytest
 
 from bilm.data import text
 from bilm.data.shards import Shards, count_tokens, resolve_shards
-from bilm.data.text import lines_at, read_lines, require_files
+from bilm.data.text import input_files, lines_at, read_lines
 from bilm.errors import DataError
 
 
@@ -33,7 +33,8 @@ def test_lines_end_with_line_feeds_only(tmp_path, pack, ending):
     path.write_bytes(pack(content.encode()))
     expected = [(1, "a\u2028b"), (2, ""), (3, "c\x0bd\x85e\rf"), (4, "\ufefflast")]
     assert list(read_lines(path)) == expected
-    assert list(Shards([path]).texts()) == [line for _, line in expected if line]
+    words = [line.split() for _, line in expected if line]
+    assert list(Shards([path]).sentences()) == words
 
 
 def test_unreadable_text_is_named_with_its_line(tmp_path):
@@ -64,7 +65,7 @@ def test_invalid_utf8_can_be_replaced(tmp_path, pack, ending):
         list(read_lines(path))
     expected = ["a \ufffd", "fine", "\ufffd\ufffd\ufffd b"]
     replaced = Shards([path], "replace")
-    assert list(replaced.texts()) == expected
+    assert [" ".join(words) for words in replaced.sentences()] == expected
     counts = count_tokens(replaced)
     assert counts.n_tokens == 5
     with pytest.raises(DataError, match=f"text{ending}, line 1: not UTF-8"):
@@ -94,9 +95,9 @@ def test_missing_text_file_is_named(tmp_path):
         list(lines_at(tmp_path / "gone", "strict", [5]))
 
 
-def test_require_files_refuses_pipes(tmp_path):
+def test_input_files_refuses_pipes(tmp_path):
     os.mkfifo(tmp_path / "pipe")
     (tmp_path / "file").touch()
-    require_files([tmp_path / "file"])
+    assert input_files(tmp_path / "f*") == [str(tmp_path / "file")]
     with pytest.raises(DataError, match=r"pipe: must be a regular file: it is read more than once"):
-        require_files([tmp_path / "file", tmp_path / "pipe"])
+        input_files(tmp_path / "*")

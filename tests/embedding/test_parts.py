@@ -193,8 +193,9 @@ def dump(kill_at=0):
     with open_parts(outfile, NpzWriter, content, [1]) as parts:
         for part in range(2):
             records = [Record(["a", str(part)])]
-            if not parts.has(records):
-                list(parts.write(records, [(0, records[0].words, np.ones((2, 2)))]))
+            added = parts.add(records)
+            if not added.path.exists():
+                list(parts.write(added, records, [(0, records[0].words, np.ones((2, 2)))]))
         parts.merge()
 
 def in_a_child(kill_at=0):
@@ -249,8 +250,8 @@ def test_vectors_are_written_in_order_whatever_the_order_of_completion(tmp_path,
     monkeypatch.setattr(writers, "GROUP_BYTES", 1)
     records = [corpus.Record([str(i)] * i) for i in range(6)]
     expected = [np.full((i, 2), i, np.float32) for i in range(6)]
-    span = writers.Span(0, sum(range(6)))
-    out = NpzWriter(tmp_path / "x.npz", Content((2,), "float32", False, []), span)
+    content = Content((2,), "float32", False, [])
+    out = NpzWriter(tmp_path / "x.npz", content, first=0, n_rows=sum(range(6)))
     for i in np.random.default_rng(0).permutation(6).tolist():
         out.add(i, records[i], expected[i])
     out.close()

@@ -157,7 +157,7 @@ def test_kill_after_an_evaluation_keeps_its_row_of_the_history(tmp_path, monkeyp
 def another_text(tmp_path):
     """A part of the held-out text, in another file."""
     path = tmp_path / "other.txt"
-    path.write_text("\n".join(resolve_shards(HELDOUT).texts()).split("\n", 3)[0] + "\n")
+    path.write_text(" ".join(next(resolve_shards(HELDOUT).sentences())) + "\n")
     return str(path)
 
 

@@ -349,16 +349,16 @@ def test_blank_text_is_refused(tmp_path):
 def test_training_text_is_read_once_before_the_first_step(tmp_path, a_run, monkeypatch, is_new):
     """For counts, warnings and the comparison with held-out text together."""
     opened = []
-    raw_lines = text_files.raw_lines
+    open_file = text_files._open
 
-    def counted_lines(path, *place):
+    def noted(path):
         opened.append(Path(path).name)
-        return raw_lines(path, *place)
+        return open_file(path)
 
     def stop(*_):
         raise KeyboardInterrupt
 
-    monkeypatch.setattr(text_files, "raw_lines", counted_lines)
+    monkeypatch.setattr(text_files, "_open", noted)
     monkeypatch.setattr(training, "TrainingText", stop)
     with pytest.raises(KeyboardInterrupt):
         run(tmp_path / "new" if is_new else a_run, 4, heldout=HELDOUT)

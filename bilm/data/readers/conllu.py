@@ -13,12 +13,8 @@ EMPTY = "_"  # a column without a value
 
 
 def read_conllu(source: InputFile) -> Iterator[Record]:
-    """Yield the columns FORM, LEMMA and UPOS of each sentence.
-
-    Comments, ranges of multiword tokens (`1-2`) and empty nodes (`1.1`) are skipped.
-
-    Raises: DataError, naming file and line, for a malformed line.
-    """
+    """Yield the columns FORM, LEMMA and UPOS of each sentence; skip comments, ranges of multiword
+    tokens (`1-2`) and empty nodes (`1.1`). Raises: DataError for a malformed line."""
     rows: list[list[str]] = []
     for number, line in read_lines(source.path, source.errors):
         if not line and rows:

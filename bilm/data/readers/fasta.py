@@ -11,22 +11,17 @@ from bilm.errors import DataError
 
 
 def read_fasta(source: InputFile) -> Iterator[Record]:
-    """Yield a record per sequence: each residue is a word, in upper case.
-
-    A `*` at the end of a sequence is dropped. The id is the first word of the header or, with
-    `id_field`, that field of the header split at `|` and whitespace, counted from 0.
-
-    Raises: DataError, naming file and line, for a header without an id, a sequence without
-        residues, or characters other than letters.
-    """
-    id_, header_place = "", ""  # of the sequence that is read
+    """Yield a record per sequence: each residue is a word, in upper case. A `*` at the end of a
+    sequence is dropped. Raises: DataError for a missing id or residue, or another character."""
+    id_ = header_place = ""  # of the sequence that is read
     lines: list[str] = []
     for number, line in read_lines(source.path, source.errors):
         where = f"{source.path}, line {number}"
         if line.startswith(">"):
             if id_:
                 yield _sequence(id_, lines, header_place)
-            id_, header_place = _id(line, source.id_field, where), where
+            id_ = _id(line, source.id_field, where)
+            header_place = where
             lines = []
         elif not line or line.startswith(";"):
             continue
@@ -36,17 +31,15 @@ def read_fasta(source: InputFile) -> Iterator[Record]:
                 "rename the file if it contains text"
             )
         else:
-            lines.append(_letters(line, where))
+            residues = line.replace(" ", "").upper()
+            letters = residues.removesuffix("*")
+            if residues != "*" and not (letters.isascii() and letters.isalpha()):
+                raise DataError(
+                    f"{where}: {line[:40]!r}; expected the letters of residues, without gaps"
+                )
+            lines.append(residues)
     if id_:
         yield _sequence(id_, lines, header_place)
-
-
-def _letters(line: str, where: str) -> str:
-    """Return the residues of a line in upper case, and `*` if it is at the end."""
-    letters = line.replace(" ", "").upper()
-    if letters != "*" and not (letters.isascii() and letters.removesuffix("*").isalpha()):
-        raise DataError(f"{where}: {line[:40]!r}; expected the letters of residues, without gaps")
-    return letters
 
 
 def _sequence(id_: str, lines: list[str], where: str) -> Record:
@@ -60,8 +53,8 @@ def _sequence(id_: str, lines: list[str], where: str) -> Record:
 
 def _id(header: str, field: int | None, where: str) -> str:
     """Return the id in a field of a header, or without a field its first word."""
-    text = header[1:]
-    fields = text.split()[:1] if field is None else re.split(r"[|\s]+", text.strip())
+    text = header[1:].strip()
+    fields = text.split() if field is None else re.split(r"[|\s]+", text)
     place = field or 0
     if place >= len(fields) or not fields[place]:
         raise DataError(f"{where}: {header[:40]!r} has no id in field {place}")
@@ -70,10 +63,7 @@ def _id(header: str, field: int | None, where: str) -> str:
 
 FORM = Form(
     name="FASTA",
-    endings=(
-        *(".fasta", ".fa", ".fas", ".fsa", ".seq"),
-        *(".faa", ".mpfa", ".fna", ".ffn", ".frn"),
-    ),
+    endings=(".fasta", ".fa", ".fas", ".fsa", ".seq", ".faa", ".mpfa", ".fna", ".ffn", ".frn"),
     help="proteins or DNA, one letter per word; the id is the first word of the header",
     read=read_fasta,
     options=frozenset({"id_field"}),

@@ -12,14 +12,7 @@ Split = Callable[[Iterable[str]], Iterator[list[str]]]
 
 
 class Record(NamedTuple):
-    """A sentence.
-
-    Fields:
-        words: its words.
-        id: its id, or None.
-        lemmas, tags: lemma and part of speech of each word, None where the file does not state
-            them; None for forms without annotations.
-    """
+    """A sentence. Lemmas and tags, which are parts of speech, are None where a file has none."""
 
     words: list[str]
     id: str | None = None
@@ -28,44 +21,27 @@ class Record(NamedTuple):
 
 
 class InputFile(NamedTuple):
-    """A file to read and how to read it: see `Corpus`.
-
-    Fields:
-        errors: `errors` of `bytes.decode`.
-        split: splits texts, or the lines of one, into sentences, and each sentence into words.
-    """
+    """A file to read and how to read it: see `Corpus`."""
 
     path: str
-    errors: str
-    split: Split
+    errors: str  # argument of `bytes.decode`
+    split: Split  # splits texts, or the lines of one, into sentences, and each one into words
     column: str | None = None
     id_column: str | None = None
     id_field: int | None = None
 
 
 class Form(NamedTuple):
-    """An input form. A module of this package defines one, with the name `FORM`.
+    """An input form. A module of this package defines one, with the name `FORM`."""
 
-    Fields:
-        name: name for messages.
-        endings: endings of file names, in lower case; empty for the form that reads files with any
-            other ending.
-        help: one line for `--help` about what a sentence is.
-        read: yields the records of a source.
-        options: accepted arguments of `Corpus`: `column`, `id_column`, `id_field`, `tokenize`.
-        required: options that must be given.
-        has_ids: whether every record has an id even without `id_column`.
-        is_text: whether sentences are natural language; if not, `data.signs` are not looked for.
-    """
-
-    name: str
-    endings: tuple[str, ...]
-    help: str
-    read: Callable[[InputFile], Iterator[Record]]
-    options: frozenset[str] = frozenset()
-    required: frozenset[str] = frozenset()
-    has_ids: bool = False
-    is_text: bool = True
+    name: str  # for messages
+    endings: tuple[str, ...]  # of file names, in lower case; empty for files with any other ending
+    help: str  # one line for `--help` about what a sentence is
+    read: Callable[[InputFile], Iterator[Record]]  # yields the records of a file
+    options: frozenset[str] = frozenset()  # `column`, `id_column`, `id_field`, `tokenize`
+    required: frozenset[str] = frozenset()  # options that must be given
+    has_ids: bool = False  # whether every record has an id even without `id_column`
+    is_text: bool = True  # whether sentences are natural language; otherwise they have no signs
 
 
 def checked_id(id_: str, where: str) -> str:

@@ -11,11 +11,12 @@ from __future__ import annotations
 import csv
 import json
 from collections.abc import Iterable, Iterator, Mapping, Sequence
+from itertools import chain
 from pathlib import Path
 from typing import Any
 
 from bilm.data.readers.form import Form, InputFile, Record, Split, checked_id
-from bilm.data.text import read_lines, unpacked_name, whole_lines
+from bilm.data.text import placed_lines, read_lines, unpacked_name
 from bilm.errors import DataError
 from bilm.support.imports import optional
 from bilm.support.remote import reading
@@ -29,7 +30,8 @@ Rows = Iterator[tuple[str, Mapping[str, Any]]]  # the place, for messages; value
 def delimited_rows(path: str, columns: Sequence[str], errors: str) -> Rows:
     """Yield the rows of a CSV or TSV file with a header line; see the module."""
     delimiter = "\t" if unpacked_name(path).endswith(".tsv") else ","
-    rows = csv.reader(whole_lines(path, errors), delimiter=delimiter, strict=True)
+    lines = (text for *_, text in placed_lines(path, errors))
+    rows = csv.reader(lines, delimiter=delimiter, strict=True)
     try:
         header = next(rows, [])
         _check_columns(columns, header, f"{path}, line 1")
@@ -67,17 +69,16 @@ def parquet_rows(path: str, columns: Sequence[str], errors: str) -> Rows:
     """Yield the rows of a Parquet file. Raises: DataError; BilmError if pyarrow is missing."""
     pyarrow = optional("pyarrow", "parquet", f"{path}: Parquet")
     parquet = optional("pyarrow.parquet", "parquet", f"{path}: Parquet")
-    number = 0
     try:
         with (
             reading(path) if is_url(path) else open(path, "rb") as opened,
             parquet.ParquetFile(opened) as file,
         ):
             _check_columns(columns, file.schema_arrow.names, path)
-            for batch in file.iter_batches(BATCH_ROWS, columns=columns):
-                for row in batch.to_pylist():
-                    number += 1
-                    yield f"{path}, row {number}", row
+            batches = file.iter_batches(BATCH_ROWS, columns=columns)
+            rows = chain.from_iterable(batch.to_pylist() for batch in batches)
+            for number, row in enumerate(rows, start=1):
+                yield f"{path}, row {number}", row
     except (pyarrow.ArrowException, OSError) as error:
         raise DataError(f"{path}: not a readable Parquet file ({error})") from error
 
@@ -100,18 +101,13 @@ def _check_columns(columns: Sequence[str], names: list[str], where: str) -> None
 
 
 def table_rows(path: str, columns: Sequence[str], errors: str) -> Rows:
-    """Yield the place of each row of a table, and its values by column.
-
-    Raises: DataError, naming the file and the line or row, if it cannot be read or lacks a column.
-    """
+    """Yield the rows of a table. Raises: DataError if it cannot be read or lacks a column."""
     return ROWS[Path(unpacked_name(path)).suffix](path, columns, errors)
 
 
 def words_of(row: Mapping[str, Any], column: str, split: Split, where: str) -> Iterable[list[str]]:
-    """Return the sentences of a cell: a text, which is split, or a list of words.
-
-    Raises: DataError for a value of another type.
-    """
+    """Return the sentences of a cell: a list of words, or a text, which is split; a missing value
+    is an empty text. Raises: DataError for a value of another type."""
     value = row[column]
     if isinstance(value, list) and all(isinstance(word, str) for word in value):
         return [value]
@@ -129,17 +125,14 @@ def text_of(row: Mapping[str, Any], column: str, where: str) -> str:
 
 
 def read_table(source: InputFile) -> Iterator[Record]:
-    """Yield the sentences of the text column of each row, with the row's id if there is an id
-    column.
-
-    In JSON Lines and Parquet a cell may also be a list of words. A missing value is a sentence
-    without words. Raises: DataError, naming the file and the line or row, if a row cannot be read.
-    """
-    column, id_column = source.column or "", source.id_column
-    columns = [column] if id_column is None else [column, id_column]
+    """Yield the sentences in the text column of each row, with the row's id."""
+    assert source.column is not None  # it is required
+    columns = [name for name in (source.column, source.id_column) if name is not None]
     for where, row in table_rows(source.path, columns, source.errors):
-        id_ = None if id_column is None else text_of(row, id_column, where)
-        for words in words_of(row, column, source.split, where):
+        id_ = None
+        if source.id_column is not None:
+            id_ = text_of(row, source.id_column, where)
+        for words in words_of(row, source.column, source.split, where):
             yield Record(words, id_)
 
 
