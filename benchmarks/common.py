@@ -9,7 +9,7 @@ import subprocess
 import sys
 import time
 from collections import Counter
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable, Iterator, Sequence
 from pathlib import Path
 from pydoc_data.topics import topics
 from typing import TYPE_CHECKING, NamedTuple
@@ -21,7 +21,7 @@ if TYPE_CHECKING:
     from bilm.language_model import BiLM
     from bilm.options.model_options import ModelOptions
     from bilm.options.run_options import RunOptions
-    from bilm.training.timing import TimedRun
+    from bilm.training.step import Trainer
 
 quiet()  # like the commands
 keep_freed_memory()
@@ -190,11 +190,40 @@ def sentences(path: str | Path) -> list[list[str]]:
     return [line.split() for line in lines if line.split()]
 
 
+class TimedRun(NamedTuple):
+    """A trainer and the batches of its steps."""
+
+    trainer: Trainer
+    iterator: Iterator
+
+    def step_seconds(self, seconds: float) -> list[float]:
+        """Return the times of the steps in so many seconds, at least five, after a first step."""
+        self.trainer.step(self.iterator, 0).global_norm.numpy()  # waits for the end of the step
+        times: list[float] = []
+        end = time.perf_counter() + seconds
+        while time.perf_counter() < end or len(times) < 5:
+            start = time.perf_counter()
+            self.trainer.step(self.iterator, len(times) + 1).global_norm.numpy()
+            times.append(time.perf_counter() - start)
+        return times
+
+
 def training_run(
     options: RunOptions, folder: Path, n_tokens: int, precision: str = "float32"
 ) -> TimedRun:
     """Prepare training on shuffled text, with a vocabulary of `n_tokens` words."""
-    from bilm.training import timing
+    from bilm.data.shards import resolve_shards
+    from bilm.data.vocabulary import vocabulary_of
+    from bilm.training.devices import Devices
+    from bilm.training.plan import replica_options
+    from bilm.training.step import Trainer
+    from bilm.training.training_text import TrainingText
 
     text = corpus(folder, n_tokens)
-    return timing.training_run(options, text.train, text.vocab_file, precision)
+    vocab = vocabulary_of(text.vocab_file, options.model, n_tokens=None)
+    devices = Devices()
+    options = options.replace(decay="none")  # a decay requires the length of the run
+    options = replica_options(options, vocab.size, devices.n_replicas)
+    trainer = Trainer(options, vocab.size, devices, precision=precision)
+    batches = TrainingText(options, vocab, resolve_shards(text.train), seed=0)
+    return TimedRun(trainer, batches.batches(devices, None))

@@ -50,7 +50,7 @@ from bilm.data.dataset import LMDataset
 from bilm.data.vocabulary import Vocabulary
 from bilm.options.run_options import RunOptions, load_run_options
 from bilm.support.files import replacing
-from bilm.training.auto import options_for, with_warmup
+from bilm.training.auto import options_for
 from bilm.training.history import read_history
 
 PEERS = ("ngram", "bilm", "lstm", "transformer")
@@ -200,7 +200,8 @@ def run_bilm(texts: Texts) -> dict[str, Any]:
     if FLAGS.options == "auto":
         n_useful = options.n_epochs * options.n_train_tokens
         n_steps = min(n_steps, n_useful // (options.batch_size * options.unroll_steps))
-        options_file.write_text(json.dumps(with_warmup(options, n_steps).to_dict()))
+        options = options.replace(warmup_steps=min(options.warmup_steps, n_steps // 5))
+        options_file.write_text(json.dumps(options.to_dict()))
     shutil.rmtree(run, ignore_errors=True)  # interrupted: its processor time is not known
     start = children_seconds()
     bilm(*base, "--heldout", texts.curve, "--checkpoint_minutes", 60, "--output", run,

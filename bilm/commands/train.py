@@ -50,7 +50,9 @@ def train(vocab: str | None, options: str | None, **run: Any) -> int:
       bilm train --input 'corpus/*.gz' --vocab vocab.txt --output run --options original \\
           --heldout 'heldout/*.txt' --eval_steps 5000 --gpus 0,1
     """
-    from bilm.training import auto_choice
+    from bilm.data.shards import resolve_shards
+    from bilm.training import auto
+    from bilm.training.devices import Devices
     from bilm.training.run import TrainingRun
     from bilm.training.run_folder import RunFolder
 
@@ -77,12 +79,11 @@ def train(vocab: str | None, options: str | None, **run: Any) -> int:
             chosen = load_run_options(options or folder.options_file)
             chosen = chosen.replace(**changes, n_train_tokens=run["n_train_tokens"])
         else:
-            request = auto_choice.Request(
-                changes, run["n_train_tokens"], run["hours"], run["n_steps"], run["precision"],
-                run["eval_steps"],
-            )  # fmt: skip
+            request = auto.Request(
+                changes, run["n_train_tokens"], run["n_steps"], run["precision"], run["hours"]
+            )
             if record is not None and resumes_auto:
-                chosen, choice = auto_choice.resumed(record, request)
+                chosen, choice = auto.resumed(record, request)
             else:
                 if folder.holds_run:
                     raise OptionsError(
@@ -90,14 +91,13 @@ def train(vocab: str | None, options: str | None, **run: Any) -> int:
                         "--options to resume it, or use another folder"
                     )
                 folder.check_resume(run["resume"])
+                text = resolve_shards(run["train_prefix"], run["on_bad_utf8"])
+                devices = Devices(arguments["strategy"], hosts)
+                chosen, choice, known = auto.chosen(text, vocabulary, request, devices)
+                arguments |= {"train_prefix": text, "survey": known}
+            if run["hours"] and choice.n_steps is None:
                 started = click.get_current_context().meta[START]
-                chosen, choice, arguments["survey"] = auto_choice.chosen(
-                    run["train_prefix"], run["heldout_prefix"], vocabulary, run["on_bad_utf8"],
-                    request, opt.given(run, opt.DEVICES),
-                    arguments["strategy"].num_replicas_in_sync, started,
-                )  # fmt: skip
-                if run["hours"]:
-                    arguments["deadline"] = started + 3600 * run["hours"]
+                arguments["deadline"] = started + 3600 * run["hours"]
             arguments |= {"n_steps": choice.n_steps, "precision": choice.precision}
             arguments["auto"] = choice._asdict()
         result = TrainingRun(chosen, vocabulary, **arguments).train()

@@ -33,6 +33,14 @@ def unigram_perplexity(ids: np.ndarray, n_words: int) -> float:
     return float(np.exp(-np.log(shares).mean()))
 
 
+def word_perplexity(train: np.ndarray, heldout: np.ndarray, n_words: int) -> float:
+    """Return the perplexity of a text by the frequencies of words in a training text, with 1 added
+    to each count. Both texts are results of `text_ids`."""
+    counts = 1 + np.bincount(train[1:], minlength=n_words)  # V
+    shares = counts[heldout[1:]] / counts.sum()
+    return float(np.exp(-np.log(shares).mean()))
+
+
 def bigram_perplexity(train: np.ndarray, heldout: np.ndarray, vocab: Vocabulary) -> float:
     """Return the perplexity of a text by pairs of words in a training text, with smoothing by
     Pitman-Yor processes (Teh 2006), which is almost that of Kneser and Ney::

@@ -12,12 +12,10 @@ from dataclasses import dataclass, field
 from importlib import metadata
 from importlib.util import find_spec
 
+from bilm.doctor.probes import ProbeFailure, ask
 from bilm.support.imports import DISTRIBUTION
-from bilm.support.probes import ProbeFailure, ask
 from bilm.support.process import available_cores
 
-PROBES = "bilm.doctor.probes"
-TIMEOUT = 120.0  # seconds that a probe may take
 BACKENDS = ("tensorflow", "torch", "jax")  # of Keras
 INT8 = ("onnx", "onnxruntime")  # packages that int8 requires
 SETTINGS = ("TF_", "KERAS_", "XLA_FLAGS", "CUDA_VISIBLE_DEVICES", "OMP_", "OPENBLAS_", "BILM_CACHE")
@@ -103,7 +101,7 @@ def _devices(report: Report) -> tuple[Values, list[str] | None]:
     if find_spec("tensorflow") is None:
         return {"TensorFlow": "not installed"}, None
     try:
-        answer = ask(PROBES, "tensorflow", timeout=TIMEOUT)
+        answer = ask("tensorflow")
     except ProbeFailure as error:
         report.problem(
             f"TensorFlow cannot be imported: {error}",
@@ -134,7 +132,7 @@ def _vectors(report: Report, gpus: list[str] | None, show: Show) -> Values:
         way = f"{device}, {precision}"
         show(f"vectors: {way}")
         try:
-            answer = ask(PROBES, "golden", precision, timeout=TIMEOUT, **environment)
+            answer = ask("golden", precision, **environment)
         except ProbeFailure as error:
             values[way] = "failed"
             report.problem(

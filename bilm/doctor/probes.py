@@ -1,17 +1,45 @@
-"""Probes of `bilm doctor`: computations in processes of their own.
+"""Probes of `bilm doctor`: computations in processes of their own, because a library can abort its
+process or wait forever.
 
-The first argument of this program is the name of a function: see `bilm.support.probes`.
+`ask` runs this module as a program, which calls a function of it and prints one line of JSON.
 """
 
 from __future__ import annotations
 
 import json
+import os
+import subprocess
 import sys
 from pathlib import Path
+from typing import Any
 
-from bilm.support.probes import answer
+from bilm.support.process import LOG_LEVEL, QUIET
 
 GOLDEN = Path(__file__).with_name("golden_case")
+TIMEOUT = 120.0  # seconds that a probe may take
+
+
+class ProbeFailure(Exception):
+    """A probe ended without an answer. Its text says why."""
+
+
+def ask(name: str, *arguments: str, **environment: str) -> dict[str, Any]:
+    """Call a function of this module in a new process, and return its result.
+
+    Args:
+        name, arguments: name of the function and its arguments.
+        environment: variables of the process's environment, in addition to this process's.
+    Raises: ProbeFailure if it raises an error, crashes or does not end in time.
+    """
+    command = [sys.executable, "-m", "bilm.doctor.probes", name, *arguments]
+    variables = {LOG_LEVEL: QUIET, **os.environ, **environment}
+    try:
+        done = subprocess.run(command, capture_output=True, env=variables, timeout=TIMEOUT)
+        done.check_returncode()
+    except (subprocess.CalledProcessError, subprocess.TimeoutExpired) as error:
+        *_, last = (error.stderr or b"").strip().split(b"\n")
+        raise ProbeFailure(f"{error} {last.decode(errors='replace')}") from error
+    return json.loads(done.stdout.splitlines()[-1])
 
 
 def tensorflow() -> dict[str, object]:
@@ -53,4 +81,6 @@ def golden(precision: str) -> dict[str, object]:
 
 
 if __name__ == "__main__":
-    answer(globals()[sys.argv[1]](*sys.argv[2:]))
+    sys.stdout.write(json.dumps(globals()[sys.argv[1]](*sys.argv[2:])))
+    sys.stdout.flush()
+    os._exit(0)  # without the destructors of libraries, which can wait or crash

@@ -1,9 +1,9 @@
 """Training of a biLM. `run` describes a training run from top to bottom.
 
 Before the first step: `settings` and `plan` determine what a run reads and how many steps it takes,
-`survey` counts and checks the text, `memory` estimates what the run needs, `auto_choice` and `auto`
-choose options by the times of `timing`, `finetuning` starts from stored weights, `devices` selects
-GPUs or the CPU, and `hosts` connects several processes. Each step: `training_text` makes batches,
+`survey` counts and checks the text, `memory` estimates what the run needs, `auto` chooses options,
+`finetuning` starts from stored weights, `devices` selects GPUs or the CPU, and `hosts` connects
+several processes. Each step: `training_text` makes batches,
 `sampling` draws negatives, `step` and `optimizer` update the weights with the rate of `schedule`.
 Between steps: `callbacks` saves with `checkpoints` and evaluates, `report` and `history` record
 progress, `signals` stops the run. All files of a run are in its `run_folder`.

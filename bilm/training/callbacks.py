@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 import time
 import zlib
 from dataclasses import dataclass, replace
@@ -15,12 +16,16 @@ from bilm.options.run_options import RunOptions
 from bilm.scoring.evaluation import Evaluator, heldout_windows
 from bilm.scoring.perplexity import Perplexity
 from bilm.storage.checkpoint import Checkpoint
+from bilm.support.process import available_cores
+from bilm.training.auto import expected_perplexity
 from bilm.training.checkpoints import RunCheckpoints
 from bilm.training.plan import Heldout, Plan, check_unchanged
 from bilm.training.report import RunReport
 from bilm.training.run_folder import Measurement
 from bilm.training.settings import Saving
 from bilm.training.step import Trainer
+
+USEFUL_STEPS = 100  # of the shortest run that learns anything
 
 
 class Setup(NamedTuple):
@@ -179,6 +184,21 @@ class Save:
         return path
 
 
+class Moment(NamedTuple):
+    """When the pace of a run was last measured.
+
+    Fields:
+        step: number of steps that were done.
+        time, trained: seconds, in total and without evaluations.
+        computed: seconds of all processors.
+    """
+
+    step: int
+    time: float
+    trained: float
+    computed: float
+
+
 class Budget:
     """Changes the length of a run so that it ends on time, from the measured times of its steps.
 
@@ -190,59 +210,112 @@ class Budget:
 
     def __init__(self, setup: Setup, report: RunReport, save: Save, deadline: float | None):
         self.setup = setup
+        self.plan = setup.plan
         self.report = report
         self.save = save
         self.deadline = deadline
         self.longest = setup.options.n_epochs * setup.plan.epoch_steps
         self.seconds = (deadline or 0.0) - time.monotonic()  # of the whole run
-        self.last: tuple[int, float] | None = None  # step and time, without evaluations
+        self.last: Moment | None = None
         self.pace = 0.0  # seconds of a step, with its share of the saves
         self.stated = setup.plan.n_steps  # the length in the log; small changes are not stated
+        self.has_warned = False  # of a busy machine
 
     def __call__(self, progress: Progress) -> None:
         """Measure the pace now and then; change the length if the run would be late or early."""
-        if self.deadline is None or progress.step >= self.setup.plan.n_steps:
+        if self.deadline is None or progress.step >= self.plan.n_steps:
             return
+        is_first = not self.pace
         now = time.monotonic()
-        if self._measure_pace(progress.step, now):
-            n_steps = self._length(progress.step, self.deadline - now)
-            if n_steps != self.setup.plan.n_steps:
-                self._change(n_steps)
-                self.save.now(progress)
+        moment = Moment(progress.step, now, now - self.report.evaluated, time.process_time())
+        if not self._measure_pace(moment):
+            return
+        n_steps = self._length(moment)
+        if is_first:
+            self._warn_if_short(n_steps)
+        if is_first or n_steps != self.plan.n_steps:
+            self._change(n_steps)
+            self.save.now(progress)
 
-    def _measure_pace(self, step: int, now: float) -> bool:
+    def _measure_pace(self, moment: Moment) -> bool:
         """Return whether enough time has passed for a new measurement of the pace."""
-        trained = now - self.report.evaluated
-        if self.last is None:  # the first step included compiling the graph
-            self.last = step, trained
-        last_step, last_trained = self.last
-        if trained - last_trained < max(5.0, 0.02 * self.seconds):
+        last = self.last = self.last or moment  # the first step included compiling the graph
+        trained = moment.trained - last.trained
+        if trained < max(5.0, 0.02 * self.seconds):
             return False
-        pace = (trained - last_trained) / (step - last_step)
+        pace = trained / (moment.step - last.step)
         self.pace = (self.pace or pace) / 2 + pace / 2
-        self.last = step, trained
+        self._warn_if_busy((moment.computed - last.computed) / (moment.time - last.time))
+        self.last = moment
         return True
 
-    def _length(self, step: int, seconds: float) -> int:
-        """Return the length of the run that ends in so many seconds; the present length if it ends
-        about then."""
-        plan, heldout = self.setup.plan, self.setup.heldout
-        # Before the first evaluation: a prediction takes about as long as in training.
-        n_predictions = heldout.n_predictions if heldout else 0
-        evaluation = self.pace * n_predictions / plan.predictions_a_step
-        evaluation = self.report.last_evaluation or evaluation
-        step_seconds = self.pace + evaluation / plan.eval_steps
-        left = max(0.0, seconds - evaluation)
-        n_steps = min(self.longest, step + max(1, int(left / step_seconds)))
+    def _length(self, moment: Moment) -> int:
+        """Return the length of the run that ends at the deadline; the present length if it ends
+        about then, or if the rate decays already and would rise in a longer run."""
+        plan = self.plan
+        assert self.deadline is not None
+        evaluation, step_seconds = self._evaluation_seconds(), self._step_seconds()
+        left = max(0.0, self.deadline - moment.time - evaluation)
+        n_steps = min(self.longest, moment.step + max(1, int(left / step_seconds)))
         is_close = abs(plan.n_steps - n_steps) * step_seconds <= 0.01 * self.seconds + 0.1 * left
-        return plan.n_steps if is_close else n_steps
+        rises = n_steps > plan.n_steps and self.setup.trainer.schedule.is_decaying(moment.step)
+        return plan.n_steps if is_close or rises else n_steps
+
+    def _step_seconds(self) -> float:
+        """Return the seconds of a step with its share of the evaluations."""
+        return self.pace + self._evaluation_seconds() / self.plan.eval_steps
+
+    def _evaluation_seconds(self) -> float:
+        """Return the seconds of an evaluation: before the first one, a prediction takes about as
+        long as in training."""
+        n_predictions = self.setup.heldout.n_predictions if self.setup.heldout else 0
+        expected = self.pace * n_predictions / self.plan.predictions_a_step
+        return self.report.last_evaluation or expected
+
+    def _warn_if_short(self, n_steps: int) -> None:
+        """Warn of a budget that is too short for `USEFUL_STEPS` steps."""
+        n_missing = min(USEFUL_STEPS, self.longest) - n_steps
+        if n_missing > 0:
+            requested = (self.setup.checkpoints.record.auto or {}).get("hours") or 0.0
+            enough = requested + n_missing * self._step_seconds() / 3600
+            logging.warning(
+                "--hours %g: too short: the run ends after %d steps; %.2g hours suffice for %d",
+                requested, n_steps, enough, n_steps + n_missing,
+            )  # fmt: skip
+
+    def _warn_if_busy(self, n_used: float) -> None:
+        """Warn once if this run computes on few of its processors because others use them.
+
+        Args:
+            n_used: mean number of processors that the run has used.
+        """
+        share = n_used / available_cores()
+        is_busy = share < 0.6 and os.getloadavg()[0] > (os.cpu_count() or 1)
+        is_on_cpu = self.setup.trainer.devices.names[0].startswith("CPU")
+        if is_busy and is_on_cpu and not self.has_warned:
+            percent = 100 * share
+            logging.warning("the machine is busy: this run gets %.0f %% of its processors", percent)
+            self.has_warned = True
 
     def _change(self, n_steps: int) -> None:
         """Change the length of the run, also in the record of its next checkpoint."""
-        if abs(n_steps - self.stated) > 0.25 * self.stated:
-            logging.info("%d steps instead of %d, to end on time", n_steps, self.stated)
-            self.stated = n_steps
-        self.setup.plan.n_steps = self.setup.trainer.schedule.n_steps = n_steps
+        self.plan.n_steps = self.setup.trainer.schedule.n_steps = n_steps
         checkpoints = self.setup.checkpoints
         auto = {**(checkpoints.record.auto or {}), "n_steps": n_steps}
         checkpoints.record = replace(checkpoints.record, n_steps=n_steps, auto=auto)
+        if abs(n_steps - self.stated) > 0.25 * self.stated:
+            logging.info("%d steps instead of %d, to end on time", n_steps, self.stated)
+            self.stated = n_steps
+            log_expected(self.setup)
+
+
+def log_expected(setup: Setup) -> None:
+    """Log which held-out perplexity a run of `auto` should reach."""
+    if setup.checkpoints.record.auto and setup.heldout:
+        least, most = expected_perplexity(
+            setup.plan.n_steps * setup.plan.predictions_a_step,
+            setup.options.n_train_tokens or 1,
+            setup.heldout.bigrams,
+            setup.heldout.words,
+        )
+        logging.info("auto: expected held-out perplexity: %.0f to %.0f", least, most)

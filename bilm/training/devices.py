@@ -3,8 +3,12 @@
 from __future__ import annotations
 
 import os
+import re
+import statistics
+import time
 from collections.abc import Sequence
 from contextlib import suppress
+from pathlib import Path
 from typing import Any
 
 import tensorflow as tf
@@ -15,9 +19,14 @@ from tensorflow.python.eager import context  # TensorFlow has no public names fo
 
 import bilm
 from bilm.errors import BilmError
+from bilm.options.run_options import RunOptions
 from bilm.support.process import grow_gpu_memory
 from bilm.training.hosts.exchange import Hosts
 from bilm.training.hosts.joining import TF_CONFIG
+
+CPU_INFO = Path("/proc/cpuinfo")
+# Where bfloat16 products are 1.6 to 2.8 times as fast, a training step is 1.4 times as fast.
+LEAST_GAIN = 1.5
 
 
 class Devices:
@@ -160,3 +169,39 @@ def _strategy_of(hosts: Hosts, n_gpus: int) -> tf.distribute.Strategy:
             "computes anything"
         ) from error
     return strategy
+
+
+def fastest_precision(devices: Devices, options: RunOptions) -> str:
+    """Return "bfloat16" if the devices have instructions for it and multiply the inputs of an LSTM
+    with its kernel at least `LEAST_GAIN` times as fast as in float32, else "float32".
+
+    Takes a tenth of a second.
+    """
+    if not has_bfloat16(devices):
+        return "float32"
+    n_rows, n_inputs = options.batch_size * options.unroll_steps, 2 * options.lstm.projection_dim
+    medians = {}
+    for precision in ("float32", "bfloat16"):
+        seconds = []
+        with tf.device(devices.names[0]):
+            inputs = tf.ones((n_rows, n_inputs), precision)
+            kernel = tf.ones((n_inputs, 4 * options.lstm.dim), precision)
+            for _ in range(6):
+                start = time.perf_counter()
+                tf.matmul(inputs, kernel)[0, 0].numpy()  # waits for the device
+                seconds.append(time.perf_counter() - start)
+        medians[precision] = statistics.median(seconds[1:])  # the first one prepares the others
+    return "bfloat16" if medians["float32"] >= LEAST_GAIN * medians["bfloat16"] else "float32"
+
+
+def has_bfloat16(devices: Devices) -> bool:
+    """Return whether the devices have instructions for bfloat16, which is very slow without."""
+    if devices.names[0].startswith("CPU"):
+        flags = CPU_INFO.read_text() if CPU_INFO.exists() else ""
+        return bool(re.search(r"\b(avx512_bf16|amx_bf16)\b", flags))
+    for gpu in tf.config.get_visible_devices("GPU"):
+        details = tf.config.experimental.get_device_details(gpu)
+        generation, *_ = details.get("compute_capability", (0,))
+        if generation < 8:
+            return False
+    return True

@@ -126,7 +126,7 @@ def finetune(
         return {"source": start.id, "before": before, "text": text}
 
     run = TrainingRun(
-        options, chosen_file, train_prefix, folder.path, heldout_prefix,
+        options, chosen_file, train_prefix, folder.path, heldout,
         initialize=initialize, finetuning=record, **training,
     )  # fmt: skip
     if new_vocab_file is not None and not folder.holds_run:

@@ -3,17 +3,16 @@
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from pathlib import Path
 from typing import Any, NamedTuple
 
 import numpy as np
 from absl import logging
 
 from bilm.data.dataset import LMDataset
-from bilm.data.ngrams import bigram_perplexity, text_ids, unknown_percent
+from bilm.data.ngrams import bigram_perplexity, text_ids, unknown_percent, word_perplexity
 from bilm.data.shards import Shards
 from bilm.data.stream import describe_shards
-from bilm.data.vocabulary import Vocabulary, vocabulary_of
+from bilm.data.vocabulary import Vocabulary
 from bilm.errors import DataError, WeightsError
 from bilm.options.run_options import RunOptions
 from bilm.scoring.evaluation import heldout_dataset
@@ -29,21 +28,16 @@ class Heldout(NamedTuple):
     Fields:
         described: name and size of each file before it was first read, see `describe_shards`.
         n_predictions: number of predictions per direction.
-        bigrams: the perplexity by pairs of words of the training text.
-        compared: that and the share of unknown words, in words, to compare the model with.
+        bigrams, words: the perplexity by pairs of words of the training text, and by its words.
+        compared: the first and the share of unknown words, as text, to compare the model with.
     """
 
     reader: LMDataset
     described: list[str]
     n_predictions: int
     bigrams: float
+    words: float
     compared: str
-
-
-def read_vocabulary(vocab_file: str | Path, options: RunOptions) -> tuple[Vocabulary, bytes]:
-    """Load the vocabulary of a run; also return the content of the file. Raises: DataError."""
-    vocab = vocabulary_of(vocab_file, options.model, n_tokens=None)
-    return vocab, Path(vocab_file).read_bytes()
 
 
 def check_words(vocab: Vocabulary) -> None:
@@ -74,10 +68,11 @@ def read_heldout(
         raise DataError(f"{shards.name}: no sentence; every line is blank")
 
     bigrams = bigram_perplexity(train_sample, ids, vocab)
+    words = word_perplexity(train_sample, ids, vocab.size)
     unknown = unknown_percent(ids, vocab)
     compared = f"bigrams alone: {bigrams:,.2f}; {unknown:.1f} % of the words unknown"
     reader = heldout_dataset(shards, vocab, options.bidirectional)
-    return Heldout(reader, described, len(ids) - 1, bigrams, compared)
+    return Heldout(reader, described, len(ids) - 1, bigrams, words, compared)
 
 
 def check_unchanged(shards: Shards, described: Sequence[str], step: int) -> None:

@@ -17,6 +17,7 @@ from absl import logging
 
 from bilm.data.shards import Shards, resolve_shards
 from bilm.data.stream import check_shards, describe_shards
+from bilm.data.vocabulary import vocabulary_of
 from bilm.errors import DataError
 from bilm.language_model import BiLM
 from bilm.options import schema
@@ -28,12 +29,10 @@ from bilm.storage.tensor_reader import check_name
 from bilm.support.files import expanded
 from bilm.support.out_of_memory import explaining_memory
 from bilm.support.urls import is_url
-from bilm.training.auto import expected_perplexity
-from bilm.training.callbacks import Budget, Evaluate, Progress, Save, Setup
+from bilm.training.callbacks import Budget, Evaluate, Progress, Save, Setup, log_expected
 from bilm.training.checkpoints import RunCheckpoints
 from bilm.training.devices import Devices
 from bilm.training.history import History
-from bilm.training.hosts import agreement
 from bilm.training.hosts.exchange import Hosts
 from bilm.training.memory import check_memory
 from bilm.training.plan import (
@@ -42,11 +41,11 @@ from bilm.training.plan import (
     check_words,
     complete_options,
     read_heldout,
-    read_vocabulary,
     replica_options,
 )
 from bilm.training.report import RunReport, TrainResult, progress_bar
 from bilm.training.run_folder import Measurement, RunFolder
+from bilm.training.schedule import Schedule
 from bilm.training.settings import RunSettings, Saving
 from bilm.training.signals import stop_on_signal
 from bilm.training.step import Trainer
@@ -65,10 +64,10 @@ class TrainingRun:
         options: options of the run. If `n_train_tokens` is None, the corpus is counted;
             `n_tokens_vocab` is None or the number of words of the vocabulary.
         vocab_file: one word per line in descending order of frequency, with `<S> </S> <UNK>`.
-        train_prefix: glob of the text shards, plain or compressed, one tokenized sentence per
-            line; may be a URL, with `*` for several objects.
+        train_prefix: the `Shards` of the text or their glob, plain or compressed, one tokenized
+            sentence per line; may be a URL, with `*` for several objects.
         save_dir: folder of checkpoints, options and vocabulary.
-        heldout_prefix: glob of the held-out text; None to skip evaluation.
+        heldout_prefix: the same for the held-out text; None to skip evaluation.
         strategy: from `make_strategy`; None uses all GPUs, or the CPU.
         hosts: the worker processes that share the run; None for a single process.
         initialize: function that assigns the initial weights of a new run and returns the record of
@@ -89,9 +88,9 @@ class TrainingRun:
         self,
         options: RunOptions,
         vocab_file: str | Path,
-        train_prefix: str,
+        train_prefix: str | Shards,
         save_dir: str | Path,
-        heldout_prefix: str | None = None,
+        heldout_prefix: str | Shards | None = None,
         *,
         strategy: tf.distribute.Strategy | None = None,
         hosts: Hosts | None = None,
@@ -106,15 +105,16 @@ class TrainingRun:
         self.finetuning = finetuning
         self.survey = survey
         self.vocab_file = _absolute(local_copy(vocab_file))
-        self.train_prefix = _absolute(train_prefix)
-        self.heldout_prefix = _absolute(heldout_prefix) if heldout_prefix else None
+        self.shards = self._shards(train_prefix)
+        self.heldout_shards = self._shards(heldout_prefix) if heldout_prefix else None
         save_dir = _absolute(save_dir)
         check_name(save_dir)
         self.devices = Devices(strategy, hosts)
         self.hosts = self.devices.hosts
         self.folder = RunFolder(save_dir, writes=self.hosts.is_chief)
         # The file may be edited later, so the run stores what was loaded.
-        self.vocab, self.vocab_content = read_vocabulary(self.vocab_file, options)
+        self.vocab = vocabulary_of(self.vocab_file, options.model, n_tokens=None)
+        self.vocab_content = Path(self.vocab_file).read_bytes()
         self._check_folder()
         if options.n_tokens_vocab not in (None, n_words := self.vocab.size):
             expected = f"{n_words}, the number of words of {self.vocab_file}, or no such key"
@@ -125,16 +125,18 @@ class TrainingRun:
 
     def train(self) -> TrainResult:
         """Train from the latest valid checkpoint to the end of the run."""
-        shards, heldout = self._find_texts()
+        self.hosts.check_alike("inputs", self._compared)
+        if self.hosts.is_chief:
+            check_training_text(self.shards, self.heldout_shards, self.vocab_file)
         with self.folder.locked(), explaining_memory(str(self.folder), SMALLER):
             self._check_folder()  # another process may have trained here since
-            setup = self._set_up(shards, heldout)
+            setup = self._set_up()
             if setup.is_done:
                 n_steps = setup.plan.n_steps
                 logging.info("%s: finished at step %d of %d", self.folder, setup.step, n_steps)
                 result = TrainResult(setup.step, True, setup.perplexity)
             else:
-                text = TrainingText(setup.options, self.vocab, shards, self.settings.seed)
+                text = TrainingText(setup.options, self.vocab, self.shards, self.settings.seed)
                 # Before this, a signal ends the process at once: there is nothing to save yet.
                 with stop_on_signal() as stop, closing(text):
                     # From here, a signal to any worker stops and saves the run.
@@ -166,9 +168,7 @@ class TrainingRun:
 
         with progress_bar(plan.n_steps) as report.bar:
             while progress.step < plan.n_steps:
-                source, stops, late = agreement.next_turn(
-                    self.devices, text, batches, stop.is_set(), save.is_late
-                )
+                source, stops, late = self._next_turn(text, batches, stop.is_set(), save.is_late)
                 if stops:
                     break
                 try:
@@ -187,42 +187,55 @@ class TrainingRun:
             logging.info("stopped at step %d, saved %s", progress.step, save.now(progress))
         return TrainResult(progress.step, progress.step == plan.n_steps, progress.perplexity)
 
+    def _next_turn(
+        self, text: TrainingText, batches: Any, stop: bool, late: bool
+    ) -> tuple[Any, bool, bool]:
+        """Agree with all workers on the next step.
+
+        With several hosts each worker reads its batch first: if one of them cannot, no step may
+        start, because the others would wait for its gradients.
+
+        Args:
+            text, batches: the text of this worker.
+            stop: whether this worker received a signal to stop.
+            late: whether this worker's last save is too long ago.
+        Returns: argument of this worker's next step; whether `stop` and `late` hold for any worker.
+        """
+        source = batches
+        if self.devices.several_hosts:
+            with text.explaining(0):
+                source = next(batches)
+        stops, lates = zip(*self.hosts.gather("step", [stop, late]), strict=True)
+        return source, any(stops), any(lates)
+
+    def _shards(self, text: str | Shards) -> Shards:
+        pattern = text if isinstance(text, Shards) else _absolute(text)
+        return resolve_shards(pattern, self.settings.on_bad_utf8)
+
     def _check_folder(self) -> None:
         # Only the chief: it may already write to the folder while another worker checks it.
         if self.hosts.is_chief:
             self.folder.check_resume(self.settings.resume)
             self.folder.check_same_run(self.options, self.vocab_file, self.vocab_content)
 
-    def _find_texts(self) -> tuple[Shards, Shards | None]:
-        """Find and compare the files of the training text and of the held-out text."""
-        on_bad_utf8 = self.settings.on_bad_utf8
-        shards = resolve_shards(self.train_prefix, on_bad_utf8)
-        heldout = None
-        if self.heldout_prefix:
-            heldout = resolve_shards(self.heldout_prefix, on_bad_utf8)
-        self.hosts.check_alike("inputs", lambda: self._compared(shards, heldout))
-        if self.hosts.is_chief:
-            check_training_text(shards, heldout, self.vocab_file)
-        return shards, heldout
-
-    def _compared(self, shards: Shards, heldout: Shards | None) -> dict[str, Any]:
+    def _compared(self) -> dict[str, Any]:
         """Return what must be the same on all workers."""
         compared = self.options.to_dict() | self.settings.shared()
         compared["SHA-256 of the vocabulary"] = hashlib.sha256(self.vocab_content).hexdigest()
-        for name, files in (("text", shards), ("held-out text", heldout or ())):
+        for name, files in (("text", self.shards), ("held-out text", self.heldout_shards or ())):
             for k, described in enumerate(describe_shards(files)):
                 compared[f"shard {k} of the {name}"] = described
         return compared
 
-    def _set_up(self, shards: Shards, heldout_files: Shards | None) -> Setup:
+    def _set_up(self) -> Setup:
         """Read the texts, create the model, restore the latest valid checkpoint, and write the
         options.
 
         All workers then have the same weights, slots and states.
         """
-        checkpoint = agreement.agreed_checkpoint(self.hosts, self.folder)
+        checkpoint = self._agreed_checkpoint()
         step = checkpoint.record.step if checkpoint else 0
-        requested, heldout = self._read_texts(shards, heldout_files, checkpoint)
+        requested, heldout = self._read_texts(checkpoint)
         options = replica_options(requested, self.vocab.size, self.devices.n_replicas, checkpoint)
         plan = Plan(options, self.devices.n_replicas, self.settings)
 
@@ -234,15 +247,16 @@ class TrainingRun:
 
         # Here, because the program may have drawn random numbers since the run was created.
         keras.utils.set_random_seed(self.settings.seed)
+        schedule = Schedule(options, plan.n_steps, limits_warmup=self.settings.auto is not None)
         trainer = Trainer(
             options, self.vocab.size, self.devices, self.settings.seed, self.settings.precision,
-            plan.n_steps,
+            schedule,
         )  # fmt: skip
         if checkpoint is None and self.initialize is not None:
             self.finetuning = self.initialize(trainer.model)
 
         n_rows = options.batch_size * self.devices.n_replicas
-        record = self._record(requested, plan, n_rows, describe_shards(shards), checkpoint)
+        record = self._record(requested, plan, n_rows, checkpoint)
         checkpoints = RunCheckpoints(trainer, self.folder, record, self.settings.saving.keep)
         if checkpoint is not None:
             checkpoints.restore(checkpoint, same_heldout)
@@ -253,19 +267,31 @@ class TrainingRun:
         perplexity = measured.perplexity if measured and is_current else None
         return Setup(options, plan, heldout, trainer, checkpoints, checkpoint, step, perplexity)
 
-    def _read_texts(
-        self, shards: Shards, heldout: Shards | None, checkpoint: Checkpoint | None
-    ) -> tuple[RunOptions, Heldout | None]:
+    def _agreed_checkpoint(self) -> Checkpoint | None:
+        """Open the checkpoint that the chief has chosen; return None if there is none.
+
+        Raises: WeightsError if this worker cannot read it.
+        """
+        saved = self.folder.latest_checkpoint(whole=True) if self.hosts.is_chief else None
+        name = self.hosts.from_chief("checkpoint", lambda: saved and os.path.basename(saved.path))
+        if self.hosts.is_chief or name is None:
+            return saved
+        checkpoint = Checkpoint(f"{self.folder.path}/{name}")
+        checkpoint.check_all()
+        return checkpoint
+
+    def _read_texts(self, checkpoint: Checkpoint | None) -> tuple[RunOptions, Heldout | None]:
         """Read the texts; return the options with the sizes of corpus and vocabulary, as the chief
         counts them, and what is known of the held-out text."""
         record = self.folder.record() if self.hosts.is_chief else None
         is_new = self.hosts.is_chief and record is None
+        heldout = self.heldout_shards
         if self.survey is None and (is_new or heldout is not None):
             # A new run needs the counts. If they are given, a sample of a long text is enough, as
             # for the comparison with held-out text.
             is_long = (self.options.n_train_tokens or 0) > LONG_TEXT
             is_whole = is_new and not is_long
-            self.survey = survey(shards, self.vocab, is_whole, warns=is_new)
+            self.survey = survey(self.shards, self.vocab, is_whole, warns=is_new)
 
         def complete() -> dict[str, Any]:
             stored = record.options if record else {}
@@ -274,7 +300,7 @@ class TrainingRun:
         completed = self.hosts.from_chief("options", complete)
         options = schema.read(RunOptions, completed, strict=False)
         if checkpoint:
-            check_shards(shards, checkpoint.record.shards)
+            check_shards(self.shards, checkpoint.record.shards)
             if self.hosts.is_chief:
                 self.folder.log_changes(options)
         if heldout is None or self.survey is None:
@@ -292,12 +318,7 @@ class TrainingRun:
         return None if record is None else Measurement.from_record(record)
 
     def _record(
-        self,
-        requested: RunOptions,
-        plan: Plan,
-        n_rows: int,
-        shards: list[str],
-        checkpoint: Checkpoint | None,
+        self, requested: RunOptions, plan: Plan, n_rows: int, checkpoint: Checkpoint | None
     ) -> RunRecord:
         """Return what the checkpoints store beside the tensors; `n_rows`: of all replicas."""
         # Store the batch_size that was requested at the first start, not the rows that a replica
@@ -305,16 +326,20 @@ class TrainingRun:
         stored = checkpoint.record if checkpoint else None
         batch_size = stored.batch_size if stored else requested.batch_size
         auto = self.settings.auto
+        if auto is not None:
+            # A run that is resumed before `Budget` has set its length gets a new budget.
+            n_steps = plan.n_steps if self.settings.deadline is None else None
+            auto = {**auto, "n_steps": n_steps}
         return RunRecord(
             step=0,
             n_steps=plan.n_steps,
             seed=self.settings.seed,
             batch=(n_rows, batch_size),
             best=None,
-            shards=shards,
+            shards=describe_shards(self.shards),
             vocabulary=stored.vocabulary if stored else self.vocab.digest,
             options=requested.replace(batch_size=batch_size).to_dict(),
-            auto=None if auto is None else {**auto, "n_steps": plan.n_steps},
+            auto=auto,
             finetuning=self.finetuning,
         )
 
@@ -331,11 +356,8 @@ class TrainingRun:
             "%s; saved every %d steps or %g minutes to %s",
             setup.trainer.schedule, saving.steps, saving.minutes, self.folder,
         )  # fmt: skip
-        if self.settings.auto and setup.heldout and not setup.step:
-            least, most = expected_perplexity(
-                options, setup.heldout.bigrams, plan.n_steps, self.devices.n_replicas
-            )
-            logging.info("auto: expected held-out perplexity: %.0f to %.0f", least, most)
+        if not setup.step:
+            log_expected(setup)
         check_memory(setup.trainer, self.vocab.size, self.settings.ignore_memory)
         logging.info("the first step compiles the graph, which may take half a minute")
 

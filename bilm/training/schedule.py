@@ -17,22 +17,24 @@ class Schedule:
 
     Args:
         options: options of the run.
-        n_steps: length of the run; required only if the rate decays.
-    Raises: ValueError if it decays and `n_steps` is None.
+        n_steps: length of the run; required only if the rate decays or the warm-up is limited.
+        limits_warmup: whether the warm-up takes at most a fifth of the run, as `--options auto`
+            requires, whose runs may become shorter.
+    Raises: ValueError if the rate decays and `n_steps` is missing.
     """
 
-    def __init__(self, options: RunOptions, n_steps: int | None = None):
-        if n_steps is None and options.decay != "none":
+    def __init__(self, options: RunOptions, n_steps: int = 0, limits_warmup: bool = False):
+        if options.decay != "none" and not n_steps:
             raise ValueError(f"decay={options.decay!r} requires n_steps, the length of the run")
-        self.options, self.n_steps = options, n_steps or 0
+        self.options, self.n_steps, self.limits_warmup = options, n_steps, limits_warmup
         self.full = options.learning_rate or LEARNING_RATES[options.optimizer]
 
     def __call__(self, step: int) -> float:
         """Return the learning rate of step `step`, counted from 0."""
         options, done = self.options, step + 1
-        if done < options.warmup_steps:
-            return self.full * done / options.warmup_steps
-        if options.decay == "none" or step <= self.decay_start:
+        if done < self.warmup_steps:
+            return self.full * done / self.warmup_steps
+        if not self.is_decaying(step):
             return self.full
         progress = min(1.0, (step - self.decay_start) / (self.n_steps - self.decay_start))
         left = 1 - progress
@@ -41,15 +43,25 @@ class Schedule:
         return self.full * (options.decay_floor + (1 - options.decay_floor) * left)
 
     @property
+    def warmup_steps(self) -> int:
+        """Number of steps of the warm-up."""
+        requested = self.options.warmup_steps
+        return min(requested, self.n_steps // 5) if self.limits_warmup else requested
+
+    @property
     def decay_start(self) -> int:
         """The last step with the full rate, counted from 0, if the rate decays."""
         start = round(self.options.decay_start * self.n_steps)
-        return min(max(start, self.options.warmup_steps), self.n_steps - 1)
+        return min(max(start, self.warmup_steps), self.n_steps - 1)
+
+    def is_decaying(self, step: int) -> bool:
+        """Return whether the decay of the rate has begun before step `step`, counted from 0."""
+        return self.options.decay != "none" and step > self.decay_start
 
     def __str__(self) -> str:
         options = self.options
         decay = f"{options.decay} decay from step {self.decay_start:,}"
         return (
-            f"{options.optimizer}, learning rate {self.full:g}, {options.warmup_steps:,} steps of "
+            f"{options.optimizer}, learning rate {self.full:g}, {self.warmup_steps:,} steps of "
             f"warm-up, {'no decay' if options.decay == 'none' else decay}"
         )

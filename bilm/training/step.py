@@ -50,7 +50,7 @@ class Trainer:
         seed: seed of dropout and resets, combined with step, replica, direction and layer. The
             initial weights depend on Keras' global seed instead.
         precision: dtype of matrix-multiplication inputs, see `BiLM`.
-        n_steps: length of the run; required only if the learning rate decays.
+        schedule: learning rate of each step; None for that of the options, which must not decay.
     """
 
     def __init__(
@@ -60,12 +60,12 @@ class Trainer:
         devices: Devices,
         seed: int = 0,
         precision: str = "float32",
-        n_steps: int | None = None,
+        schedule: Schedule | None = None,
     ):
         self.options = options
         self.devices = devices
         self.seed = seed
-        self.schedule = Schedule(options, n_steps)
+        self.schedule = schedule or Schedule(options)
         with devices.strategy.scope():
             self.model = BiLM(
                 options.model,

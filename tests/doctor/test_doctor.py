@@ -1,12 +1,14 @@
 """`bilm doctor`: versions, settings, devices, vectors and the report."""
 
 import json
+import sys
 
 import keras
 import pytest
 from command_runs import run
 
 from bilm.doctor import examination
+from bilm.doctor import probes as probe_program
 from bilm.doctor.examination import Report, examine
 
 
@@ -20,7 +22,7 @@ def probes(monkeypatch):
         "int8": {"difference": 1e-2},
     }
 
-    def answer(module, name, *precision, timeout, **environment):
+    def answer(name, *precision, **environment):
         return answers[precision[0] if precision else name]
 
     installed = {"tensorflow", "onnx", "onnxruntime"}
@@ -99,6 +101,24 @@ def test_report_lists_problems_with_their_fix():
         "  1. keras is too old",
         "     Fix: pip install keras",
     ]
+
+
+@pytest.mark.parametrize(
+    ("script", "message"),
+    [
+        ("echo no bananas >&2; exit 1", "no bananas"),
+        ("kill -ABRT $$", "died with <Signals.SIGABRT"),
+        ("exec sleep 60", "timed out after 1"),
+    ],
+)
+def test_reason_of_a_failed_probe_is_its_message(tmp_path, monkeypatch, script, message):
+    program = tmp_path / "program"
+    program.write_text(f"#!/bin/sh\n{script}\n")
+    program.chmod(0o755)
+    monkeypatch.setattr(sys, "executable", str(program))
+    monkeypatch.setattr(probe_program, "TIMEOUT", 1.0)
+    with pytest.raises(probe_program.ProbeFailure, match=message):
+        probe_program.ask("tensorflow")
 
 
 @pytest.mark.slow

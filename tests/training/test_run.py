@@ -36,6 +36,7 @@ from bilm.options.run_options import load_run_options
 from bilm.scoring.perplexity import Perplexity
 from bilm.storage.checkpoint import latest_checkpoint
 from bilm.storage.names import stored_values
+from bilm.support.process import available_cores
 from bilm.training import callbacks, memory
 from bilm.training import run as training
 from bilm.training.finetuning import finetune
@@ -447,27 +448,63 @@ def test_memory_is_estimated_before_the_first_step(tmp_path, log, monkeypatch):
 # --- time budget ---
 
 
-def test_time_budget_changes_the_length_and_resume_is_bit_identical(tmp_path, monkeypatch, log):
-    """Each step takes a second, and 12 of the 30 steps remain possible after the first check."""
-    step, clock = Trainer.step, [100.0]
+@pytest.fixture
+def clock(monkeypatch):
+    """Let each step of training take a second of the clock of a time budget; return its time, and
+    the number of processors that compute."""
+    now = SimpleNamespace(seconds=100.0, n_processors=available_cores())
+    step = Trainer.step
 
     def timed(self, iterator, number):
-        clock[0] += 1
+        now.seconds += 1
         return step(self, iterator, number)
 
-    monkeypatch.setattr(callbacks, "time", SimpleNamespace(monotonic=lambda: clock[0]))
+    times = SimpleNamespace(
+        monotonic=lambda: now.seconds, process_time=lambda: now.n_processors * now.seconds
+    )
+    monkeypatch.setattr(callbacks, "time", times)
     monkeypatch.setattr(Trainer, "step", timed)
-    changes = WORDS | {"n_train_tokens": 100, "n_epochs": 3, "decay": "linear"}
+    return now
+
+
+BUDGET = {
+    "changes": WORDS | {"n_train_tokens": 100, "n_epochs": 3, "decay": "linear", "warmup_steps": 9},
+    "auto": {"hours": 1.0},
+    "saving": Saving(100),
+}
+
+
+def test_time_budget_changes_the_length_and_resume_is_bit_identical(tmp_path, clock, log):
+    """7 of the 30 steps and the evaluation remain possible after the first check."""
     straight, resumed = tmp_path / "straight", tmp_path / "resumed"
-    flags = {"changes": changes, "auto": {"hours": 1.0}, "saving": Saving(100)}
-    result = run(straight, None, deadline=112.5, **flags)
-    assert (result.step, result.finished) == (12, True)
-    assert "12 steps instead of 30, to end on time" in log.text
+    result = run(straight, None, heldout=HELDOUT, deadline=112.5, eval_steps=100, **BUDGET)
+    assert (result.step, result.finished) == (7, True)
+    assert "7 steps instead of 30, to end on time" in log.text
+    assert log.text.count("auto: expected held-out perplexity") == 2
+    assert "--hours 1: too short: the run ends after 7 steps" in log.text  # 30 are useful
     record = RunFolder(straight).record()
-    assert (record.n_steps, record.auto) == (12, {"hours": 1.0, "n_steps": 12})
-    before_last_save(straight, 12, resumed)
+    assert (record.n_steps, record.auto) == (7, {"hours": 1.0, "n_steps": 7})
+    before_last_save(straight, 7, resumed)
     stored = RunFolder(resumed).record().auto["n_steps"]
-    assert run(resumed, stored, **flags).step == stored == 12
+    assert run(resumed, stored, **BUDGET).step == stored == 7
     assert_same_weights(straight, resumed)
-    clock[0] = 0.0
-    assert run(tmp_path / "early", 12, deadline=25.5, **flags).step == 25  # as many as possible
+
+
+@pytest.mark.parametrize(("decay", "n_steps"), [("none", 25), ("linear", 12)])
+def test_run_becomes_longer_unless_its_rate_would_rise(tmp_path, clock, decay, n_steps):
+    changes = BUDGET | {"changes": BUDGET["changes"] | {"decay": decay}}
+    assert run(tmp_path, 12, deadline=125.5, **changes).step == n_steps
+
+
+def test_length_is_not_stored_before_it_was_measured(tmp_path, clock):
+    run(tmp_path, 2, deadline=200.0, **BUDGET)
+    assert RunFolder(tmp_path).record().auto == {"hours": 1.0, "n_steps": None}
+
+
+@pytest.mark.parametrize(("load", "is_logged"), [(1_000.0, True), (0.0, False)])
+def test_busy_machine_is_logged_once(tmp_path, monkeypatch, clock, log, load, is_logged):
+    monkeypatch.setattr(callbacks.os, "getloadavg", lambda: (load, load, load))
+    clock.n_processors = available_cores() / 2
+    run(tmp_path, 20, deadline=120.0, **BUDGET)
+    line = "the machine is busy: this run gets 50 % of its processors"
+    assert log.text.count(line) == is_logged

@@ -56,6 +56,13 @@ def test_warm_up_rises_to_the_full_rate():
     np.testing.assert_allclose(rates(6, warmup_steps=4), [0.25, 0.5, 0.75, 1, 1, 1])
 
 
+def test_limited_warm_up_takes_a_fifth_of_the_run():
+    schedule = Schedule(tiny_options(learning_rate=1.0, warmup_steps=4), 10, limits_warmup=True)
+    assert [schedule(step) for step in range(3)] == [0.5, 1, 1]
+    schedule.n_steps = 100
+    assert [schedule(step) for step in range(5)] == [0.25, 0.5, 0.75, 1, 1]
+
+
 def test_linear_decay_starts_after_its_share_and_ends_at_its_floor():
     found = rates(10, decay="linear", decay_start=0.5)
     np.testing.assert_allclose(found, [1, 1, 1, 1, 1, 1, 0.8, 0.6, 0.4, 0.2])

@@ -1,6 +1,5 @@
 """Training by several worker processes.
 
-`joining` lists the workers and waits until all have connected, `exchange` sends messages
-between training steps, and `agreement` decides with them what every worker does next. Imports
-everything that `training` may.
+`joining` lists the workers and waits until all have connected, and `exchange` sends messages
+between training steps. Imports everything that `training` may.
 """
