@@ -33,10 +33,7 @@ def replacing(path: str | os.PathLike) -> Iterator[Path]:
 
     The new file gets the mode of the file that it replaces. If `path` is a symbolic link, its
     target is replaced. If the block fails, the temporary file is removed. If the process is killed,
-    the next writer of the same path removes it.
-
-    Raises: OSError, naming `path`, if it cannot be written or is not a regular file; RemoteError if
-        it cannot be uploaded.
+    the next writer of the same path removes it. Errors of the disk name `path`.
     """
     target = output_path(path)
     with scratch(path) as folder:
@@ -54,10 +51,7 @@ def replacing(path: str | os.PathLike) -> Iterator[Path]:
 
 @contextmanager
 def new_folder(path: str | os.PathLike) -> Iterator[Path]:
-    """Yield a temporary folder to fill; rename it to `path` if the block succeeds.
-
-    Raises: DataError if `path` exists and is not an empty folder; OSError if it cannot be written.
-    """
+    """Yield a temporary folder to fill; rename it to `path` if the block succeeds."""
     require_local(path, "a folder to write")
     target = Path(os.path.realpath(expanded(path)))
     if target.exists() and (target.is_file() or os.listdir(target)):
@@ -73,8 +67,6 @@ def scratch(path: str | os.PathLike) -> Iterator[Path]:
 
     Each writer (thread, process or container) creates its own folder and holds a lock in it. The
     lock ends with the process, so a folder whose lock is free is a leftover.
-
-    Raises: OSError, naming `path`, if the folder cannot be created or the disk is full.
     """
     target = output_path(path)
     with _naming(path, target.parent / PREFIX):
@@ -109,11 +101,8 @@ def remove_leftovers(path: str | os.PathLike) -> None:
 
 
 def try_lock(path: Path) -> AbstractContextManager | None:
-    """Lock a file until the block of the result or the process ends.
-
-    Returns: None if another process or thread holds the lock.
-    Raises: OSError if the file cannot be created.
-    """
+    """Lock a file until the block of the result or the process ends; return None if another process
+    or thread holds the lock."""
     from filelock import FileLock, Timeout
 
     with suppress(Timeout):
@@ -126,8 +115,6 @@ def output_path(path: str | os.PathLike) -> Path:
 
     For a URL, the result is a name in the working folder that differs between URLs. No file gets
     this name; temporary files are beside it.
-
-    Raises: OSError if it exists and is not a regular file, or if the path ends with a slash.
     """
     target = Path(os.path.realpath(expanded(path)))
     if target.is_dir() or os.fspath(path).endswith("/"):
@@ -143,10 +130,7 @@ def output_path(path: str | os.PathLike) -> Path:
 
 def protect(output: str | os.PathLike, *inputs: str | os.PathLike | None) -> None:
     """Check that an output replaces no input, not even by another name, except a hard link; for a
-    URL, that it can be written.
-
-    Raises: DataError if it does, or if a URL cannot be written; OSError if it is a folder.
-    """
+    URL, that it can be written."""
     output_path(output)
     replaced, *read = (
         path if is_url(path) else os.path.realpath(expanded(path))
@@ -173,7 +157,7 @@ def beside(path: Path, ending: str) -> Path:
 
 def sha256_of(path: str | os.PathLike) -> str:
     """Return the SHA-256 of a file's content, 64 hexadecimal digits, computed once for each version
-    of the file. Raises: OSError."""
+    of the file."""
     return _sha256_of_version(os.fspath(path), version_of(path))
 
 
@@ -187,7 +171,7 @@ def _sha256_of_version(path: str, version: tuple[int, ...]) -> str:
 
 
 def version_of(path: str | os.PathLike) -> tuple[int, ...]:
-    """Return numbers that change when a file is replaced or its content changes. Raises: OSError.
+    """Return numbers that change when a file is replaced or its content changes.
 
     They include the time of the last change of its status, because programs such as `cp -p` set
     the time of the last change of its content.

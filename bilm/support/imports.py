@@ -17,13 +17,12 @@ Exports = tuple[Callable[[str], Any], Callable[[], list[str]], list[str]]
 def lazily(package: str, homes: Mapping[str, str], optional: Mapping[str, str] = {}) -> Exports:
     """Return `__getattr__`, `__dir__` and `__all__` of a package.
 
-    Args:
-        package: dotted name of the package.
-        homes: maps each public name to the dotted name of its module, relative to `bilm`.
-        optional: the same for names that require an extra; `from package import *` skips them.
-
     Importing one module of a package then does not import the others, so that reading a vocabulary
     does not import TensorFlow.
+
+    Args:
+        homes: maps each public name to the dotted name of its module, relative to `bilm`.
+        optional: the same for names that require an extra; `from package import *` skips them.
     """
     known = {**homes, **optional}
 
@@ -41,13 +40,8 @@ class MissingExtraError(ImportError, BilmError):
 
 @contextmanager
 def needed(extra: str, what: str) -> Iterator[None]:
-    """Turn a failed import in the block into an error that names the extra to install.
-
-    Args:
-        extra: the extra's name in pyproject.toml.
-        what: the feature that the user requested.
-    Raises: MissingExtraError.
-    """
+    """Turn a failed import in the block into a MissingExtraError that names the extra to install;
+    `what` is the feature that the user requested."""
     try:
         yield
     except ModuleNotFoundError as error:

@@ -11,23 +11,18 @@ from bilm.errors import OutOfMemoryError
 
 @contextmanager
 def explaining_memory(what: str, smaller: str) -> Iterator[None]:
-    """Turn a failed allocation in the block into an error of one line.
+    """Turn a failed allocation in the block into an OutOfMemoryError of one line.
 
     Args:
         what: the text or folder that was processed.
         smaller: the options whose reduction saves memory.
-    Raises: OutOfMemoryError if the block runs out of memory.
     """
     try:
         yield
-    except _memory_errors() as error:
+    except Exception as error:
+        tensorflow = sys.modules.get("tensorflow")  # None if it is not in use
+        exhausted = tensorflow.errors.ResourceExhaustedError if tensorflow else MemoryError
+        if not isinstance(error, MemoryError | exhausted):
+            raise
         reason = next(iter(str(error).strip().splitlines()), "no memory left")
         raise OutOfMemoryError(f"{what}: out of memory ({reason}); reduce {smaller}") from None
-
-
-def _memory_errors() -> tuple[type[BaseException], ...]:
-    """Return the exceptions of failed allocations, also TensorFlow's if it is in use."""
-    tensorflow = sys.modules.get("tensorflow")
-    if tensorflow is None:
-        return (MemoryError,)
-    return MemoryError, tensorflow.errors.ResourceExhaustedError

@@ -18,11 +18,9 @@ M_TRIM_THRESHOLD, M_MMAP_MAX = -1, -4  # malloc.h of the GNU C library
 
 
 def choose_backend() -> str:
-    """Return the name of Keras' backend; without TensorFlow, choose another one.
-
-    If TensorFlow is not installed and the user has not chosen a backend, KERAS_BACKEND is set to
-    `torch` if that is installed, or else to `jax`. Keras reads it when it is imported.
-    """
+    """Return the name of Keras' backend. If TensorFlow is not installed and the user has not chosen
+    a backend, set KERAS_BACKEND to `torch` if that is installed, or else to `jax`. Keras reads it
+    when it is imported."""
     if BACKEND not in os.environ and find_spec("tensorflow") is None:
         os.environ[BACKEND] = "torch" if find_spec("torch") else "jax"
     return os.environ.get(BACKEND) or "tensorflow"
@@ -62,7 +60,8 @@ def quiet() -> None:
     if is_loud() or choose_backend() != "tensorflow":
         return
     os.environ.setdefault(LOG_LEVEL, QUIET)
-    error, nowhere = os.dup(2), os.open(os.devnull, os.O_WRONLY)
+    error = os.dup(2)
+    nowhere = os.open(os.devnull, os.O_WRONLY)
     os.dup2(nowhere, 2)  # TensorFlow logs its first lines before it reads the level
     try:
         import tensorflow as tf

@@ -26,7 +26,9 @@ class Progress:
     """
 
     def __init__(self, what: str, unit: str, total: int | None = None):
-        self.what, self.unit, self.total = what, unit, total
+        self.what = what
+        self.unit = unit
+        self.total = total
         self._n_done = self._n_first = 0
         self._start = self._next = math.inf
 
@@ -36,18 +38,16 @@ class Progress:
         self._n_done += n
         if self._start == math.inf:  # the first units may include compiling
             self._n_first = n
-            self._start, self._next = now, now + LOG_SECONDS
+            self._start = now
+            self._next = now + LOG_SECONDS
         elif now >= self._next:
             self._next = now + LOG_SECONDS
-            self._log((self._n_done - self._n_first) / max(now - self._start, 1e-9))
-
-    def _log(self, rate: float) -> None:
-        """Log what is done and, from the rate in units per second, the remaining time."""
-        line = f"{self.what}: {self._n_done:,} {self.unit}, {rate:,.0f} per second"
-        if self.total and rate:
-            seconds = max(self.total - self._n_done, 0) / rate
-            line += f", {timedelta(seconds=round(seconds))} left"
-        logging.info("%s", line)
+            rate = (self._n_done - self._n_first) / max(now - self._start, 1e-9)
+            line = f"{self.what}: {self._n_done:,} {self.unit}, {rate:,.0f} per second"
+            if self.total and rate:
+                seconds = max(self.total - self._n_done, 0) / rate
+                line += f", {timedelta(seconds=round(seconds))} left"
+            logging.info("%s", line)
 
     def skip(self, n: int) -> None:
         """Subtract `n` units, which were done before, from the total."""

@@ -1,7 +1,7 @@
 """Files in object stores and on web servers, by URL: the only module that uses fsspec.
 
 fsspec selects the file system by the scheme of the URL: `s3://`, `gs://`, `az://`, `https://` and
-others (https://filesystem-spec.readthedocs.io).
+others (https://filesystem-spec.readthedocs.io). Failures are RemoteErrors that name the URL.
 """
 
 from __future__ import annotations
@@ -37,10 +37,7 @@ class Stat(NamedTuple):
 
 def matching(pattern: str) -> list[str]:
     """Return the URLs of the files that a URL or a pattern with `*`, `?` and `[...]` matches,
-    sorted. A web address is never a pattern, because web servers do not list files.
-
-    Raises: RemoteError if nothing matches or the store does not answer.
-    """
+    sorted. A web address is never a pattern, because web servers do not list files."""
     if scheme_of(pattern) in WEB:
         return [pattern]
     fs, path = _filesystem(pattern)
@@ -56,7 +53,7 @@ def matching(pattern: str) -> list[str]:
 
 
 def stat(url: str) -> Stat:
-    """Return the size and version that a file has now. Raises: RemoteError."""
+    """Return the size and version that a file has now."""
     fs, path = _filesystem(url)
     with _naming(url, "read"):
         info = fs.info(path)
@@ -79,10 +76,7 @@ def reading(url: str) -> Iterator[BinaryIO]:
 
 
 def upload(source: Path, url: str) -> None:
-    """Upload a local file. If this fails, an earlier object of this name is unchanged.
-
-    Raises: RemoteError.
-    """
+    """Upload a local file. If this fails, an earlier object of this name is unchanged."""
     fs, path = _filesystem(url)
     with (
         _naming(url, "written"),
@@ -102,11 +96,7 @@ def check_writable(url: str) -> None:
 
 
 def _filesystem(url: str) -> tuple[Any, str]:
-    """Return fsspec's file system of a URL, and the path in it.
-
-    Raises: MissingExtraError if the package for the scheme is missing; RemoteError for an unknown
-        scheme or an unusable address.
-    """
+    """Return fsspec's file system of a URL, and the path in it."""
     import fsspec.core
 
     settings: dict[str, Any] = {"use_listings_cache": False}  # objects change

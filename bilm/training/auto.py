@@ -90,7 +90,8 @@ def chosen(
 
     Raises: BilmError if an input cannot be used.
     """
-    n_predictions, known = request.n_train_tokens, None
+    n_predictions = request.n_train_tokens
+    known = None
     if n_predictions is None:
         logging.info("auto: counting the text")
         known = survey(shards, Vocabulary(vocab_file, validate_file=True))

@@ -12,7 +12,6 @@ from absl import logging
 
 from bilm.data.shards import Shards
 from bilm.data.stream import Position
-from bilm.options.run_options import RunOptions
 from bilm.scoring.evaluation import Evaluator, heldout_windows
 from bilm.scoring.perplexity import Perplexity
 from bilm.storage.checkpoint import Checkpoint
@@ -32,17 +31,12 @@ class Setup(NamedTuple):
     """A run before its next step.
 
     Fields:
-        options: options of one replica.
-        plan: numbers of steps in the run, in an epoch and between evaluations.
         heldout: what is measured; None to measure nothing.
-        trainer, checkpoints: the model with its optimizer, and its checkpoints; restored if the run
-            is resumed.
         checkpoint: the restored checkpoint; None for a new run.
         step: number of steps that were done before.
         perplexity: of the held-out text after these steps; None if it was not measured then.
     """
 
-    options: RunOptions
     plan: Plan
     heldout: Heldout | None
     trainer: Trainer
@@ -60,13 +54,8 @@ class Setup(NamedTuple):
 
 @dataclass
 class Progress:
-    """The place that a run has reached.
-
-    Args:
-        step: number of steps that are done.
-        position: position of the readers after these steps; None before the first.
-        perplexity: the last held-out perplexity; None if nothing was measured.
-    """
+    """The number of steps that a run has done, the position of the readers after them, and the last
+    held-out perplexity."""
 
     step: int
     position: Position | None
@@ -77,19 +66,16 @@ class Evaluate:
     """Measures the held-out text when an evaluation is due, and keeps the best checkpoint."""
 
     def __init__(self, setup: Setup, report: RunReport):
-        self.plan = setup.plan
-        self.heldout = setup.heldout
-        self.checkpoints = setup.checkpoints
-        self.folder = setup.checkpoints.folder
-        self.hosts = setup.trainer.devices.hosts
+        self.setup = setup
         self.report = report
-        unk = -1 if self.heldout is None else self.heldout.reader.vocab.unk
+        unk = -1 if setup.heldout is None else setup.heldout.reader.vocab.unk
         self.evaluator = Evaluator(setup.trainer.model, unk)
 
     def is_due(self, step: int) -> bool:
         """Return whether an evaluation follows this number of steps."""
-        at_end = step == self.plan.n_steps
-        return self.heldout is not None and (step % self.plan.eval_steps == 0 or at_end)
+        plan = self.setup.plan
+        is_planned = step % plan.eval_steps == 0 or step == plan.n_steps
+        return self.setup.heldout is not None and is_planned
 
     def __call__(self, progress: Progress) -> None:
         """If an evaluation is due, measure the held-out text, and keep the best checkpoint.
@@ -97,26 +83,29 @@ class Evaluate:
         Raises: DataError if the text has changed, before or after it is read; BilmError if the
             folder of the run was moved.
         """
-        step, heldout = progress.step, self.heldout
+        step = progress.step
+        heldout = self.setup.heldout
+        checkpoints = self.setup.checkpoints
         if heldout is None or not self.is_due(step):
             return
 
         def measure() -> Perplexity:
             shards = heldout.reader.shards
-            windows = heldout_windows(heldout.reader, self.checkpoints.record.batch_size)
+            windows = heldout_windows(heldout.reader, checkpoints.record.batch_size)
             check_unchanged(shards, heldout.described, step)
             perplexity = self.evaluator(windows)
             check_unchanged(shards, heldout.described, step)
             return perplexity
 
         with self.report.evaluating():
-            perplexity = Perplexity(*self.hosts.from_chief("evaluation", measure))
-            self.folder.check_held(step)
-            is_best = self.checkpoints.save_if_best(perplexity.mean)
+            hosts = self.setup.trainer.devices.hosts
+            perplexity = Perplexity(*hosts.from_chief("evaluation", measure))
+            checkpoints.folder.check_held(step)
+            is_best = checkpoints.save_if_best(perplexity.mean)
             self.report.heldout(step, perplexity, heldout.compared, is_best)
             # The history first: after a kill between the two, a resumed run measures again.
             self.report.flush(step)
-            self.folder.write_measured(Measurement(step, perplexity, heldout.described))
+            checkpoints.folder.write_measured(Measurement(step, perplexity, heldout.described))
         progress.perplexity = perplexity
 
 
@@ -132,8 +121,6 @@ class Save:
     ):
         self.plan = setup.plan
         self.checkpoints = setup.checkpoints
-        self.folder = setup.checkpoints.folder
-        self.described = setup.checkpoints.record.shards
         self.hosts = setup.trainer.devices.hosts
         self.saving = saving
         self.report = report
@@ -153,7 +140,7 @@ class Save:
         """
         step = progress.step
         if step % self.plan.epoch_steps == 0:
-            check_unchanged(self.shards, self.described, step)
+            check_unchanged(self.shards, self.checkpoints.record.shards, step)
         at_interval = step % self.saving.steps == 0 or step == self.plan.n_steps
         # Before an evaluation too: if that fails, no step is lost.
         if late or at_interval or self.evaluate.is_due(step):
@@ -161,8 +148,8 @@ class Save:
 
     def now(self, progress: Progress) -> str:
         """Save, and return the path."""
-        self.folder.check_held(progress.step)
-        check_unchanged(self.shards, self.described, progress.step)
+        self.checkpoints.folder.check_held(progress.step)
+        check_unchanged(self.shards, self.checkpoints.record.shards, progress.step)
         # The place in the text differs if the texts of workers differ.
         checksum = 0
         for _, array in sorted((progress.position or {}).items()):
@@ -174,7 +161,7 @@ class Save:
     def before_error(self, progress: Progress) -> None:
         """Save the steps before an error in the text."""
         if progress.position is not None:
-            self.folder.check_held(progress.step)
+            self.checkpoints.folder.check_held(progress.step)
             logging.info("step %d: saved %s", progress.step, self._write(progress))
 
     def _write(self, progress: Progress) -> str:
@@ -185,13 +172,8 @@ class Save:
 
 
 class Moment(NamedTuple):
-    """When the pace of a run was last measured.
-
-    Fields:
-        step: number of steps that were done.
-        time, trained: seconds, in total and without evaluations.
-        computed: seconds of all processors.
-    """
+    """When the pace of a run was measured: number of steps; seconds on the clock, without
+    evaluations, and of all processors."""
 
     step: int
     time: float
@@ -214,10 +196,11 @@ class Budget:
         self.report = report
         self.save = save
         self.deadline = deadline
-        self.longest = setup.options.n_epochs * setup.plan.epoch_steps
+        self.longest = setup.trainer.options.n_epochs * setup.plan.epoch_steps
         self.seconds = (deadline or 0.0) - time.monotonic()  # of the whole run
         self.last: Moment | None = None
         self.pace = 0.0  # seconds of a step, with its share of the saves
+        self.step_seconds = 0.0  # the same, with its share of the evaluations
         self.stated = setup.plan.n_steps  # the length in the log; small changes are not stated
         self.has_warned = False  # of a busy machine
 
@@ -232,7 +215,7 @@ class Budget:
             return
         n_steps = self._length(moment)
         if is_first:
-            self._warn_if_short(n_steps)
+            self._warn_if_short(n_steps, now - self.deadline)
         if is_first or n_steps != self.plan.n_steps:
             self._change(n_steps)
             self.save.now(progress)
@@ -254,48 +237,42 @@ class Budget:
         about then, or if the rate decays already and would rise in a longer run."""
         plan = self.plan
         assert self.deadline is not None
-        evaluation, step_seconds = self._evaluation_seconds(), self._step_seconds()
+        # Before the first evaluation: a prediction takes about as long as in training.
+        n_predictions = self.setup.heldout.n_predictions if self.setup.heldout else 0
+        evaluation = self.pace * n_predictions / plan.predictions_a_step
+        evaluation = self.report.last_evaluation or evaluation
+        self.step_seconds = self.pace + evaluation / plan.eval_steps
+
         left = max(0.0, self.deadline - moment.time - evaluation)
-        n_steps = min(self.longest, moment.step + max(1, int(left / step_seconds)))
-        is_close = abs(plan.n_steps - n_steps) * step_seconds <= 0.01 * self.seconds + 0.1 * left
+        n_steps = min(self.longest, moment.step + max(1, int(left / self.step_seconds)))
+        change = abs(plan.n_steps - n_steps) * self.step_seconds
+        is_close = change <= 0.01 * self.seconds + 0.1 * left
         rises = n_steps > plan.n_steps and self.setup.trainer.schedule.is_decaying(moment.step)
         return plan.n_steps if is_close or rises else n_steps
 
-    def _step_seconds(self) -> float:
-        """Return the seconds of a step with its share of the evaluations."""
-        return self.pace + self._evaluation_seconds() / self.plan.eval_steps
-
-    def _evaluation_seconds(self) -> float:
-        """Return the seconds of an evaluation: before the first one, a prediction takes about as
-        long as in training."""
-        n_predictions = self.setup.heldout.n_predictions if self.setup.heldout else 0
-        expected = self.pace * n_predictions / self.plan.predictions_a_step
-        return self.report.last_evaluation or expected
-
-    def _warn_if_short(self, n_steps: int) -> None:
-        """Warn of a budget that is too short for `USEFUL_STEPS` steps."""
+    def _warn_if_short(self, n_steps: int, late: float) -> None:
+        """Warn of a budget that is too short for `USEFUL_STEPS` steps; `late`: seconds since it
+        ended, negative before."""
         n_missing = min(USEFUL_STEPS, self.longest) - n_steps
         if n_missing > 0:
             requested = (self.setup.checkpoints.record.auto or {}).get("hours") or 0.0
-            enough = requested + n_missing * self._step_seconds() / 3600
+            missing = max(0.0, late) + n_missing * self.step_seconds
+            enough = requested + missing / 3600
             logging.warning(
                 "--hours %g: too short: the run ends after %d steps; %.2g hours suffice for %d",
                 requested, n_steps, enough, n_steps + n_missing,
             )  # fmt: skip
 
     def _warn_if_busy(self, n_used: float) -> None:
-        """Warn once if this run computes on few of its processors because others use them.
-
-        Args:
-            n_used: mean number of processors that the run has used.
-        """
-        share = n_used / available_cores()
-        is_busy = share < 0.6 and os.getloadavg()[0] > (os.cpu_count() or 1)
+        """Warn once if other programs leave this run few of its processors; `n_used`: the mean
+        number that it has used."""
         is_on_cpu = self.setup.trainer.devices.names[0].startswith("CPU")
-        if is_busy and is_on_cpu and not self.has_warned:
-            percent = 100 * share
-            logging.warning("the machine is busy: this run gets %.0f %% of its processors", percent)
+        percent = 100 * n_used / available_cores()
+        # A quiet machine may have more processors than a step can use.
+        is_loaded = os.getloadavg()[0] > (os.cpu_count() or 1)
+        if is_on_cpu and is_loaded and percent < 60 and not self.has_warned:
             self.has_warned = True
+            logging.warning("the machine is busy: this run gets %.0f %% of its processors", percent)
 
     def _change(self, n_steps: int) -> None:
         """Change the length of the run, also in the record of its next checkpoint."""
@@ -314,7 +291,7 @@ def log_expected(setup: Setup) -> None:
     if setup.checkpoints.record.auto and setup.heldout:
         least, most = expected_perplexity(
             setup.plan.n_steps * setup.plan.predictions_a_step,
-            setup.options.n_train_tokens or 1,
+            setup.trainer.options.n_train_tokens or 1,
             setup.heldout.bigrams,
             setup.heldout.words,
         )

@@ -17,15 +17,15 @@ class RunCheckpoints:
     """Saves a `Trainer` and its position in the text to a run's folder, and restores them.
 
     Args:
-        trainer: trainer whose state is saved and restored.
-        folder: folder of the run.
         record: what the JSON files of the checkpoints contain; step and best score are set here.
         keep: number of checkpoints to keep, in addition to the best one.
     Attributes: `content`, the tensors; `record`, with the lowest held-out perplexity so far.
     """
 
     def __init__(self, trainer: Trainer, folder: RunFolder, record: RunRecord, keep: int):
-        self.trainer, self.folder, self.record = trainer, folder, record
+        self.trainer = trainer
+        self.folder = folder
+        self.record = record
         self._saved_step = -1
         self.content = CheckpointContent(
             {name: variable.value for name, variable in stored_variables(trainer.model).items()},
@@ -37,10 +37,9 @@ class RunCheckpoints:
         self._best = CheckpointFolder(folder.best, 1)
 
     def save(self, step: int, position: Position | None = None) -> str:
-        """Save the trainer after `step` steps; return the checkpoint's path.
+        """Save the trainer after `step` steps, with the position of the readers after the last
+        window that was trained on; return the checkpoint's path.
 
-        Args:
-            position: position of the readers after the last window that was trained on.
         Raises: WeightsError if it cannot be written, NotFiniteError if a number is not finite;
             earlier checkpoints are not touched then.
         """
@@ -67,10 +66,9 @@ class RunCheckpoints:
         return True
 
     def restore(self, checkpoint: Checkpoint, same_heldout: bool = True) -> None:
-        """Restore weights, slots, states, position in the text and the best score.
+        """Restore weights, slots, states, position in the text and, if it was measured on the
+        present held-out text, the best score.
 
-        Args:
-            same_heldout: whether the stored best score was measured on the current held-out text.
         Raises: WeightsError if the checkpoint belongs to another model or has another seed.
         """
         stored = checkpoint.record

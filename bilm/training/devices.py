@@ -76,7 +76,8 @@ class Devices:
         rows, values = self.strategy.run(
             lambda of_replica: _sum_rows(of_replica.indices, of_replica.values), args=(slices,)
         )
-        rows, values = self.gathered(rows), self.gathered(values)
+        rows = self.gathered(rows)
+        values = self.gathered(values)
         if self.n_replicas > 1:
             rows, values = _sum_rows(rows, values)
         return tf.IndexedSlices(values, rows)
@@ -108,7 +109,17 @@ def make_strategy(
     Raises: BilmError if a requested GPU is missing or hidden, or if workers have different numbers
         of GPUs.
     """
-    chosen = _chosen_gpus(gpus, n_gpus)
+    existing = tf.config.list_physical_devices("GPU")
+    if gpus is None:
+        gpus = range(len(existing) if n_gpus is None else n_gpus)
+    for number in gpus:
+        if not 0 <= number < len(existing):
+            raise BilmError(
+                f"GPU {number} was requested, but TensorFlow finds {len(existing)} GPUs on this "
+                "host; indices start at 0"
+            )
+    chosen = [existing[number] for number in gpus]
+
     with suppress(RuntimeError):  # TensorFlow has started
         tf.config.set_visible_devices(chosen, "GPU")
     if chosen:
@@ -119,20 +130,6 @@ def make_strategy(
         visible = tf.config.get_visible_devices("GPU")  # TensorFlow numbers only these
         return tf.distribute.MirroredStrategy([f"GPU:{visible.index(gpu)}" for gpu in chosen])
     return _strategy_of_cpus(cpu_replicas)
-
-
-def _chosen_gpus(numbers: Sequence[int] | None, n_gpus: int | None) -> list[Any]:
-    """Return the physical GPUs of `make_strategy`. Raises: BilmError if one is missing."""
-    gpus = tf.config.list_physical_devices("GPU")
-    if numbers is None:
-        numbers = range(len(gpus) if n_gpus is None else n_gpus)
-    for number in numbers:
-        if not 0 <= number < len(gpus):
-            raise BilmError(
-                f"GPU {number} was requested, but TensorFlow finds {len(gpus)} GPUs on this host; "
-                "indices start at 0"
-            )
-    return [gpus[number] for number in numbers]
 
 
 def _strategy_of_cpus(cpu_replicas: int) -> tf.distribute.Strategy:
@@ -179,7 +176,8 @@ def fastest_precision(devices: Devices, options: RunOptions) -> str:
     """
     if not has_bfloat16(devices):
         return "float32"
-    n_rows, n_inputs = options.batch_size * options.unroll_steps, 2 * options.lstm.projection_dim
+    n_rows = options.batch_size * options.unroll_steps
+    n_inputs = 2 * options.lstm.projection_dim
     medians = {}
     for precision in ("float32", "bfloat16"):
         seconds = []

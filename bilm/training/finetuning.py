@@ -96,7 +96,7 @@ def finetune(
     start = Source(source, weight_file)
     hosts = training.get("hosts") or Hosts()
     folder = RunFolder(save_dir, writes=hosts.is_chief)
-    if start.folder.resolve() == folder.path.resolve():
+    if start.model.folder.resolve() == folder.path.resolve():
         raise BilmError(f"{folder}: source and save_dir are one folder; use another save_dir")
     heldout = None
     if heldout_prefix:
@@ -110,7 +110,7 @@ def finetune(
     source_vocab = Vocabulary(source_file) if source_file else None
     # Only options and vocabulary are compared here: the weights are compared before the first step,
     # and the paths of the sources may differ.
-    compared: dict[str, Any] = {"the source": start.options.to_dict()}
+    compared: dict[str, Any] = {"the source": start.model.options.to_dict()}
     compared["SHA-256 of the source's vocabulary"] = source_file and sha256_of(source_file)
     hosts.check_alike("source", lambda: compared)
 
@@ -176,10 +176,11 @@ def _set_weights(
     """Assign the source's weights to a model, and the softmax rows of the words that both
     vocabularies contain; `source_vocab` is the source's, None if it is unknown."""
     path = start.model.tensors.source
-    if start.softmax is None or source_vocab is None:
+    softmax = start.model.softmax
+    if softmax is None or source_vocab is None:
         start.model.assign(model, softmax=False)
         missing = "the source's vocabulary is missing"
-        if start.softmax is None:
+        if softmax is None:
             missing = "the source has none"
         logging.info("%s: weights loaded; the softmax is newly initialized: %s", path, missing)
         return
@@ -196,7 +197,7 @@ def _set_weights(
     assert model.softmax is not None
     is_shared = rows >= 0
     for name, variable in (("W", model.softmax.kernel), ("b", model.softmax.bias)):
-        stored = start.softmax.value(weights.SOFTMAX + name)
+        stored = softmax.value(weights.SOFTMAX + name)
         if not np.isfinite(stored).all():
             raise WeightsError(f"{path}: softmax/{name} contains non-finite values")
         value = variable.numpy()
@@ -215,21 +216,14 @@ class Source:
     Args:
         source, weight_file: a run, or an exported model: see
             `bilm.storage.stored_model.open_model`.
-    Attributes:
-        model: the `StoredModel`.
-        n_tokens: see `StoredModel.n_words`.
-        id: the names of the model, as absolute paths if they exist.
+    Attributes: `model`, the `StoredModel`; `id`, its names, as absolute paths if they exist.
     Raises: OptionsError, WeightsError.
     """
 
     def __init__(self, source: str | Path | StoredModel, weight_file: str | Path | None = None):
         self.model = open_model(source, weight_file)
         self.model.require_trainable("be fine-tuned")
-        self.options = self.model.options
-        self.softmax = self.model.softmax
-        self.n_tokens = self.model.n_words
-        self.folder = self.model.folder
-        if self.softmax is not None and self.softmax.words is not None:
+        if self.model.softmax is not None and self.model.softmax.words is not None:
             self.model.vocabulary()  # raises DataError if its words cannot be used
         paths = ((name, Path(expanded(name))) for name in self.model.arguments)
         self.id = [str(p.resolve()) if p.exists() else masked(name) for name, p in paths]
@@ -244,10 +238,9 @@ class Source:
             changes: option values by key; other options are the source's or defaults.
         Raises: OptionsError.
         """
-        lstm, char_cnn = self.options.lstm, self.options.char_cnn
-        other = self.options.other
+        model = self.model.options
         names = (*CHANGEABLE, *FALLBACKS, "optimizer")
-        kept = FALLBACKS | {name: other[name] for name in names if name in other}
+        kept = FALLBACKS | {name: model.other[name] for name in names if name in model.other}
         optimizer = kept.get("optimizer", "adagrad")
         if changes.get("optimizer", optimizer) != optimizer:
             kept["learning_rate"] = None
@@ -255,45 +248,44 @@ class Source:
         if type(warmup) is int and warmup > 0:  # RunOptions checks the rest
             kept["warmup_steps"] = max(math.ceil(warmup / WARMUP_SHARE), min(warmup, SHORT_WARMUP))
         return RunOptions(
-            bidirectional=self.options.bidirectional is not False,
-            lstm=lstm.replace(other={}),
+            bidirectional=model.bidirectional is not False,
+            lstm=model.lstm.replace(other={}),
             # An export's n_characters includes the padding row, which is not trained.
-            char_cnn=char_cnn and char_cnn.replace(n_characters=N_CHARACTERS, other={}),
-            share_embedding_softmax=self.options.share_embedding_softmax,
+            char_cnn=model.char_cnn and model.char_cnn.replace(n_characters=N_CHARACTERS, other={}),
+            share_embedding_softmax=model.share_embedding_softmax,
             **kept | NOT_INHERITED | changes,
         )
 
     def vocabulary_file(self) -> Path | None:
         """Return a file of the source's words, which exists as long as this object; None if
         unknown."""
-        if self.softmax is None or self.softmax.words is None:
+        softmax = self.model.softmax
+        if softmax is None or softmax.words is None:
             beside = self.model.format.vocabulary_path
-            return beside if self.n_tokens is not None and beside.exists() else None
+            return beside if self.model.n_words is not None and beside.exists() else None
         scratch = tempfile.mkdtemp()
         weakref.finalize(self, shutil.rmtree, scratch, ignore_errors=True)
         path = Path(scratch) / VOCABULARY
-        path.write_text("".join(f"{word}\n" for word in self.softmax.words), encoding="utf-8")
+        path.write_text("".join(f"{word}\n" for word in softmax.words), encoding="utf-8")
         return path
 
 
 def choose_vocabulary(
     start: Source, of_source: str | Path | None, new: str | Path | None
 ) -> tuple[Path | None, Path]:
-    """Choose the vocabularies of the source and of the new run.
+    """Return the vocabulary of the source (None if it is unknown) and that of the new run.
 
     Args:
-        of_source: vocabulary of the source; None for `vocab.txt` in its folder.
-        new: vocabulary of a new softmax, or None.
-    Returns: the vocabulary of the source (None if it is unknown) and that of the new run.
+        of_source, new: `vocab_file` and `new_vocab_file` of `finetune`.
     Raises: DataError if one is missing or does not belong to the source.
     """
-    reads_words = start.options.char_cnn is None
+    reads_words = start.model.options.char_cnn is None
     if reads_words and new is not None:
         raise DataError(
             f"{new}: {start.model} reads words of its own vocabulary and cannot be "
             "fine-tuned with another one; remove --new_vocab"
         )
-    if start.n_tokens is None and new is None:
+    if start.model.n_words is None and new is None:
         raise DataError(
             f"{start.model}: no softmax ({start.model.format.softmax_path.name}) beside the "
             "weights; pass the vocabulary of a new softmax with --new_vocab, for example the "
@@ -304,10 +296,10 @@ def choose_vocabulary(
     if source_file is None and new is None:
         or_new = "" if reads_words else ", or a new one (--new_vocab)"
         raise DataError(
-            f"{start.folder / VOCABULARY}: file not found; pass the vocabulary of the source "
+            f"{start.model.folder / VOCABULARY}: file not found; pass the vocabulary of the source "
             f"(--vocab){or_new}"
         )
-    if source_file is not None and start.n_tokens is not None:
+    if source_file is not None and start.model.n_words is not None:
         start.model.vocabulary(source_file)
 
     chosen = source_file if new is None else Path(expanded(new))

@@ -53,20 +53,14 @@ def read_history(path: str | Path) -> list[dict[str, str]]:
         with open(path, encoding="utf-8", newline="") as file:
             rows = list(csv.DictReader(file, restval="missing", strict=True))
         for row in rows:
-            _check_row(row)
+            if tuple(row) != COLUMNS:  # values beyond the last column have the name None
+                raise ValueError("other columns")
+            int(row["step"])
+            for text in filter(None, row.values()):
+                float(text)
     except FileNotFoundError:
         return []
     except (OSError, ValueError, csv.Error) as error:
         logging.warning("%s: not the history of a run (%s); ignored", path, error)
         return []
     return rows
-
-
-def _check_row(row: dict[str, str]) -> None:
-    """Check the columns of a row and that its values are numbers. Raises: ValueError."""
-    if tuple(row) != COLUMNS:  # values beyond the last column have the name None
-        raise ValueError("other columns")
-    int(row["step"])
-    for text in row.values():
-        if text:
-            float(text)

@@ -42,7 +42,8 @@ def _size(variables: Iterable) -> int:
 
 def _activations(trainer: Trainer, n_words: int) -> int:
     """Return the number of values of one token that the gradient reads."""
-    options, lstm = trainer.options, trainer.options.lstm
+    options = trainer.options
+    lstm = trainer.options.lstm
     of_layer = 10 * lstm.dim + 4 * lstm.projection_dim  # gates, cells and outputs
     of_stacks = len(trainer.model.directions) * lstm.n_layers * of_layer
 
@@ -70,7 +71,8 @@ def check_memory(trainer: Trainer, n_words: int, ignore: bool) -> None:
 
     Raises: OutOfMemoryError if it is 1.5 times as large, since it is rough, unless `ignore`.
     """
-    devices, by_content = trainer.devices.names, estimate_memory(trainer, n_words)
+    devices = trainer.devices.names
+    by_content = estimate_memory(trainer, n_words)
     of_replica = sum(by_content.values())
     needed = of_replica * len(devices) + PROGRAM
 

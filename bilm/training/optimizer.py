@@ -6,7 +6,7 @@ from __future__ import annotations
 import functools
 import math
 from collections.abc import Callable, Mapping, Sequence
-from typing import Any, ClassVar, TypeAlias
+from typing import Any, ClassVar
 
 import numpy as np
 import tensorflow as tf
@@ -14,25 +14,18 @@ import tensorflow as tf
 from bilm.tensors import Kind, row_of
 from bilm.training.devices import Devices
 
-Op: TypeAlias = tf.Operation
 NORM = "gradient's norm"  # named in the error if it is not finite
 
 
 class Optimizer:
     """Base class of optimizers; a subclass names its slots and updates one variable.
 
-    To add an optimizer, add the subclass to `OPTIMIZERS`, and its name and default learning rate to
-    `LEARNING_RATES` of `options/run_options.py`.
-
     A slot is a number kept for each weight. Rows of a table that a step does not use have no
     gradient; neither they nor their slots are touched, so the cost of a step depends on the number
     of rows in the gradient and not on the size of the tables.
 
-    Class attributes:
-        SLOTS: initial values by the slots' names, which are also their names in checkpoints.
-
-    Attributes:
-        slots: `tf.Variable`s by the slot's name and the name of their variable.
+    `SLOTS` are initial values by the slots' names, which are also their names in checkpoints;
+    `slots` are `tf.Variable`s by the slot's name and the name of their variable.
 
     Args:
         variables: `tf.Variable`s by their stored names, created in the strategy's scope, as this
@@ -60,12 +53,12 @@ class Optimizer:
         for slot, start in self.SLOTS.items():
             self.slots[slot] = {}
             for name, variable in self.variables.items():
-                if slot in self.slots_of(name):
+                if slot in self._slots_of(name):
                     filled = tf.fill(variable.shape, start)
                     self.slots[slot][name] = tf.Variable(filled, trainable=False)
 
     @classmethod
-    def slots_of(cls, name: str) -> Sequence[str]:
+    def _slots_of(cls, name: str) -> Sequence[str]:
         """Return the names of the slots of a variable, by its stored name."""
         return tuple(cls.SLOTS)
 
@@ -98,7 +91,7 @@ class Optimizer:
         scale = self.max_norm / tf.maximum(norm, self.max_norm)  # of the clipped gradient
 
         for (name, variable), mean in zip(self.variables.items(), means, strict=True):
-            slots = [self.slots[slot][name] for slot in self.slots_of(name)]
+            slots = [self.slots[slot][name] for slot in self._slots_of(name)]
             self.devices.strategy.extended.update(
                 variable,
                 functools.partial(self._clip_and_update, name),
@@ -123,8 +116,8 @@ class Optimizer:
                 self._decay(variable, gradient.indices if is_sparse else None, decay)
         if is_sparse:
             values = gradient.values * scale
-            return self.update_rows(variable, gradient.indices, values, step_size, *slots)
-        return self.update(name, variable, gradient * scale, step_size, *slots)
+            return self._update_rows(variable, gradient.indices, values, step_size, *slots)
+        return self._update(name, variable, gradient * scale, step_size, *slots)
 
     @staticmethod
     def _decay(variable, rows, decay):
@@ -137,11 +130,11 @@ class Optimizer:
         )
         tf.raw_ops.ResourceScatterSub(resource=variable.handle, indices=rows, updates=decay * old)
 
-    def update(self, name: str, variable: Any, gradient: Any, step_size: Any, *slots: Any) -> Op:
-        """Update a variable and its slots on one device; `slots` are in the order of `slots_of`."""
+    def _update(self, name, variable, gradient, step_size, *slots):
+        """Update a variable on one device, and its slots, in the order of `_slots_of`."""
         raise NotImplementedError
 
-    def update_rows(self, variable: Any, rows: Any, gradient: Any, size: Any, *slots: Any) -> Op:
+    def _update_rows(self, variable, rows, gradient, size, *slots):
         """Update distinct rows (N,) of a variable with a gradient (N, ...) and a step size."""
         raise NotImplementedError
 
@@ -156,15 +149,13 @@ class Adagrad(Optimizer):
 
     SLOTS: ClassVar[dict[str, float]] = {"adagrad": 1.0}
 
-    def update(self, name: str, variable: Any, gradient: Any, step_size: Any, *slots: Any) -> Op:
-        """See `Optimizer.update`."""
+    def _update(self, name, variable, gradient, step_size, *slots):
         (accumulator,) = slots
         return tf.raw_ops.ResourceApplyAdagradV2(
             var=variable.handle, accum=accumulator.handle, lr=step_size, epsilon=0.0, grad=gradient
         )
 
-    def update_rows(self, variable: Any, rows: Any, gradient: Any, size: Any, *slots: Any) -> Op:
-        """See `Optimizer.update_rows`."""
+    def _update_rows(self, variable, rows, gradient, size, *slots):
         (accumulator,) = slots
         return tf.raw_ops.ResourceSparseApplyAdagradV2(
             var=variable.handle, accum=accumulator.handle, lr=size, epsilon=0.0,
@@ -196,8 +187,7 @@ class Adam(Optimizer):
         t = step + 1
         return self.rate(step) * math.sqrt(1 - self.BETA_2**t) / (1 - self.BETA_1**t)
 
-    def update(self, name: str, variable: Any, gradient: Any, step_size: Any, *slots: Any) -> Op:
-        """See `Optimizer.update`."""
+    def _update(self, name, variable, gradient, step_size, *slots):
         mean, square = slots
         return tf.raw_ops.ResourceApplyAdam(
             var=variable.handle, m=mean.handle, v=square.handle, grad=gradient, lr=step_size,
@@ -205,8 +195,7 @@ class Adam(Optimizer):
             beta1_power=0.0, beta2_power=0.0,  # the correction is in the step size
         )  # fmt: skip
 
-    def update_rows(self, variable: Any, rows: Any, gradient: Any, size: Any, *slots: Any) -> Op:
-        """See `Optimizer.update_rows`."""
+    def _update_rows(self, variable, rows, gradient, size, *slots):
         mean, square = slots
         means = self._average(mean, rows, gradient, self.BETA_1)
         squares = self._average(square, rows, tf.square(gradient), self.BETA_2)
@@ -214,7 +203,7 @@ class Adam(Optimizer):
         return tf.raw_ops.ResourceScatterSub(resource=variable.handle, indices=rows, updates=change)
 
     @staticmethod
-    def _average(slot: Any, rows: Any, values: Any, beta: float) -> tf.Tensor:
+    def _average(slot, rows, values, beta):
         """Add values to the moving averages of rows; return the averages."""
         old = tf.raw_ops.ResourceGather(resource=slot.handle, indices=rows, dtype=slot.dtype)
         new = old + (1 - beta) * (values - old)
@@ -240,34 +229,32 @@ class Muon(Adam):
     COEFFICIENTS = 3.4445, -4.7750, 2.0315
 
     @classmethod
-    def slots_of(cls, name: str) -> Sequence[str]:
-        """See `Optimizer.slots_of`."""
+    def _slots_of(cls, name: str) -> Sequence[str]:
         return ("muon_mean",) if row_of(name).kind is Kind.MATRIX else tuple(Adam.SLOTS)
 
     def step_size(self, step: int) -> tuple[float, float]:
         """Return the factors of Adam's updates and of those of matrices."""
         return super().step_size(step), self.rate(step)
 
-    def update(self, name: str, variable: Any, gradient: Any, step_size: Any, *slots: Any) -> Op:
-        """See `Optimizer.update`."""
+    def _update(self, name, variable, gradient, step_size, *slots):
         row = row_of(name)
         if row.kind is not Kind.MATRIX:
-            return super().update(name, variable, gradient, step_size[0], *slots)
+            return super()._update(name, variable, gradient, step_size[0], *slots)
         (slot,) = slots
         mean = self.MOMENTUM * slot.value() + gradient
         slot.assign(mean)
         change = self.change(self.MOMENTUM * mean + gradient, row.blocks)
         return variable.assign_sub(step_size[1] * change)
 
-    def update_rows(self, variable: Any, rows: Any, gradient: Any, size: Any, *slots: Any) -> Op:
-        """See `Optimizer.update_rows`."""
-        return super().update_rows(variable, rows, gradient, size[0], *slots)
+    def _update_rows(self, variable, rows, gradient, size, *slots):
+        return super()._update_rows(variable, rows, gradient, size[0], *slots)
 
     def change(self, matrix: Any, n_blocks: tuple[int, int]) -> tf.Tensor:
         """Return the update of a tensor (rows, columns) at rate 1, whose blocks are matrices."""
         n_rows, n_columns = matrix.shape
         above, beside = n_blocks
-        height, width = n_rows // above, n_columns // beside
+        height = n_rows // above
+        width = n_columns // beside
         blocks = tf.reshape(matrix, (above, height, beside, width))
         blocks = tf.transpose(blocks, (0, 2, 1, 3))  # above, beside, height, width
 
@@ -293,7 +280,7 @@ class Muon(Adam):
             x = a * x + tf.matmul(factor, x)
         return x
 
-    def _orthogonal_oblong(self, x: Any) -> tf.Tensor:
+    def _orthogonal_oblong(self, x):
         """Return the same for matrices with more columns than rows: the factors p(x x') are
         multiplied before they meet x, which takes two thirds of the time."""
         a, b, c = self.COEFFICIENTS
@@ -308,6 +295,6 @@ class Muon(Adam):
         return tf.matmul(product, x)
 
 
-# By the names in options. Each name also needs a default learning rate in `LEARNING_RATES` of
-# `options/run_options.py`, which is the list of the names that options may contain.
+# By the names in options. To add an optimizer, add its class here, and its name and default
+# learning rate to `LEARNING_RATES` of `options/run_options.py`.
 OPTIMIZERS = {"adagrad": Adagrad, "adam": Adam, "muon": Muon}

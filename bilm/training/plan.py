@@ -99,7 +99,6 @@ def complete_options(
     """Return the options with the sizes of corpus and vocabulary; log the survey of a new run.
 
     Args:
-        survey: what is known of the text of a new run.
         stored: training options stored by the resumed run; empty for a new run.
     """
     if stored:
@@ -120,10 +119,8 @@ def replica_options(
 ) -> RunOptions:
     """Return the options of one replica: its rows, and the full softmax for small vocabularies.
 
-    Args:
-        options: options of the run, with the requested `batch_size`.
-        checkpoint: checkpoint of the resumed run; its rows are divided among the replicas. None for
-            a new run.
+    The rows of the checkpoint of a resumed run are divided among the replicas.
+
     Raises: WeightsError if the number of replicas does not divide these rows, or if another
         `batch_size` was requested.
     """
@@ -156,13 +153,8 @@ def replica_options(
 
 
 class Plan:
-    """Number of steps in an epoch, in the run and between evaluations.
-
-    Args:
-        options: options of a replica, including `n_train_tokens`.
-        n_replicas: number of replicas.
-        settings: numbers of steps that were requested.
-    """
+    """Number of steps in an epoch, in the run and between evaluations; `options` are those of a
+    replica, `settings` contains the numbers of steps that were requested."""
 
     def __init__(self, options: RunOptions, n_replicas: int, settings: RunSettings):
         n_tokens = options.n_train_tokens or 0

@@ -57,8 +57,6 @@ class RunReport:
     """Reports the progress of a run, as a bar or as lines, and the result of each evaluation.
 
     Args:
-        plan: steps in an epoch and in the run, predictions per step.
-        options: options of the run.
         log_steps: steps between reports; None for few lines, and rows every few seconds.
         history: writer of `history.csv`; None to write none.
         is_measured: whether an evaluation, which is a line itself, follows the last step.
@@ -95,7 +93,8 @@ class RunReport:
         self._step_seconds = math.inf
         self._is_compiled = False
         # The last line, and the last held-out perplexity in words.
-        self._line_step, self._line_time = 0, 0.0
+        self._line_step = 0
+        self._line_time = 0.0
         self._perplexity = ""
 
     def add(self, step: int, result: StepResult) -> None:
@@ -216,5 +215,6 @@ class RunReport:
         return place
 
     def _log(self, done: int, line: str) -> None:
-        self._line_step, self._line_time = done, time.monotonic()
+        self._line_step = done
+        self._line_time = time.monotonic()
         logging.info("%s", line)

@@ -136,7 +136,9 @@ class TrainingRun:
                 logging.info("%s: finished at step %d of %d", self.folder, setup.step, n_steps)
                 result = TrainResult(setup.step, True, setup.perplexity)
             else:
-                text = TrainingText(setup.options, self.vocab, self.shards, self.settings.seed)
+                options = setup.trainer.options
+                seed = self.settings.seed
+                text = TrainingText(options, self.vocab, self.shards, seed)
                 # Before this, a signal ends the process at once: there is nothing to save yet.
                 with stop_on_signal() as stop, closing(text):
                     # From here, a signal to any worker stops and saves the run.
@@ -148,13 +150,15 @@ class TrainingRun:
 
     def _take_steps(self, setup: Setup, text: TrainingText, stop: threading.Event) -> TrainResult:
         """Take the steps of the run until its end or a signal."""
-        plan, trainer, checkpoint = setup.plan, setup.trainer, setup.checkpoint
+        plan = setup.plan
+        trainer = setup.trainer
+        checkpoint = setup.checkpoint
         progress = Progress(setup.step, checkpoint.position if checkpoint else None, None)
 
         # What happens after each step.
         history = History(self.folder.history_file if self.folder.writes else None, setup.step)
         is_measured = setup.heldout is not None
-        report = RunReport(plan, setup.options, self.settings.log_steps, history, is_measured)
+        report = RunReport(plan, trainer.options, self.settings.log_steps, history, is_measured)
         evaluate = Evaluate(setup, report)
         save = Save(setup, self.settings.saving, report, text.shards, evaluate)
         budget = Budget(setup, report, save, self.settings.deadline)
@@ -190,16 +194,11 @@ class TrainingRun:
     def _next_turn(
         self, text: TrainingText, batches: Any, stop: bool, late: bool
     ) -> tuple[Any, bool, bool]:
-        """Agree with all workers on the next step.
+        """Return the argument of this worker's next step, and whether any worker received a signal
+        to stop or saved too long ago.
 
         With several hosts each worker reads its batch first: if one of them cannot, no step may
         start, because the others would wait for its gradients.
-
-        Args:
-            text, batches: the text of this worker.
-            stop: whether this worker received a signal to stop.
-            late: whether this worker's last save is too long ago.
-        Returns: argument of this worker's next step; whether `stop` and `late` hold for any worker.
         """
         source = batches
         if self.devices.several_hosts:
@@ -265,7 +264,7 @@ class TrainingRun:
 
         is_current = measured is not None and same_heldout and measured.step == step
         perplexity = measured.perplexity if measured and is_current else None
-        return Setup(options, plan, heldout, trainer, checkpoints, checkpoint, step, perplexity)
+        return Setup(plan, heldout, trainer, checkpoints, checkpoint, step, perplexity)
 
     def _agreed_checkpoint(self) -> Checkpoint | None:
         """Open the checkpoint that the chief has chosen; return None if there is none.
@@ -344,7 +343,8 @@ class TrainingRun:
         )
 
     def _log_start(self, setup: Setup) -> None:
-        options, plan = setup.options, setup.plan
+        options = setup.trainer.options
+        plan = setup.plan
         logging.info(
             "%s step %d of %d on %s: %d replicas x %d rows x %d tokens, %d an epoch, %d words",
             "continuing at" if setup.step else "starting at", setup.step, plan.n_steps,

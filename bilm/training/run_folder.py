@@ -24,24 +24,13 @@ from bilm.storage.checkpoint import (
 )
 from bilm.storage.run_record import RunRecord
 from bilm.support.files import replacing, try_lock
-from bilm.support.model_files import (
-    HISTORY,
-    LOCK,
-    MEASURED,
-    OPTIONS,
-    VOCABULARY,
-)
+from bilm.support.model_files import HISTORY, LOCK, MEASURED, OPTIONS, VOCABULARY
 from bilm.support.urls import require_local
 
 
 class Measurement(NamedTuple):
-    """The last evaluation of a run, as `heldout.json` stores it.
-
-    Fields:
-        step: number of steps after which the text was measured.
-        perplexity: perplexity of the held-out text.
-        text: files that were measured.
-    """
+    """The last evaluation of a run, as `heldout.json` stores it: the number of steps before it,
+    the perplexity, and the files of the text."""
 
     step: int
     perplexity: Perplexity
@@ -67,16 +56,19 @@ class RunFolder:
         path: the folder, which need not exist.
         writes: False if another process writes the files of this run; the methods that write then
             do nothing.
-    Attributes: `best`, the folder of the checkpoint with the lowest held-out perplexity; `export`,
-        that of exported files; and the `*_file`s.
+    Attributes: `best`, the folder of the checkpoint with the lowest held-out perplexity, and the
+        `*_file`s.
     """
 
     def __init__(self, path: str | Path, writes: bool = True):
         require_local(path, "the folder of a run")
-        self.path, self.writes = Path(os.path.expanduser(path)), writes
-        self.best, self.export = self.path / "best", self.path / "export"
-        self.options_file, self.vocab_file = self.path / OPTIONS, self.path / VOCABULARY
-        self.measured_file, self.history_file = self.path / MEASURED, self.path / HISTORY
+        self.path = Path(os.path.expanduser(path))
+        self.writes = writes
+        self.best = self.path / "best"
+        self.options_file = self.path / OPTIONS
+        self.vocab_file = self.path / VOCABULARY
+        self.measured_file = self.path / MEASURED
+        self.history_file = self.path / HISTORY
         self.lock_file = self.path / LOCK
         self._lock: os.stat_result | None = None  # of the lock file, while this object holds it
 
@@ -163,17 +155,23 @@ class RunFolder:
         """Refuse a folder that contains another run, or files that a run would overwrite.
 
         Args:
-            options: options of the run.
             vocab_file, vocab_content: the file of the vocabulary, and its content when it was read.
         Raises: OptionsError or DataError, naming what differs.
         """
         if not self.holds_run:
-            self._check_unused()
+            # If the lock file exists, a run that ended before its first save has written the files.
+            for path in (self.options_file, self.vocab_file, self.history_file):
+                if path.exists() and not self.lock_file.exists():
+                    raise BilmError(
+                        f"{path}: exists, but {self} does not contain a training run; training "
+                        "would overwrite the file. Use another folder"
+                    )
             return
         record = self.record()
         if record is not None:
             stored = schema.read(RunOptions, record.options, strict=False)
-            old, new = _fixed_options(stored), _fixed_options(options)
+            old = _fixed_options(stored)
+            new = _fixed_options(options)
             for name in {**old, **new}:
                 if old.get(name) != new.get(name):
                     raise OptionsError(
@@ -186,27 +184,13 @@ class RunFolder:
                 f"{path}: the vocabulary of this folder's run differs from {vocab_file}"
             )
 
-    def _check_unused(self) -> None:
-        """Refuse files that another program or a user may have written.
-
-        If the lock file exists, a run that ended before its first save has written these files, and
-        they can be overwritten.
-        """
-        if self.lock_file.exists():
-            return
-        for path in (self.options_file, self.vocab_file, self.history_file):
-            if path.exists():
-                raise BilmError(
-                    f"{path}: exists, but {self} does not contain a training run; training would "
-                    "overwrite the file. Use another folder"
-                )
-
     def log_changes(self, options: RunOptions) -> None:
         """Log which options of training differ from those that the run had so far."""
         record = self.record()
         stored = record.options if record else {}
         for name in CHANGEABLE:
-            old, new = stored.get(name), getattr(options, name)
+            old = stored.get(name)
+            new = getattr(options, name)
             if name in stored and old != new:
                 logging.warning("%s: %s was %s so far, and is %s from here", self, name, old, new)
 
@@ -248,8 +232,7 @@ class RunFolder:
         return None
 
     def check_heldout(self, measured: Measurement, text: list[str]) -> bool:
-        """Return whether an evaluation measured this text (see `describe_shards`); warn if it
-        did not."""
+        """Return whether an evaluation measured this text; warn if it did not."""
         if measured.text == text:
             return True
         if self.writes:
@@ -268,7 +251,8 @@ class RunFolder:
 
     def log_end(self, step: int) -> None:
         """Log which checkpoint to export after a run of `step` steps, and the command for it."""
-        measured, best = self.read_measured(), self.find_best()
+        measured = self.read_measured()
+        best = self.find_best()
         source = self.path
         if measured and measured.step == step and best:
             if best.record.step != step:
@@ -278,7 +262,7 @@ class RunFolder:
             logging.info(
                 "best on held-out text: %s (%s); the last: %s (%s)", lowest, self.best, last, self
             )
-        flags = f"--model={source}", f"--output={self.export}", "--include_softmax"
+        flags = f"--model={source}", f"--output={self.path}/export", "--include_softmax"
         logging.info("to export: %s", shlex.join(["bilm", "export", *flags]))
 
 

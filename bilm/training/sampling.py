@@ -21,11 +21,12 @@ class LogUniformSampler:
     Args:
         n_tokens: vocabulary size V.
         n_samples: how many distinct words to draw, S; below V.
-        seed: the run's seed.
     """
 
     def __init__(self, n_tokens: int, n_samples: int, seed: int):
-        self.n_tokens, self.n_samples, self.seed = n_tokens, n_samples, seed
+        self.n_tokens = n_tokens
+        self.n_samples = n_samples
+        self.seed = seed
 
     def draw(self, key: tuple[int, int, int], targets: np.ndarray) -> Negatives:
         """Draw for one direction of one window.
@@ -86,11 +87,9 @@ def with_unknown(
     Frequencies of Species).
 
     Args:
-        targets: ids in some rows of a window, integer (B, T).
+        targets: ids in the rows `rows` of a window, of those of all replicas, integer (B, T).
         once_from: the first id of the words that occur once.
-        unk: id of `<UNK>`.
         key: seed, step and direction.
-        rows: these rows, of the rows of all replicas.
     """
     random = np.random.default_rng(key)
     drawn = random.random((rows.stop, targets.shape[1]))[rows.start :]  # B, T

@@ -26,12 +26,15 @@ class Schedule:
     def __init__(self, options: RunOptions, n_steps: int = 0, limits_warmup: bool = False):
         if options.decay != "none" and not n_steps:
             raise ValueError(f"decay={options.decay!r} requires n_steps, the length of the run")
-        self.options, self.n_steps, self.limits_warmup = options, n_steps, limits_warmup
+        self.options = options
+        self.n_steps = n_steps
+        self.limits_warmup = limits_warmup
         self.full = options.learning_rate or LEARNING_RATES[options.optimizer]
 
     def __call__(self, step: int) -> float:
         """Return the learning rate of step `step`, counted from 0."""
-        options, done = self.options, step + 1
+        options = self.options
+        done = step + 1
         if done < self.warmup_steps:
             return self.full * done / self.warmup_steps
         if not self.is_decaying(step):

@@ -18,12 +18,8 @@ RESUME = ("auto", "never", "must")
 @dataclass(frozen=True)
 class Saving(Checked):
     """Intervals between checkpoints, in steps and in minutes (whichever ends first), and number of
-    checkpoints to keep.
+    recent checkpoints to keep, in addition to the best one.
 
-    Args:
-        steps: steps between checkpoints.
-        minutes: minutes between checkpoints.
-        keep: number of recent checkpoints to keep, in addition to the best one.
     Raises: OptionsError for less than 1 step, 1 checkpoint or 0 minutes.
     """
 

@@ -26,13 +26,12 @@ DROPOUT, RESETS, EMBEDDING_DROPOUT = range(3)
 
 
 class StepResult(NamedTuple):
-    """Result of a step: float32 tensors.
+    """Result of a step.
 
     Fields:
-        losses: (replicas, directions), mean cross-entropy of a prediction in nats.
-        global_norm: (), global norm, before clipping, of the mean gradient over replicas; the
+        losses: float32 (replicas, directions), mean cross-entropy of a prediction in nats.
+        global_norm: float32 (), before clipping, of the mean gradient over replicas; the
             differentiated loss is multiplied by the number of steps of the window.
-        learning_rate: learning rate of the step, a Python float.
     """
 
     losses: tf.Tensor
@@ -46,7 +45,6 @@ class Trainer:
     Args:
         options: options of the run; the batch size is per replica.
         n_tokens: vocabulary size.
-        devices: the replicas to train on.
         seed: seed of dropout and resets, combined with step, replica, direction and layer. The
             initial weights depend on Keras' global seed instead.
         precision: dtype of matrix-multiplication inputs, see `BiLM`.
@@ -89,12 +87,8 @@ class Trainer:
         self._step: Any = tf.function(self._take_step, autograph=False, reduce_retracing=True)
 
     def expect(self, batch_spec: Any) -> None:
-        """Compile the step once for all batches of a specification. Call this if batches are passed
-        to `step` directly; without it, each new batch size would trace the step again.
-
-        Args:
-            batch_spec: the `element_spec` of an iterator over distributed batches.
-        """
+        """Compile the step once for all batches of the `element_spec` of an iterator. Call this if
+        batches are passed to `step` directly; else each new batch size traces the step again."""
         state = tf.nest.map_structure(tf.type_spec_from_value, self.state)
         number = tf.TensorSpec((), tf.int32)
         size = tf.TensorSpec(np.shape(self.optimizer.step_size(0)), tf.float32)
@@ -108,7 +102,6 @@ class Trainer:
 
         Args:
             source: an iterator over distributed batches, or with several hosts the batch itself.
-            step: the number of the step, from 0.
         Raises: NotFiniteError if a loss or the gradient's norm is not finite; weights, slots and
             state are then unchanged.
         """
@@ -170,21 +163,21 @@ class Trainer:
 
     def _gradients(self, batch, state, step):
         """Return a replica's gradients, losses (1, directions) and next state."""
-        variables = [v.value for v in stored_variables(self.model).values()]
+        model = self.model
+        variables = [v.value for v in stored_variables(model).values()]
         state = self._reset_rows(state, step)
+        seeds = self.dropout_seeds(step)
+        targets = batch["targets"]
         with tf.GradientTape() as tape:
-            losses, state = self.forward(batch, state, self.dropout_seeds(step))
+            vectors = model.encode(batch, seeds)
+            outputs, state = model.windows(
+                vectors, state, dropout_seeds=seeds.layers, training=True
+            )
+            losses = model.losses(outputs, targets, batch.get("negatives"))
+            means = tf.stack([tf.reduce_mean(losses[d]) for d in model.directions])
             # As in the reference, the loss is summed over the steps of a window.
-            n_steps = batch["targets"][self.model.directions[0]].shape[1]
-            objective = tf.reduce_mean(losses) * n_steps
-        return tape.gradient(objective, variables), losses[None], state
-
-    def forward(self, batch: Any, state: Any, seeds: DropoutSeeds) -> Any:
-        """Return a replica's losses (directions,), means over its predictions, and next state."""
-        model, vectors = self.model, self.model.encode(batch, seeds)
-        outputs, state = model.windows(vectors, state, dropout_seeds=seeds.layers, training=True)
-        losses = model.losses(outputs, batch["targets"], batch.get("negatives"))
-        return tf.stack([tf.reduce_mean(losses[d]) for d in model.directions]), state
+            objective = tf.reduce_mean(means) * targets[model.directions[0]].shape[1]
+        return tape.gradient(objective, variables), means[None], state
 
     def _reset_rows(self, state, step):
         """Reset each row of each direction with the probability in the options."""
@@ -198,13 +191,15 @@ class Trainer:
             is_kept = drawn >= probability  # B, 1
             new[direction] = []
             for cell, hidden in layers:
-                cell, hidden = tf.where(is_kept, cell, 0.0), tf.where(is_kept, hidden, 0.0)
+                cell = tf.where(is_kept, cell, 0.0)
+                hidden = tf.where(is_kept, hidden, 0.0)
                 new[direction].append(LSTMState(cell, hidden))
         return new
 
     def dropout_seeds(self, step: Any) -> DropoutSeeds:
         """Return the seeds of a step for this replica."""
-        layers, tokens = self._seeds(step, DROPOUT), self._seeds(step, EMBEDDING_DROPOUT)
+        layers = self._seeds(step, DROPOUT)
+        tokens = self._seeds(step, EMBEDDING_DROPOUT)
         return DropoutSeeds(
             layers=layers if self.options.dropout else None,
             tokens=tokens[self.model.directions[0]] if self.options.embedding_dropout else None,

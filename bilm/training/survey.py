@@ -44,16 +44,12 @@ class Survey(NamedTuple):
 
 
 def survey(shards: Shards, vocab: Vocabulary, is_whole: bool = True, warns: bool = True) -> Survey:
-    """Read a text.
+    """Read a text, whole or only the sample, and warn of signs that it is not tokenized if `warns`.
 
-    Args:
-        shards: the files.
-        vocab: a vocabulary with the marks.
-        is_whole: whether to read the whole text, not only the sample.
-        warns: whether to warn of signs that the text is not tokenized.
     Raises: DataError as `bilm.data.text.read_lines` does, and if the text contains no sentence.
     """
-    signs, examined = shards.signs(), set(shards.examined if warns else ())
+    signs = shards.signs()
+    examined = set(shards.examined if warns else ())
     max_examined = -(-SAMPLE_WORDS // max(len(examined), 1))  # words of a file
     max_sample = -(-SAMPLE_TOKENS // len(shards))
     words: Counter[str] = Counter()
@@ -81,23 +77,32 @@ def survey(shards: Shards, vocab: Vocabulary, is_whole: bool = True, warns: bool
     if not n_sentences:
         raise DataError(f"{shards.name}: no sentence; every line is blank")
     counts = TextCounts(n_sentences, n_tokens)
-    return Survey(counts, by_id(words, vocab), np.array(sample, np.int64), is_whole)
+
+    # Different words may have the id of <UNK>.
+    ids = np.fromiter(map(vocab.word_to_id, words), np.int64, len(words))
+    n_occurrences = np.fromiter(words.values(), np.int64, len(words))
+    totals = np.bincount(ids, n_occurrences, vocab.size).astype(np.int64)
+    return Survey(counts, totals, np.array(sample, np.int64), is_whole)
 
 
 def log_survey(survey: Survey, vocab: Vocabulary, check_order: bool = True) -> None:
-    """Log the counts, how many words are unknown, and words that are out of order.
-
-    Args:
-        check_order: whether to compare the vocabulary's order with the frequencies in the text.
-    """
+    """Log the counts, how many words are unknown, and, if `check_order`, whether the vocabulary is
+    not sorted by the frequencies in the text."""
     counts = survey.counts
     if survey.is_whole:
         logging.info("%d sentences, %d predictions", counts.n_sentences, counts.n_predictions)
     unknown = f"{100 * survey.totals[vocab.unk] / counts.n_tokens:.3g} %"
     where = "" if survey.is_whole else "sample: "
     logging.info("%s%s of the words are not in the vocabulary", where, unknown)
-    if check_order:
-        _warn_of_disorder(survey.totals, vocab)
+    disorder = find_disorder(survey.totals, vocab) if check_order else None
+    if disorder is not None:
+        early, late = disorder
+        logging.warning(
+            "%s: not sorted by descending frequency in this text: %r, which occurs %s times, "
+            "precedes %r, which occurs %s times; negative sampling assumes that order",
+            vocab.filename, vocab.words[early], f"{survey.totals[early]:,}",
+            vocab.words[late], f"{survey.totals[late]:,}",
+        )  # fmt: skip
 
 
 def once_from(survey: Survey, vocab: Vocabulary) -> int | None:
@@ -109,28 +114,9 @@ def once_from(survey: Survey, vocab: Vocabulary) -> int | None:
     return first_rare if is_complete and first_rare < vocab.size else None
 
 
-def _warn_of_disorder(totals: np.ndarray, vocab: Vocabulary) -> None:
-    """Warn if the vocabulary is not sorted by the occurrences of its words (V,)."""
-    disorder = find_disorder(totals, vocab)
-    if disorder is not None:
-        early, late = disorder
-        logging.warning(
-            "%s: not sorted by descending frequency in this text: %r, which occurs %s times, "
-            "precedes %r, which occurs %s times; negative sampling assumes that order",
-            vocab.filename, early.word, f"{early.n:,}", late.word, f"{late.n:,}",
-        )  # fmt: skip
-
-
-class Occurrences(NamedTuple):
-    """A word and how often it occurs in a text."""
-
-    word: str
-    n: int
-
-
-def find_disorder(totals: np.ndarray, vocab: Vocabulary) -> tuple[Occurrences, Occurrences] | None:
-    """Return the two words of a vocabulary whose order is most clearly wrong, the too rare one
-    first; None if they are sorted by frequency, up to sampling error.
+def find_disorder(totals: np.ndarray, vocab: Vocabulary) -> tuple[int, int] | None:
+    """Return the ids of the two words of a vocabulary whose order is most clearly wrong, that of
+    the too rare one first; None if they are sorted by frequency, up to sampling error.
 
     Args:
         totals: occurrences of each id in a text, integer (V,); those of marks are ignored.
@@ -149,17 +135,7 @@ def find_disorder(totals: np.ndarray, vocab: Vocabulary) -> tuple[Occurrences, O
 
     late = 1 + int(np.argmax(np.where(is_wrong, deviations, 0)))
     early = int(np.argmin(n[:late]))
-    return (
-        Occurrences(vocab.words[ids[early]], int(n[early])),
-        Occurrences(vocab.words[ids[late]], int(n[late])),
-    )
-
-
-def by_id(words: Counter[str], vocab: Vocabulary) -> np.ndarray:
-    """Return the number of occurrences of each id, int64 (V,)."""
-    ids = np.fromiter(map(vocab.word_to_id, words), np.int64, len(words))
-    n = np.fromiter(words.values(), np.int64, len(words))
-    return np.bincount(ids, n, vocab.size).astype(np.int64)
+    return int(ids[early]), int(ids[late])
 
 
 def check_training_text(

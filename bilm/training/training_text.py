@@ -36,13 +36,7 @@ class TrainingText:
 
     `positions` contains one position for each window that was read and not yet trained on; the
     training loop removes one from its left end for each step. Call `close` when no more steps
-    follow.
-
-    Args:
-        options: of a replica.
-        vocab: the vocabulary.
-        shards: the files of the text.
-        seed: keys the order of the text and the negatives.
+    follow. The seed keys the order of the text and the negatives; options are those of a replica.
     """
 
     def __init__(self, options: RunOptions, vocab: Vocabulary, shards: Shards, seed: int):
@@ -83,24 +77,21 @@ class TrainingText:
 
     def _windows(self, devices: Devices, step: int, position: Position | None) -> Iterator[dict]:
         """Yield the rows of this process in the window of each step, from a position on."""
-        n_rows, n_steps = self.options.batch_size, self.options.unroll_steps
+        n_rows = self.options.batch_size
+        n_steps = self.options.unroll_steps
         rows = range(n_rows * devices.own.start, n_rows * devices.own.stop)
         n_all_rows = n_rows * devices.n_replicas
+        once_from = self.options.once_from
         placed = self.reader.iter_placed_batches(n_all_rows, n_steps, position, rows)
         for number, (window, place) in enumerate(placed, start=step):
             self.positions.append(place)
-            yield self._with_unknown(window, number, rows)
-
-    def _with_unknown(self, window: dict, step: int, rows: range) -> dict:
-        """Return some rows of the window of a step with the targets of `with_unknown`."""
-        once_from = self.options.once_from
-        if once_from is None:
-            return window
-        for k, direction in enumerate(self.options.model.directions):
-            name = f"next_token_id{KEY_SUFFIX[direction]}"
-            key = self.seed, step, k
-            window[name] = with_unknown(window[name], once_from, self.vocab.unk, key, rows)
-        return window
+            if once_from is not None:
+                for k, direction in enumerate(self.options.model.directions):
+                    name = f"next_token_id{KEY_SUFFIX[direction]}"
+                    key = self.seed, number, k
+                    targets: Any = window[name]
+                    window[name] = with_unknown(targets, once_from, self.vocab.unk, key, rows)
+            yield window
 
     def _until_closed(self, batches: Iterator[dict]) -> Iterator[dict]:
         """Yield batches until `close` is called, and remember the error that ends them."""
@@ -155,15 +146,8 @@ def replica_batches(
     sampler: LogUniformSampler | None,
     first_step: int = 0,
 ) -> Iterator[dict]:
-    """Split each window into one batch per replica, in the order of the replicas, and add the
-    negatives.
-
-    Args:
-        windows: windows with the rows of all these replicas, in the order of the replicas.
-        options: options of the model.
-        replicas: numbers of the replicas that share a window.
-        sampler: draws the negatives; None for the full softmax.
-        first_step: step of the first window; draws depend on the step.
+    """Split each window, whose rows are those of all these replicas in their order, into one batch
+    per replica, and add the negatives, which depend on the step; no sampler for the full softmax.
     """
     for step, window in enumerate(windows, start=first_step):
         n_rows = window["token_ids"].shape[0] // len(replicas)
@@ -215,11 +199,6 @@ def as_dataset(
     TensorFlow prefetches each batch to the memory of its replica's device. The pipeline is declared
     endless: otherwise every step would look for the end of the batches, would wait for the answer
     of the device, and the sizes of the batches would not be known when the step is compiled.
-
-    Args:
-        batches: returns a new iterator over replicas' batches.
-        signature: signature of a batch, from `batch_signature`.
-        strategy: strategy whose replicas receive the batches.
     """
 
     def make(_):

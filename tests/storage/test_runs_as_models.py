@@ -58,7 +58,7 @@ def test_published_tf1_checkpoint_works_in_every_reader(published, tmp_path, cac
     scorer = load_scorer(published)  # with the vocabulary beside it
     expected = load_scorer(CHECKPOINT, VOCABULARY).substitutes(["the", "cat"], 1, 5)
     assert scorer.substitutes(["the", "cat"], 1, 5) == expected
-    assert Source(published).n_tokens == load_run(CHECKPOINT).n_tokens
+    assert Source(published).model.n_words == load_run(CHECKPOINT).n_tokens
     weight_file, options_file = dump_weights(published, tmp_path / "out")
     found = stored_values(load_bilm(options_file, weight_file))
     assert_same(found, stored_values(load_bilm(CHECKPOINT)))

@@ -86,8 +86,10 @@ def _read_config() -> tuple[list[str], int]:
     """Return the addresses in TF_CONFIG, the chief's first, and the place of this process."""
     try:
         resolver = tf.distribute.cluster_resolver.TFConfigClusterResolver()
-        jobs, kind = resolver.cluster_spec().as_dict(), resolver.task_type or "worker"
-        chiefs, index = jobs.pop("chief", []), resolver.task_id or 0
+        jobs = resolver.cluster_spec().as_dict()
+        kind = resolver.task_type or "worker"
+        chiefs = jobs.pop("chief", [])
+        index = resolver.task_id or 0
         workers = jobs.pop("worker", [])
     except (ValueError, TypeError, AttributeError) as error:
         raise OptionsError(f"{TF_CONFIG}: {error}") from None
@@ -97,13 +99,9 @@ def _read_config() -> tuple[list[str], int]:
 
 
 def join(cluster: Cluster, minutes: float) -> dict[int, Connection]:
-    """Wait until all workers have joined.
+    """Wait until all workers have joined, and return connections by worker index: the chief has one
+    to each other worker; each other worker has one to the chief.
 
-    Args:
-        cluster: the workers, the same on all of them.
-        minutes: maximum time to wait.
-    Returns: connections by worker index: the chief has one to each other worker; each other worker
-        has one to the chief.
     Raises: HostError if a worker does not join in time or if the port of this worker is in use.
     """
     deadline = time.monotonic() + 60 * minutes
