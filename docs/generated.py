@@ -73,7 +73,7 @@ MODULES = {  # module: what its page is about
     "bilm.scoring.filling": "Gaps of a text",
     "bilm.scoring.memory": "Memory of a training text",
     "bilm.scoring.perplexity": "Perplexity",
-    "bilm.scoring.evaluation": "Perplexity of running text",
+    "bilm.training.evaluation": "Perplexity of running text",
     "bilm.storage.stored_model": "Stored models",
     "bilm.options": "Options of models and runs",
     "bilm.cluster": "Embedding on several machines",

@@ -136,7 +136,7 @@ def _running_text(
         return perplexity_of_scores(model.scorer(n_tokens).score_rows(text.sentences(), n_rows))
 
     start_tensorflow()
-    from bilm.scoring.evaluation import heldout_dataset, perplexity
+    from bilm.training.evaluation import heldout_dataset, perplexity
 
     built = model.stored.build_language_model()
     state = None

@@ -16,10 +16,10 @@ from bilm.data.dataset import BidirectionalLMDataset, LMDataset
 from bilm.errors import BilmError, DataError, WeightsError
 from bilm.options import schema
 from bilm.options.run_options import RunOptions
-from bilm.scoring.evaluation import perplexity
 from bilm.storage.stored_model import open_model
 from bilm.support.model_files import OPTIONS
 from bilm.training.devices import make_strategy
+from bilm.training.evaluation import perplexity
 from bilm.training.run import TrainingRun, TrainResult
 
 

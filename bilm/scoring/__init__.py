@@ -1,7 +1,7 @@
 """Log-probabilities of sentences, perplexity, likely words at a position, and gap filling.
 
 `scorer` computes `scores` of `texts` with a stored language model, which predicts
-`predicted_words`. `perplexity` summarizes them, and `evaluation` measures running text with Keras.
-`filling` fills gaps. `memory` predicts words from similar contexts of the training text.
+`predicted_words`. `perplexity` summarizes them. `filling` fills gaps. `memory` predicts words from
+similar contexts of the training text.
 Imports `inference` and everything below it.
 """

@@ -108,7 +108,7 @@ class Scorer:
         """Score the sentences of a short running text; yield the results row by row.
 
         Each sentence is read by the row that ends first, from the state after the row's previous
-        sentence, as in `bilm.scoring.evaluation.perplexity`.
+        sentence, as in `bilm.training.evaluation.perplexity`.
         """
         rows = texts.in_rows(texts.checked_sentences(sentences), n_rows)
         return self._scores(rows, 0, None)

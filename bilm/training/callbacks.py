@@ -12,12 +12,12 @@ from absl import logging
 
 from bilm.data.shards import Shards
 from bilm.data.stream import Position
-from bilm.scoring.evaluation import Evaluator, heldout_windows
 from bilm.scoring.perplexity import Perplexity
 from bilm.storage.checkpoint import Checkpoint
 from bilm.support.process import available_cores
 from bilm.training.auto import expected_perplexity
 from bilm.training.checkpoints import RunCheckpoints
+from bilm.training.evaluation import Evaluator, heldout_windows
 from bilm.training.plan import Heldout, Plan, check_unchanged
 from bilm.training.report import RunReport
 from bilm.training.run_folder import Measurement

@@ -20,13 +20,13 @@ from bilm.errors import BilmError, DataError, WeightsError
 from bilm.language_model import BiLM
 from bilm.options.model_options import N_CHARACTERS
 from bilm.options.run_options import CHANGEABLE, RunOptions
-from bilm.scoring.evaluation import Evaluator, heldout_dataset, heldout_windows
 from bilm.scoring.perplexity import Perplexity
 from bilm.storage import names as weights
 from bilm.storage.stored_model import StoredModel, open_model
 from bilm.support.files import expanded, sha256_of
 from bilm.support.model_files import VOCABULARY
 from bilm.support.urls import masked
+from bilm.training.evaluation import Evaluator, heldout_dataset, heldout_windows
 from bilm.training.hosts.exchange import Hosts
 from bilm.training.plan import check_words
 from bilm.training.run import TrainingRun

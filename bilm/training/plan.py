@@ -15,9 +15,9 @@ from bilm.data.stream import describe_shards
 from bilm.data.vocabulary import Vocabulary
 from bilm.errors import DataError, WeightsError
 from bilm.options.run_options import RunOptions
-from bilm.scoring.evaluation import heldout_dataset
 from bilm.storage.checkpoint import Checkpoint
 from bilm.support.remote import RemoteError
+from bilm.training.evaluation import heldout_dataset
 from bilm.training.settings import RunSettings
 from bilm.training.survey import Survey, log_survey, once_from
 

@@ -13,8 +13,8 @@ from bilm.analysis import surprisal_table, word_surprisals
 from bilm.analysis.surprisal import by_region
 from bilm.data.vocabulary import Vocabulary
 from bilm.errors import DataError
-from bilm.scoring.evaluation import heldout_dataset, perplexity
 from bilm.scoring.perplexity import perplexity_of_scores
+from bilm.training.evaluation import heldout_dataset, perplexity
 
 TEXT = [["the", "cat", "sat"], ["unheard", "日本語", "😀e\u0301"], [], ["mat"] * 40]
 

@@ -16,8 +16,8 @@ from scorers import ATOL, MARKS, MODELS, WORDS, check, model_of, one, scorer_of
 from bilm.data.shards import Shards
 from bilm.data.vocabulary import Vocabulary, vocabulary_of
 from bilm.errors import DataError
-from bilm.scoring.evaluation import heldout_dataset, perplexity
 from bilm.scoring.perplexity import perplexity_of_scores
+from bilm.training.evaluation import heldout_dataset, perplexity
 
 PROPER = ["the", "cat", "sat", "on", "Москва", "mat", "日本語"]
 tokens = st.sampled_from([*PROPER, *MARKS, "unheard", "of", "😀", "Straßenbahnhaltestelle" * 9])

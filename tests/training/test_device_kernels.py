@@ -16,8 +16,8 @@ from tiny_runs import HELDOUT, REGULARIZED, TEXT, VOCABULARY, WORDS, tiny_option
 from bilm.data.vocabulary import UnicodeCharsVocabulary
 from bilm.data.windows import model_batch
 from bilm.embedding.embedder import ElmoEmbedder
-from bilm.scoring.evaluation import Evaluator, heldout_dataset
 from bilm.training.devices import Devices
+from bilm.training.evaluation import Evaluator, heldout_dataset
 from bilm.training.step import Trainer
 from bilm.training.training_text import TrainingText
 

@@ -18,9 +18,9 @@ from bilm.data.vocabulary import vocabulary_of
 from bilm.errors import BilmError, DataError
 from bilm.export.hdf5 import dump_weights
 from bilm.options.run_options import load_run_options
-from bilm.scoring.evaluation import heldout_dataset, perplexity
 from bilm.storage.names import is_bilm, stored_values
 from bilm.training import run as training
+from bilm.training.evaluation import heldout_dataset, perplexity
 from bilm.training.finetuning import Source, finetune
 from bilm.training.run import Saving
 

@@ -27,10 +27,10 @@ from tiny_runs import (
 from bilm.data.vocabulary import vocabulary_of
 from bilm.errors import BilmError, OptionsError
 from bilm.export.hdf5 import dump_weights
-from bilm.scoring.evaluation import heldout_dataset, perplexity
 from bilm.training import callbacks
 from bilm.training import run as training
 from bilm.training.checkpoints import RunCheckpoints
+from bilm.training.evaluation import heldout_dataset, perplexity
 from bilm.training.finetuning import finetune
 from bilm.training.hosts.exchange import Hosts
 from bilm.training.run import Saving
