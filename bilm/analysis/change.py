@@ -6,7 +6,7 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Collection
+from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, NamedTuple
 
@@ -80,21 +80,19 @@ def measure(
         return Measured(math.nan)
     layers = _lstm_layers(usages) if layer is None else [layer]
     vectors = np.mean([usages.vectors(number) for number in layers], axis=0, dtype=float)  # N, D
-    chosen = MEASURES[name]
 
     # Random splits show which value to expect without change.
-    resampling = Resampling(chosen, vectors, is_first, settings.seed)
+    resampling = Resampling(MEASURES[name], vectors, is_first, settings.seed)
     value = resampling.value()
     splits = resampling.splits(settings.n_resamples or N_SPLITS)
     expected = float(splits.mean())
-    subtracted = expected if chosen.is_corrected else 0.0
+    subtracted = expected if MEASURES[name].is_corrected else 0.0
     result = Measured(value - subtracted, same=expected - subtracted)
     if not settings.n_resamples:
         return result
 
-    low, high = interval(value, resampling.bootstrap(settings.n_resamples)).tolist()
-    p = p_value(value, splits)
-    return result._replace(low=low - subtracted, high=high - subtracted, p=p)
+    low, high = interval(value, resampling.bootstrap(settings.n_resamples)) - subtracted
+    return result._replace(low=float(low), high=float(high), p=p_value(value, splits))
 
 
 def _lstm_layers(usages: UsagesFile | Usages) -> list[int]:
@@ -119,18 +117,24 @@ def measure_change(usages: UsagesFile | Usages, settings: Settings = DEFAULTS) -
     Raises: OptionsError for groupings or layers that do not exist.
     """
     pandas = optional("pandas", "analysis", "tables of usages")
-    groupings = _between(usages, settings)
-    stored = list(settings.layers or _lstm_layers(usages))
-    measured: list[int | None] = [None]  # the mean of the layers
-    if settings.layers or len(stored) == 1:
-        measured = list(stored)
+    names = [grouping.name for grouping in usages.description.groupings]
+    groupings = settings.between or names
+    if len(groupings) != 2 or len(set(groupings) & set(names)) != 2:
+        raise OptionsError(
+            f"the groupings of the table are {', '.join(names)}, and {', '.join(groupings)} are "
+            "selected; expected two different ones, such as --between then,now"
+        )
+    stored = settings.layers or _lstm_layers(usages)
+    measured: Sequence[int | None] = stored
+    if not settings.layers and len(stored) > 1:
+        measured = [None]  # the mean of the layers
 
     # A row for each word and layer
     rows = []
     frames = []
     with progress("measuring change", "words", len(usages.words)) as bar:
         for word, of_word in bar.over(usages.by_word(stored)):
-            kept = compared(of_word, settings, groupings)
+            kept = _compared(of_word, settings, groupings)
             rows += [_row(word, kept, layer, groupings, settings) for layer in measured]
             frames.append(kept.frame)
     if not rows:
@@ -149,19 +153,7 @@ def measure_change(usages: UsagesFile | Usages, settings: Settings = DEFAULTS) -
     return table
 
 
-def _between(usages: UsagesFile | Usages, settings: Settings) -> tuple[str, str]:
-    """Return the names of the two compared groupings."""
-    names = [grouping.name for grouping in usages.description.groupings]
-    chosen = settings.between or tuple(names)
-    if len(chosen) != 2 or len(set(chosen) & set(names)) != 2:
-        raise OptionsError(
-            f"the groupings of the table are {', '.join(names)}, and {', '.join(chosen)} are "
-            "selected; expected two different ones, such as --between then,now"
-        )
-    return chosen[0], chosen[1]
-
-
-def compared(usages: Usages, settings: Settings, groupings: Collection[str]) -> Usages:
+def _compared(usages: Usages, settings: Settings, groupings: Sequence[str]) -> Usages:
     """Return the usages in some groupings that the settings keep."""
     frame = usages.frame
     kept = frame["grouping"].isin(groupings)
@@ -178,24 +170,30 @@ def compared(usages: Usages, settings: Settings, groupings: Collection[str]) -> 
 
 
 def _row(
-    word: str,
-    usages: Usages,
-    layer: int | None,
-    groupings: tuple[str, str],
-    settings: Settings,
+    word: str, usages: Usages, layer: int | None, groupings: Sequence[str], settings: Settings
 ) -> dict[str, object]:
     """Return the row of a word and a layer; None is the mean of the layers."""
     is_first = (usages.frame["grouping"] == groupings[0]).to_numpy()
-    n_first, n_second = is_first.sum(), (~is_first).sum()
+    n_compared = np.array([is_first.sum(), (~is_first).sum()])
     row: dict[str, object] = {
         "word": word,
         "layer": "mean" if layer is None else layer,
-        "cite": "yes" if min(n_first, n_second) >= FEW else f"fewer than {FEW} usages",
-        f"usages_{groupings[0]}": n_first,
-        f"usages_{groupings[1]}": n_second,
-        **_frequencies(word, usages, groupings),
-        "ppmi": math.nan,  # see `measure_change`
+        "cite": "yes" if n_compared.min() >= FEW else f"fewer than {FEW} usages",
     }
+
+    # The frequencies in both groupings
+    by_grouping = usages.description.counts[word]
+    counts = np.array([by_grouping.get(name, 0) for name in groupings])
+    n_tokens = np.array([usages.tokens[name] for name in groupings])
+    per_million = 1e6 * counts / np.maximum(1, n_tokens)
+    columns = {"usages": n_compared, "count": counts, "per_million": per_million}
+    for name, values in columns.items():
+        row |= {f"{name}_{groupings[0]}": values[0], f"{name}_{groupings[1]}": values[1]}
+    smoothed = (counts + 0.5) / (n_tokens + 1)
+    row["log_ratio"] = np.log2(smoothed[1] / smoothed[0])
+
+    # The measures
+    row["ppmi"] = math.nan  # see `measure_change`
     for name in settings.measures:
         result = measure(name, usages, is_first, layer, settings)
         row[name] = result.value
@@ -204,18 +202,3 @@ def _row(
         row |= {f"{name}_low": result.low, f"{name}_high": result.high}
         row |= {f"{name}_p": result.p, f"{name}_q": math.nan}  # see `measure_change`
     return row
-
-
-def _frequencies(word: str, usages: Usages, groupings: tuple[str, str]) -> dict[str, float]:
-    """Return the columns of counts and frequencies of a word."""
-    counts = {}
-    per_million = {}
-    smoothed = []
-    for name in groupings:
-        n_usages = usages.description.counts[word].get(name, 0)
-        n_tokens = usages.tokens[name]
-        counts[f"count_{name}"] = n_usages
-        per_million[f"per_million_{name}"] = 1e6 * n_usages / max(1, n_tokens)
-        smoothed.append((n_usages + 0.5) / (n_tokens + 1))
-    log_ratio = float(np.log2(smoothed[1] / smoothed[0]))
-    return counts | per_million | {"log_ratio": log_ratio}

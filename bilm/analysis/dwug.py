@@ -57,12 +57,11 @@ def read_dwug(
             if words is None or usage.word in words:
                 samples.add(usage)
                 present[usage.word] = None
-                name = usage.grouping
-                _, texts, n_sentences, n_tokens = groupings.get(name, (name, (), 0, 0))
-                if usage.text not in texts:
-                    texts = (*texts, usage.text)
-                n_tokens += len(usage.words)
-                groupings[name] = Grouping(name, texts, n_sentences + 1, n_tokens)
+                grouping = groupings.setdefault(usage.grouping, Grouping(usage.grouping, []))
+                if usage.text not in grouping.texts:
+                    grouping.texts = [*grouping.texts, usage.text]
+                grouping.sentences += 1
+                grouping.tokens += len(usage.words)
     for word in words or ():
         if word not in present:
             raise DataError(f"{top}: contains no usages of {word!r}")
@@ -88,10 +87,10 @@ def _read_uses(path: Path, split: Callable[[str], list[str]]) -> Iterator[Usage]
                 "contain tabs or line ends"
             )
         words, position = _words(row, split, where)
-        lemma, grouping, identifier = row["lemma"], row["grouping"], row["identifier"]
+        identity = row["lemma"], row["grouping"], row["identifier"]
         place = str(path), rows.line_num, position, as_sentence(words)
         others = [row.get(name, "").strip() or None for name in OPTIONAL]
-        yield Usage(lemma, grouping, identifier, *place, lemma, *others)
+        yield Usage(*identity, *place, row["lemma"], *others)
 
 
 def _words(

@@ -1,4 +1,4 @@
-"""Finding the usages of words in texts, without their vectors: the words, samples, and texts."""
+"""Finding the usages of words in texts, without their vectors."""
 
 from __future__ import annotations
 
@@ -82,14 +82,15 @@ def matcher(queries: Sequence[Query], ignore_case: bool = False) -> Callable[[st
     if times > 1:
         raise DataError(f"{name!r} is in the list of words twice")
 
-    fold, flags = (str.casefold, re.IGNORECASE) if ignore_case else (str, 0)
+    fold = str.casefold if ignore_case else str
     by_form: dict[str, set[str]] = defaultdict(set)
     patterns: list[tuple[str, re.Pattern[str]]] = []
     for query in queries:
         for form in query.forms:
             by_form[fold(form)].add(query.name)
         for pattern in query.patterns:
-            patterns.append((query.name, re.compile(pattern.pattern, pattern.flags | flags)))
+            flags = pattern.flags | re.IGNORECASE if ignore_case else pattern.flags
+            patterns.append((query.name, re.compile(pattern.pattern, flags)))
 
     @lru_cache(MAX_FORMS)
     def matches(form: str) -> frozenset[str]:
@@ -117,7 +118,8 @@ class Samples:
     """
 
     def __init__(self, size: int | None, seed: int):
-        self.size, self.seed = size, seed
+        self.size = size
+        self.seed = seed
         self._n_seen = Counter[str]()  # usages of each stream so far
         # The usages in the slots of each sample, after their numbers in the stream
         self._slots: dict[str, dict[int, tuple[int, Usage]]] = defaultdict(dict)
@@ -150,7 +152,7 @@ class Samples:
                 stream = self._stream(word, grouping.name)
                 counts[word][grouping.name] = self._n_seen[stream]
                 usages += [usage for _, usage in sorted(self._slots[stream].values())]
-        description = Description(tuple(groupings), counts, sample=self.size, seed=self.seed)
+        description = Description(groupings, counts, sample=self.size, seed=self.seed)
         return FoundUsages(usages, description)
 
 
@@ -168,7 +170,6 @@ def find_usages(
 
     Args:
         texts: the files of each grouping.
-        queries: the words to find.
         ignore_case: whether case is ignored.
         lemma: whether lemmas of the text are compared with the words instead of forms.
         tags: parts of speech to keep; None for all.
@@ -179,18 +180,16 @@ def find_usages(
     """
     match = matcher(queries, ignore_case)
     samples = Samples(sample, seed)
-    groupings = []
+    groupings = [Grouping(name, [text.path for text in texts[name]]) for name in texts]
     with progress("finding", "sentences") as bar:
-        for grouping, corpora in texts.items():
-            n_sentences = n_tokens = 0
-            for corpus in corpora:
+        for grouping in groupings:
+            for corpus in texts[grouping.name]:
                 for line, record in enumerate(bar.over(corpus), 1):
-                    n_sentences += bool(record.words)
-                    n_tokens += len(record.words)
+                    grouping.sentences += bool(record.words)
+                    grouping.tokens += len(record.words)
                     for word, position in _matches(record, match, lemma, tags, corpus.path):
-                        samples.add(_usage(word, grouping, corpus.path, line, position, record))
-            paths = tuple(corpus.path for corpus in corpora)
-            groupings.append(Grouping(grouping, paths, n_sentences, n_tokens))
+                        place = corpus.path, line, position
+                        samples.add(_usage(word, grouping.name, place, record))
     found_usages = samples.result([query.name for query in queries], groupings)
     if not found_usages.usages:
         raise DataError(
@@ -221,12 +220,13 @@ def _matches(
                 yield name, position
 
 
-def _usage(word: str, grouping: str, path: str, line: int, position: int, record: Record) -> Usage:
-    identifier = f"{path}:{line}:{position}"
-    sentence = as_sentence(record.words)
+def _usage(word: str, grouping: str, place: tuple[str, int, int], record: Record) -> Usage:
+    """Return the usage of a word at a place: file, line and position in the sentence."""
+    *_, position = place
+    identifier = ":".join(map(str, place))
     lemma = record.lemmas[position] if record.lemmas else None
     tag = record.tags[position] if record.tags else None
-    return Usage(word, grouping, identifier, path, line, position, sentence, lemma, tag)
+    return Usage(word, grouping, identifier, *place, as_sentence(record.words), lemma, tag)
 
 
 def open_texts(
@@ -244,7 +244,7 @@ def open_texts(
     Raises: DataError if a file is missing or an argument does not apply to it.
     """
     signs = TextSigns(", ".join(texts))
-    opened = {}
+    opened: dict[str, list[Corpus]] = {}
     for grouping, one_or_more in texts.items():
         patterns = [one_or_more] if isinstance(one_or_more, str | Path) else one_or_more
         paths: dict[str, str] = {}  # by file, which may have several paths

@@ -142,7 +142,7 @@ def p_value(value: float, splits: np.ndarray) -> float:
     return float((1 + n_as_large) / (1 + len(splits)))
 
 
-def ppmi_distances(frame: pandas.DataFrame, groupings: tuple[str, str]) -> dict[str, float]:
+def ppmi_distances(frame: pandas.DataFrame, groupings: Sequence[str]) -> dict[str, float]:
     """Return the baseline `ppmi` of each word by the compared usages of all words in two groupings;
     nan for a word without a common context word."""
     sides = [frame[frame["grouping"] == name] for name in groupings]

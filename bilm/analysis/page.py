@@ -9,7 +9,6 @@ import json
 from collections.abc import Sequence
 from importlib.resources import files
 from pathlib import Path
-from typing import Any
 
 import numpy as np
 
@@ -62,7 +61,6 @@ def write_page(
         "words": words,
         "layers": layers,
         "layer": max(layers) if layer is None else layer,
-        "colors": ("grouping", "cluster"),
         "palette": PALETTE,
         "symbols": SYMBOLS,
     }
@@ -80,10 +78,6 @@ def _content(usages: Usages, n_clusters: int, seed: int, bar: Progress) -> dict[
     """Return what the page shows of a word."""
     columns = usages.frame[list(FIELDS)]
     without_nan = columns.astype(object).where(columns.notna(), None)
-    content: dict[str, Any] = {
-        "word": str(usages.frame["word"].iloc[0]),
-        "usages": without_nan.to_dict("records"),
-    }
     by_layer: dict[str, dict] = {"points": {}, "clusters": {}, "names": {}, "neighbours": {}}
     for layer in bar.over(usages.layers):
         frame = usage_map(usages, layer, n_clusters, seed)
@@ -91,7 +85,8 @@ def _content(usages: Usages, n_clusters: int, seed: int, bar: Progress) -> dict[
         by_layer["clusters"][layer] = frame["cluster"].tolist()
         by_layer["names"][layer] = cluster_names(frame)
         by_layer["neighbours"][layer] = _neighbours(usages.vectors(layer))
-    return content | by_layer
+    records = without_nan.to_dict("records")
+    return {"word": usages.words[0], "usages": records, **by_layer}
 
 
 def _neighbours(vectors: np.ndarray) -> list[list[tuple[int, float]]]:

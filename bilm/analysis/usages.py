@@ -7,7 +7,7 @@ from __future__ import annotations
 
 import json
 from collections.abc import Iterable, Iterator, Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import asdict, dataclass, field
 from typing import TYPE_CHECKING, NamedTuple
 
 import numpy as np
@@ -59,22 +59,23 @@ def as_sentence(words: Iterable[str]) -> str:
     return " ".join(word.replace(" ", JOINED) for word in words)
 
 
-class Grouping(NamedTuple):
+@dataclass
+class Grouping:
     """A text or a group of texts, such as a period."""
 
     name: str
-    texts: tuple[str, ...]  # files
-    sentences: int  # number of sentences
-    tokens: int  # number of words
+    texts: Sequence[str]  # files
+    sentences: int = 0  # number of sentences
+    tokens: int = 0  # number of words
 
 
 @dataclass(frozen=True)
 class Description:
     """What a table of usages contains: the metadata of the file."""
 
-    groupings: tuple[Grouping, ...]
+    groupings: Sequence[Grouping]
     counts: Mapping[str, Mapping[str, int]]  # word -> grouping -> usages in the text
-    layers: tuple[int, ...] = ()  # numbers of the stored layers; empty without vectors
+    layers: Sequence[int] = ()  # numbers of the stored layers; empty without vectors
     dim: int = 0  # features of a vector
     model: str = ""
     digest: str = ""  # SHA-256 of the model
@@ -83,27 +84,20 @@ class Description:
 
     def as_json(self) -> str:
         """Return the text that the file contains."""
-        fields = {"version": VERSION, **vars(self)}
-        fields["groupings"] = [grouping._asdict() for grouping in self.groupings]
-        return json.dumps(fields)
+        return json.dumps({"version": VERSION, **asdict(self)})
 
     @staticmethod
     def from_json(text: bytes, path: str) -> Description:
         """Read the text of a file. Raises: DataError for another version of the table."""
-        fields = json.loads(text)
-        version = fields.pop("version")
+        stored = json.loads(text)
+        version = stored.pop("version")
         if version != VERSION:
             raise DataError(
                 f"{path}: version {version} of the table; expected version {VERSION}; write the "
                 "table again with bilm usages"
             )
-        groupings = []
-        for stored in fields["groupings"]:
-            stored["texts"] = tuple(stored["texts"])
-            groupings.append(Grouping(**stored))
-        fields["groupings"] = tuple(groupings)
-        fields["layers"] = tuple(fields["layers"])
-        return Description(**fields)
+        stored["groupings"] = tuple(Grouping(**grouping) for grouping in stored["groupings"])
+        return Description(**stored)
 
 
 @dataclass(frozen=True)
@@ -163,7 +157,7 @@ class Usages:
         """Return the usages that a boolean mask (N,) selects."""
         return self._rows(np.flatnonzero(mask))
 
-    def by_word(self, layers: Iterable[int] | None = None) -> Iterator[tuple[str, Usages]]:
+    def by_word(self, layers: Sequence[int] | None = None) -> Iterator[tuple[str, Usages]]:
         """Yield each word with its usages, in all layers; see `UsagesFile.by_word`."""
         places = self.frame.groupby("word").indices
         return ((word, self._rows(places[word])) for word in self.words)

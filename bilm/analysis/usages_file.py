@@ -19,7 +19,7 @@ A row group contains one word, so that reading one word does not read the others
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterable, Iterator, Sequence
 from contextlib import contextmanager
 from functools import cached_property
 from pathlib import Path
@@ -107,12 +107,21 @@ class UsagesFile:
         Raises: DataError for a word without usages, OptionsError for a layer that is not stored.
         """
         numbers = self.layers if layers is None else list(layers)
-        filters = None
-        if words is not None:
-            words = [words] if isinstance(words, str) else list(words)
-            filters = [("word", "in", words)]
-        self._check_content(words or [], numbers)
+        for layer in numbers:
+            if layer not in self.layers:
+                raise OptionsError(
+                    f"{self.path}: contains the layers {self.layers}, not {layer}; write it with "
+                    f"bilm usages --layers {layer}"
+                )
+        chosen = [words] if isinstance(words, str) else list(words or ())
+        for word in chosen:
+            if word not in self.words:
+                listed = ", ".join(self.words[:MAX_LISTED])
+                if len(self.words) > MAX_LISTED:
+                    listed += ", ..."
+                raise DataError(f"{self.path}: no usages of {word!r}; it contains {listed}")
 
+        filters = None if words is None else [("word", "in", chosen)]
         names = [*COLUMNS, *(f"layer_{layer}" for layer in numbers)]
         with self._reading():
             table = arrow("pyarrow.parquet").read_table(
@@ -126,24 +135,9 @@ class UsagesFile:
             arrays[layer] = vectors.astype(np.float32, copy=False)  # N, D
         return Usages(frame, arrays, self.description)
 
-    def by_word(self, layers: Iterable[int] | None = None) -> Iterator[tuple[str, Usages]]:
+    def by_word(self, layers: Sequence[int] | None = None) -> Iterator[tuple[str, Usages]]:
         """Yield each word with its usages; only one word is in memory at a time."""
-        numbers = None if layers is None else list(layers)
-        return ((word, self.read(word, numbers)) for word in self.words)
-
-    def _check_content(self, words: list[str], layers: list[int]) -> None:
-        for layer in layers:
-            if layer not in self.layers:
-                raise OptionsError(
-                    f"{self.path}: contains the layers {self.layers}, not {layer}; write it with "
-                    f"bilm usages --layers {layer}"
-                )
-        for word in words:
-            if word not in self.words:
-                listed = ", ".join(self.words[:MAX_LISTED])
-                if len(self.words) > MAX_LISTED:
-                    listed += ", ..."
-                raise DataError(f"{self.path}: no usages of {word!r}; it contains {listed}")
+        return ((word, self.read(word, layers)) for word in self.words)
 
     @contextmanager
     def _reading(self) -> Iterator[None]:
