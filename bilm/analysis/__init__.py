@@ -1,11 +1,9 @@
 """What linguists measure with a biLM: usages of words, change, surprisal, minimal pairs.
 
-Usages: `finding` finds words in texts, `dwug` reads data sets in DWUG's layout, and `collecting`
-computes vectors. `usages` contains usages in memory, `usages_file` on the disk. `change` compares
-two groupings of them by `measures`. `maps` computes clusters and coordinates, which `pictures` and
-`page` draw. These modules require the extra analysis.
-
-Probabilities: `surprisal` of words and regions, accuracy on `minimal_pairs`.
+`finding` finds words in texts, `dwug` reads data sets in DWUG's layout, and `collecting` computes
+vectors. `usages` contains usages in memory, `usages_file` on the disk. `change` compares two
+groupings of them by `measures`. `maps` computes clusters and coordinates, which `pictures` and
+`page` draw. These modules require the extra analysis; `surprisal` and `minimal_pairs` do not.
 
 May import `embedding`, `scoring` and what they may import.
 """

@@ -1,7 +1,4 @@
-"""How much words change between two groupings of usages, such as periods.
-
-`measures` defines the measures, their intervals and p-values.
-"""
+"""How much words change between two groupings of usages, such as periods: see `measures`."""
 
 from __future__ import annotations
 
@@ -12,7 +9,7 @@ from typing import TYPE_CHECKING, NamedTuple
 
 import numpy as np
 
-from bilm.analysis.measures import MEASURES, Resampling, interval, p_value, ppmi_distances
+from bilm.analysis.measures import LARGEST, MEASURES, Resampling, ppmi_distances
 from bilm.analysis.usages import Usages
 from bilm.analysis.usages_file import UsagesFile
 from bilm.errors import DataError, OptionsError
@@ -26,22 +23,22 @@ PROPER = "PROPN"  # the tag of proper nouns in Universal Dependencies
 MIN_USAGES = 2  # per grouping
 FEW = 20  # usages per grouping, below which a value is mostly chance
 N_SPLITS = 200  # random splits, if nothing is resampled
+CONFIDENCE = 0.95  # level of intervals
+EPSILON = 1e-12  # difference of sums in another order
 
 
 @dataclass(frozen=True)
 class Settings:
-    """How change is measured.
-
-    Proper names have the tag PROPN; in text without tags, they are capitalized words that do not
-    start a sentence.
-    """
+    """How change is measured."""
 
     measures: tuple[str, ...] = tuple(MEASURES)
     layers: tuple[int, ...] | None = None  # None for the mean of the LSTM layers of the table
     between: tuple[str, str] | None = None  # names of two groupings; None for the only two
     n_resamples: int = 1000  # for the interval, and random splits for the test; 0 for neither
     tags: frozenset[str] | None = None  # parts of speech to keep; None for all
-    proper_names: bool = True  # whether they are kept
+    # Whether proper names are kept: words with the tag PROPN; in text without tags, capitalized
+    # words that do not start a sentence
+    proper_names: bool = True
     seed: int = 0  # of the resamples
 
 
@@ -72,7 +69,6 @@ def measure(
         usages: the usages of the word in both groupings.
         is_first: which of them belong to the first grouping, boolean (N,).
         layer: number of the layer; None for the mean of the LSTM layers.
-        settings: the resamples.
     Returns: nan if a grouping has fewer than two usages.
     Raises: OptionsError if the layer is not stored; DataError for vectors that are not finite.
     """
@@ -80,10 +76,10 @@ def measure(
         return Measured(math.nan)
     layers = _lstm_layers(usages) if layer is None else [layer]
     vectors = np.mean([usages.vectors(number) for number in layers], axis=0, dtype=float)  # N, D
-
-    # Random splits show which value to expect without change.
     resampling = Resampling(MEASURES[name], vectors, is_first, settings.seed)
     value = resampling.value()
+
+    # Random splits show which value to expect without change.
     splits = resampling.splits(settings.n_resamples or N_SPLITS)
     expected = float(splits.mean())
     subtracted = expected if MEASURES[name].is_corrected else 0.0
@@ -91,8 +87,17 @@ def measure(
     if not settings.n_resamples:
         return result
 
-    low, high = interval(value, resampling.bootstrap(settings.n_resamples)) - subtracted
-    return result._replace(low=float(low), high=float(high), p=p_value(value, splits))
+    # The groupings themselves count as one of the splits, so that the p-value is never 0.
+    n_as_large = (splits >= value - EPSILON).sum()
+    p = (1 + n_as_large) / (1 + len(splits))
+
+    # The bootstrap interval, shifted by the estimate of the bias
+    draws = resampling.bootstrap(settings.n_resamples)
+    bias = draws.mean() - value
+    tails = (1 - CONFIDENCE) / 2, (1 + CONFIDENCE) / 2
+    bounds = np.clip(np.quantile(draws, tails) - bias, 0, LARGEST)
+    low, high = (bounds - subtracted).tolist()
+    return result._replace(low=low, high=high, p=float(p))
 
 
 def _lstm_layers(usages: UsagesFile | Usages) -> list[int]:
@@ -105,7 +110,6 @@ def measure_change(usages: UsagesFile | Usages, settings: Settings = DEFAULTS) -
 
     Args:
         usages: an open table, whose words are read one by one, or usages in memory.
-        settings: how to measure.
     Returns: a data frame with a row per word and layer. Columns: word; layer, a number or "mean";
         cite: "yes", or why not to report the row, such as "fewer than 20 usages"; usages_A,
         usages_B, the numbers of compared usages in the groupings A and B; count_A, count_B, the
@@ -158,7 +162,7 @@ def _compared(usages: Usages, settings: Settings, groupings: Sequence[str]) -> U
     frame = usages.frame
     kept = frame["grouping"].isin(groupings)
     if settings.tags is not None:
-        if len(frame) and frame["tag"].isna().all():
+        if frame["tag"].isna().all():
             raise DataError("the table of usages contains no parts of speech; omit --tags")
         kept &= frame["tag"].isin(settings.tags)
     if not settings.proper_names:
@@ -188,7 +192,8 @@ def _row(
     per_million = 1e6 * counts / np.maximum(1, n_tokens)
     columns = {"usages": n_compared, "count": counts, "per_million": per_million}
     for name, values in columns.items():
-        row |= {f"{name}_{groupings[0]}": values[0], f"{name}_{groupings[1]}": values[1]}
+        for grouping, value in zip(groupings, values, strict=True):
+            row[f"{name}_{grouping}"] = value
     smoothed = (counts + 0.5) / (n_tokens + 1)
     row["log_ratio"] = np.log2(smoothed[1] / smoothed[0])
 
@@ -199,6 +204,8 @@ def _row(
         row[name] = result.value
         if not MEASURES[name].is_corrected:  # otherwise it is 0
             row[f"{name}_same"] = result.same
-        row |= {f"{name}_low": result.low, f"{name}_high": result.high}
-        row |= {f"{name}_p": result.p, f"{name}_q": math.nan}  # see `measure_change`
+        row[f"{name}_low"] = result.low
+        row[f"{name}_high"] = result.high
+        row[f"{name}_p"] = result.p
+        row[f"{name}_q"] = math.nan  # see `measure_change`
     return row

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import replace
 from itertools import groupby
 from pathlib import Path
@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 
 from bilm.analysis.finding import FoundUsages, find_usages, open_texts, parse_query
-from bilm.analysis.usages import Usage, Usages, frame_of
+from bilm.analysis.usages import Usages, frame_of
 from bilm.analysis.usages_file import UsagesFile, write_table
 from bilm.support.files import protect, scratch
 from bilm.support.progress import progress
@@ -68,31 +68,45 @@ def write_usages(
     beside the output contains all vectors until they are written in the order of the table.
 
     Args:
-        found_usages: result of `find_usages` or `read_dwug`.
-        embedder: computes the vectors.
         output: the Parquet file.
         layers: numbers of the layers to store; None for all.
         dtype: dtype of the stored vectors, float32 or float16.
     Raises: OptionsError for a layer that does not exist; DataError if `output` is one of the texts
         or belongs to a model.
     """
-    usages, model = found_usages.usages, embedder.stored
-    numbers = embedder.selection("all" if layers is None else layers).numbers
+    usages = found_usages.usages
+    model = embedder.stored
+    stored_layers = embedder.selection("all" if layers is None else layers).numbers
     description = replace(
         found_usages.description,
-        layers=tuple(dict.fromkeys(numbers)),
+        layers=tuple(dict.fromkeys(stored_layers)),
         dim=embedder.dim,
         model=str(model),
         digest=model.digest,
     )
     texts = [text for grouping in description.groupings for text in grouping.texts]
     protect(output, *texts, *model.own_files)
+
+    # The numbers of the usages in each sentence
+    def sentence_of(number: int) -> tuple[str, int, str]:
+        usage = usages[number]
+        return usage.text, usage.line, usage.sentence
+
+    in_text_order = sorted(range(len(usages)), key=sentence_of)
+    by_sentence = [list(numbers) for _, numbers in groupby(in_text_order, sentence_of)]
+    sentences = (usages[numbers[0]].words for numbers in by_sentence)
+    embedded = embedder.embed_sentences(sentences, description.layers)
+
     with scratch(output) as folder:
-        with open(folder / "vectors", "wb") as file:
-            for number, vectors in _embedded(usages, embedder, description.layers):
-                content = vectors.astype(dtype).tobytes()
-                file.seek(number * len(content))
-                file.write(content)
+        with (
+            open(folder / "vectors", "wb") as file,
+            progress("embedding", "usages", len(usages)) as bar,
+        ):
+            for numbers, vectors in zip(by_sentence, embedded, strict=True):  # layers, T, D
+                for number in bar.over(numbers):
+                    content = vectors[:, usages[number].position].astype(dtype).tobytes()
+                    file.seek(number * len(content))
+                    file.write(content)
 
         # The same as arrays in the order of the usages
         shape = len(usages), len(description.layers), embedder.dim
@@ -101,22 +115,3 @@ def write_usages(
         by_word = Usages(frame_of(usages), arrays, description).by_word()
         write_table(output, description, dtype, (of_word for _, of_word in by_word))
     return UsagesFile(output)
-
-
-def _embedded(
-    usages: Sequence[Usage], embedder: ElmoEmbedder, layers: Sequence[int]
-) -> Iterator[tuple[int, np.ndarray]]:
-    """Yield the index of each usage and its vectors, float32 (layers, D), text by text."""
-
-    def sentence_of(number: int) -> tuple[str, int, str]:
-        usage = usages[number]
-        return usage.text, usage.line, usage.sentence
-
-    in_text_order = sorted(range(len(usages)), key=sentence_of)
-    by_sentence = [list(numbers) for _, numbers in groupby(in_text_order, sentence_of)]
-    sentences = (usages[numbers[0]].words for numbers in by_sentence)
-    embedded = embedder.embed_sentences(sentences, layers)
-    with progress("embedding", "usages", len(usages)) as bar:
-        for numbers, vectors in zip(by_sentence, embedded, strict=True):
-            for number in bar.over(numbers):
-                yield number, vectors[:, usages[number].position]

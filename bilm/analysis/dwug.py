@@ -87,10 +87,10 @@ def _read_uses(path: Path, split: Callable[[str], list[str]]) -> Iterator[Usage]
                 "contain tabs or line ends"
             )
         words, position = _words(row, split, where)
-        identity = row["lemma"], row["grouping"], row["identifier"]
+        lemma = row["lemma"]
         place = str(path), rows.line_num, position, as_sentence(words)
         others = [row.get(name, "").strip() or None for name in OPTIONAL]
-        yield Usage(*identity, *place, row["lemma"], *others)
+        yield Usage(lemma, row["grouping"], row["identifier"], *place, lemma, *others)
 
 
 def _words(

@@ -45,7 +45,6 @@ def usage_map(
     Vectors are divided by their norms first, so that distances depend on cosines.
 
     Args:
-        usages: the usages.
         layer: number of the layer; None for the highest.
         n_clusters, seed: see `cluster`.
     Returns: the usages' data frame with the columns x, y and cluster.
@@ -74,22 +73,13 @@ def cluster_names(frame: pandas.DataFrame) -> list[str]:
     near_all = sum(near, Counter[str]())
     names = []
     for number, counts in enumerate(near, 1):
+        scores = {}
+        for word, n in counts.items():
+            if n > 1:
+                log_share = np.log(counts.total() / near_all.total())
+                log_ratio = np.log(n / near_all[word]) - log_share
+                scores[word] = n**0.5 * log_ratio
+        typical = sorted(scores, key=lambda word: (-scores[word], word))[:N_TYPICAL]
         name = f"cluster {number}"
-        if typical := _typical_words(counts, near_all):
-            name += ": " + ", ".join(typical)
-        names.append(name)
+        names.append(f"{name}: {', '.join(typical)}" if typical else name)
     return names
-
-
-def _typical_words(counts: Counter[str], all_counts: Counter[str]) -> list[str]:
-    """Return the most typical words of a cluster; see `cluster_names`."""
-    repeated = {word: n for word, n in counts.items() if n > 1}
-    if not repeated:
-        return []
-    # log(p(word | cluster) / p(word)) = log(n / n_all) - log(total / total_all)
-    log_share = np.log(counts.total() / all_counts.total())
-    scores = {
-        word: n**0.5 * (np.log(n / all_counts[word]) - log_share) for word, n in repeated.items()
-    }
-    by_score = sorted(scores, key=lambda word: (-scores[word], word))
-    return by_score[:N_TYPICAL]

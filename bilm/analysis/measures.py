@@ -12,14 +12,13 @@ A measure is a function of the means of some features over the usages of each gr
 The fewer the usages, the larger is `prt` of a word that did not change, because few usages estimate
 means badly. Therefore, its mean over random splits of the word's usages into groupings of the same
 sizes is subtracted: the expected value is 0 without change. The expected value of `apd` does not
-depend on the number of usages, because each pair has a usage of each grouping. It is not 0 without
-change, but the mean over random splits, `apd_same`.
+depend on the number of usages. It is not 0 without change, but the mean over random splits,
+`apd_same`.
 
 Intervals are percentile bootstrap intervals (usages are drawn with replacement within each
 grouping), shifted by the bootstrap's estimate of the bias. p-values are results of a permutation
-test: the share of the random splits with a measure at least as large. A small p-value means that
-the two samples differ in distribution, for example in topic or genre; it does not show that the
-meaning has changed.
+test: the share of the random splits with a measure at least as large. A small one means that the
+two samples differ in distribution, for example in topic; it does not show that the meaning changed.
 
 The baseline `ppmi` needs no biLM: the cosine distance between a word's rows of positive pointwise
 mutual information in both groupings, after Hamilton et al. 2016, arXiv:1605.09096. The entry of a
@@ -42,8 +41,6 @@ if TYPE_CHECKING:
     import pandas
 
 LARGEST = 2.0  # value of a measure
-CONFIDENCE = 0.95  # level of intervals
-EPSILON = 1e-12  # difference of sums in another order
 BATCH_NUMBERS = 1 << 24  # weights of resampled usages that are computed at a time
 # Of the baseline: occurrences of a context word in each grouping, and exponent of frequencies.
 MIN_COUNT, SMOOTHING = 5, 0.75
@@ -128,20 +125,6 @@ class Resampling:
         return self._measure.of_means(*means)
 
 
-def interval(value: float, draws: np.ndarray) -> np.ndarray:
-    """Return the bounds of a value, float64 (2,), by the values of bootstrap draws (n,)."""
-    tails = (1 - CONFIDENCE) / 2, (1 + CONFIDENCE) / 2
-    bias = draws.mean() - value
-    return np.clip(np.quantile(draws, tails) - bias, 0, LARGEST)
-
-
-def p_value(value: float, splits: np.ndarray) -> float:
-    """Return the p-value by the values of random splits, (n,). The groupings themselves count as
-    one of the splits, so that it is never 0."""
-    n_as_large = (splits >= value - EPSILON).sum()
-    return float((1 + n_as_large) / (1 + len(splits)))
-
-
 def ppmi_distances(frame: pandas.DataFrame, groupings: Sequence[str]) -> dict[str, float]:
     """Return the baseline `ppmi` of each word by the compared usages of all words in two groupings;
     nan for a word without a common context word."""
@@ -151,13 +134,13 @@ def ppmi_distances(frame: pandas.DataFrame, groupings: Sequence[str]) -> dict[st
     frequencies = []
     for side in sides:
         sentences = side.drop_duplicates(["text", "line"])["sentence"]
-        frequencies.append(Counter(word for line in sentences for word in line.split(" ")))
+        frequencies.append(Counter(" ".join(sentences).split(" ")))
 
     # Context words, and log p(c) of each in both groupings.
     first, second = frequencies
-    frequent = [word for word, n in first.items() if min(n, second[word]) >= MIN_COUNT]
+    smaller = first & second  # of the frequencies in both groupings
     forms = set(frame["form"])
-    contexts = [word for word in frequent if word not in forms]
+    contexts = [word for word, n in smaller.items() if n >= MIN_COUNT and word not in forms]
     log_p = [_log_shares(contexts, counts, SMOOTHING) for counts in frequencies]  # C each
 
     distances = {}

@@ -33,11 +33,8 @@ def write_page(
     n_clusters: int = N_CLUSTERS,
     seed: int = 0,
 ) -> None:
-    """Write a page with a map for each word and layer.
-
-    The page shows a sentence when the pointer is on its point. The legend hides groupings or
-    clusters; menus choose word, layer and colour; a table lists the usages that are shown or
-    selected, and the usages most similar to a chosen one. It contains plotly.js (5 MB).
+    """Write a page with a map for each word and layer, and a table of the usages that are selected
+    or most similar to a chosen one. The page contains plotly.js (5 MB).
 
     Args:
         usages: the usages of each word.
@@ -66,8 +63,7 @@ def write_page(
     }
 
     # The script element of the data must not contain `</script`.
-    text = json.dumps(data, ensure_ascii=False, separators=(",", ":"))
-    text = text.replace("<", "\\u003c").replace("\u2028", "\\u2028").replace("\u2029", "\\u2029")
+    text = json.dumps(data, ensure_ascii=False, separators=(",", ":")).replace("<", "\\u003c")
     template = (files("bilm.analysis") / "page.html").read_text("utf-8")
     page = template.replace("/*PLOTLY*/", plotly).replace("/*DATA*/", text)
     with replacing(path) as temporary:

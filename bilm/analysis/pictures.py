@@ -95,7 +95,6 @@ def draw_map(
     """
     frame = usage_map(usages, layer, n_clusters, seed)
     number = max(usages.layers) if layer is None else layer
-    words = ", ".join(dict.fromkeys(frame["word"]))
     size = float(np.clip(ALL_POINTS / len(frame), SMALLEST, LARGEST))
     with drawing(output, WIDTH, HEIGHT) as figure:
         axes = figure.subplots()
@@ -107,7 +106,7 @@ def draw_map(
             axes.scatter(rows["x"], rows["y"], s=size, label=label, **style, **POINT)
         axes.set(xticks=[], yticks=[])
         axes.margins(0.08)
-        axes.set_title(f"{words}, layer {number}", loc="left")
+        axes.set_title(f"{', '.join(usages.words)}, layer {number}", loc="left")
         axes.legend(loc="upper left", bbox_to_anchor=(1.01, 1.0), frameon=False, borderaxespad=0)
 
 

@@ -170,16 +170,9 @@ class Usages:
         return self._rows(np.sort(chosen))
 
     def nearest(self, row: int, n: int = 10, layer: int | None = None) -> pandas.DataFrame:
-        """Return the usages whose vectors are most similar to the vector of one usage.
-
-        Args:
-            row: number of the usage.
-            n: maximum number of results.
-            layer: None for the highest layer.
-        Returns: rows of `frame`, the most similar first, with the column `similarity`, the cosine.
-            The usage itself is left out.
-        Raises: OptionsError if the layer does not exist.
-        """
+        """Return the `n` other usages whose vectors in a layer, None for the highest, are most
+        similar to that of usage number `row`: rows of `frame`, the most similar first, with the
+        column `similarity`, the cosine. Raises: OptionsError if the layer does not exist."""
         vectors = normalized(self.vectors(layer))
         similarity = vectors @ vectors[row]  # N
         order = np.argsort(-similarity, kind="stable")

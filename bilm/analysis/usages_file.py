@@ -99,13 +99,9 @@ class UsagesFile:
     def read(
         self, words: str | Iterable[str] | None = None, layers: Iterable[int] | None = None
     ) -> Usages:
-        """Read usages into memory.
-
-        Args:
-            words: one word or several; None for all.
-            layers: numbers of the layers; None for all.
-        Raises: DataError for a word without usages, OptionsError for a layer that is not stored.
-        """
+        """Read the usages of one word or several into memory, with the vectors of some layers; None
+        for all. Raises: DataError for a word without usages, OptionsError for a layer that is not
+        stored."""
         numbers = self.layers if layers is None else list(layers)
         for layer in numbers:
             if layer not in self.layers:

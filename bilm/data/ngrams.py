@@ -24,21 +24,23 @@ def text_ids(shards: Shards, vocab: Vocabulary) -> np.ndarray:
     return np.array(ids, np.int64)
 
 
+def _perplexity(probabilities: np.ndarray) -> float:
+    return float(np.exp(-np.log(probabilities).mean()))
+
+
 def unigram_perplexity(ids: np.ndarray, n_words: int) -> float:
     """Return the perplexity of a text, the result of `text_ids`, by the frequencies of words in the
     rest of the text, with 1 added to each count."""
     predicted = ids[1:]
     counts = np.bincount(predicted)[predicted]
-    shares = counts / (len(counts) - 1 + n_words)
-    return float(np.exp(-np.log(shares).mean()))
+    return _perplexity(counts / (len(counts) - 1 + n_words))
 
 
 def word_perplexity(train: np.ndarray, heldout: np.ndarray, n_words: int) -> float:
     """Return the perplexity of a text by the frequencies of words in a training text, with 1 added
     to each count. Both texts are results of `text_ids`."""
     counts = 1 + np.bincount(train[1:], minlength=n_words)  # V
-    shares = counts[heldout[1:]] / counts.sum()
-    return float(np.exp(-np.log(shares).mean()))
+    return _perplexity(counts[heldout[1:]] / counts.sum())
 
 
 def bigram_perplexity(train: np.ndarray, heldout: np.ndarray, vocab: Vocabulary) -> float:
@@ -52,13 +54,14 @@ def bigram_perplexity(train: np.ndarray, heldout: np.ndarray, vocab: Vocabulary)
     half of those that occur once are replaced by `<UNK>`. Both texts are results of `text_ids`.
     """
     size = vocab.size
-    if vocab.unk >= 0 and not (train == vocab.unk).any():
-        is_once = np.bincount(train, minlength=size)[train] == 1
+    if vocab.unk >= 0 and vocab.unk not in train:
+        is_once = np.bincount(train)[train] == 1
         train = train.copy()
         train[np.flatnonzero(is_once)[::2]] = vocab.unk
 
     # The different pairs of the training text, v V + w ascending, and n(v, w); n(v) and kinds.
-    pairs, n_of_pairs = np.unique(train[:-1] * size + train[1:], return_counts=True)
+    train_pairs = train[:-1] * size + train[1:]
+    pairs, n_of_pairs = np.unique(train_pairs, return_counts=True)
     left, right = np.divmod(pairs, size)
     n_of_left = np.bincount(left, n_of_pairs, size)  # V
     kinds_after = np.bincount(left, minlength=size)  # V
@@ -70,17 +73,18 @@ def bigram_perplexity(train: np.ndarray, heldout: np.ndarray, vocab: Vocabulary)
     p_of_words = (discounted + rest) / (len(pairs) + DISCOUNT)
 
     # n(v, w) for each pair of the held-out text, 0 for those that do not occur in the other
-    left, right = heldout[:-1], heldout[1:]
+    left = heldout[:-1]
+    right = heldout[1:]
     heldout_pairs = left * size + right
-    places = np.searchsorted(pairs, heldout_pairs)
-    occurs = np.append(pairs, -1)[places] == heldout_pairs
-    counts = np.where(occurs, np.append(n_of_pairs, 0)[places], 0)
+    occurs = np.isin(heldout_pairs, pairs)
+    counts = np.zeros_like(heldout_pairs)
+    places = np.searchsorted(pairs, heldout_pairs[occurs])
+    counts[occurs] = n_of_pairs[places]
 
     # P(w | v) for each of them
     rest_of_pairs = DISCOUNT * (1 + kinds_after[left]) * p_of_words[right]
     discounted = np.maximum(counts - DISCOUNT, 0)
-    p_of_pairs = (discounted + rest_of_pairs) / (n_of_left[left] + DISCOUNT)
-    return float(np.exp(-np.log(p_of_pairs).mean()))
+    return _perplexity((discounted + rest_of_pairs) / (n_of_left[left] + DISCOUNT))
 
 
 def unknown_percent(ids: np.ndarray, vocab: Vocabulary) -> float:

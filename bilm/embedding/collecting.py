@@ -14,7 +14,8 @@ from bilm.inference.backend import Backend
 from bilm.inference.packing import in_reading_order, pack, run_windows
 
 Layers = str | Sequence[int]  # see `ElmoEmbedder`
-REDUCTIONS: dict[str, Callable[[np.ndarray], np.ndarray]] = {
+SELECTIONS: dict[str, Callable[[np.ndarray], np.ndarray]] = {
+    "all": lambda array: array,
     "top": lambda array: array[-1],
     "average": lambda array: array.mean(axis=0),
     "sum": lambda array: array.sum(axis=0),
@@ -25,8 +26,9 @@ class Selection:
     """The layers to select from arrays (n_layers, ..., T, dim), and how to pool a sentence's words:
     see `ElmoEmbedder.embed_sentences`.
 
-    Attributes: `numbers` of the selected layers, empty for a name such as "top"; `shape` of the
-        vectors of a word or a pooled sentence: (D,), or (layers, D).
+    Attributes: `select`, the function that selects them; `numbers` of the selected layers, empty
+        for a name such as "top"; `shape` of the vectors of a word or a pooled sentence: (D,), or
+        (layers, D).
     Raises: OptionsError for missing layers, an unknown pool, or `normalize` without pooling.
     """
 
@@ -39,25 +41,18 @@ class Selection:
             )
         self.pool = pool
         self.normalize = normalize
-        self.numbers: list[int] = []
-        self.shape: tuple[int, ...] = (dim,)
-        self._reduce = REDUCTIONS.get(layers) if isinstance(layers, str) else None
-        if self._reduce is not None:
-            return
-        self._is_all = isinstance(layers, str) and layers == "all"
-        self.numbers = list(range(n_layers)) if self._is_all else _layer_numbers(layers)
-        if not self.numbers or not all(0 <= i < n_layers for i in self.numbers):
-            raise OptionsError(
-                f"layers is {layers!r}, expected all, {', '.join(REDUCTIONS)} or a list of "
-                f"numbers from 0 to {n_layers - 1}"
-            )
-        self.shape = (len(self.numbers), dim)
-
-    def select(self, array: np.ndarray) -> np.ndarray:
-        """Select the layers from an array (n_layers, ..., T, D)."""
-        if self._reduce is not None:
-            return self._reduce(array)
-        return array if self._is_all else array[self.numbers]
+        if isinstance(layers, str) and layers in SELECTIONS:
+            self.select = SELECTIONS[layers]
+            self.numbers = list(range(n_layers)) if layers == "all" else []
+        else:
+            self.numbers = _layer_numbers(layers)
+            self.select = operator.itemgetter(self.numbers)
+            if not self.numbers or not all(0 <= i < n_layers for i in self.numbers):
+                raise OptionsError(
+                    f"layers is {layers!r}, expected {', '.join(SELECTIONS)} or a list of numbers "
+                    f"from 0 to {n_layers - 1}"
+                )
+        self.shape = (len(self.numbers), dim) if self.numbers else (dim,)
 
 
 def side_by_side(vectors: np.ndarray) -> np.ndarray:

@@ -16,7 +16,7 @@ from collections.abc import Callable, Iterable, Iterator, Sequence
 from contextlib import closing, contextmanager
 from dataclasses import dataclass, field
 from pathlib import Path
-from typing import Any, NamedTuple
+from typing import Any
 
 import numpy as np
 from absl import logging
@@ -41,8 +41,6 @@ PART_SENTENCES = 1000  # of a part
 PART_VECTORS = 100_000  # pooled sentences of a part
 PART_TOKENS = 1 << 18  # tokens after which a part ends, as many as are packed together
 VERSION = 4  # of the parts
-
-Embedded = Iterable[tuple[int, list[str], np.ndarray]]  # number, words and vectors of sentences
 
 
 def dump_bilm_embeddings(
@@ -143,8 +141,7 @@ def _write_parts(
         if number % WARM_PARTS == 0:
             embedder.clear_cache()
             existing.clear()
-        part = parts.add(records)
-        if part.path.exists():
+        if parts.add(records).exists():
             existing.append(records)
             bar.skip(sum(len(record.words) for record in records))
             continue
@@ -156,7 +153,7 @@ def _write_parts(
         existing.clear()
         sentences = (record.words for record in records)
         with closing(embedder.embed_as_completed(sentences, *how)) as embedded:
-            for record in parts.write(part, records, embedded):
+            for record in parts.write(records, embedded):
                 bar.add(len(record.words))
 
 
@@ -213,14 +210,6 @@ def refuse_tabs(words: Sequence[str], where: str) -> None:
 # --- parts ---
 
 
-class Part(NamedTuple):
-    """A part: its file, the number of its first sentence and the number of its rows."""
-
-    path: Path
-    first: int
-    n_rows: int
-
-
 @dataclass
 class Parts:
     """The parts of an output, in order; see `open_parts`."""
@@ -230,27 +219,28 @@ class Parts:
     writer: type[writers.Writer]  # the format of the parts and of the output
     content: writers.Content
     settings: Sequence[object]  # everything else that determines the values, as JSON values
-    parts: list[Part] = field(default_factory=list)
+    paths: list[Path] = field(default_factory=list)
     n_sentences: int = 0  # of these parts
+    n_rows: int = 0  # of these parts
 
-    def add(self, records: Sequence[Record]) -> Part:
-        """Add the next part, whose file exists or is written next."""
+    def add(self, records: Sequence[Record]) -> Path:
+        """Return the path of the next part, whose file exists or is written next."""
         text = json.dumps([self.settings, self.content, self.n_sentences, records])
         digest = hashlib.sha256(text.encode()).hexdigest()[:32]
         ending = Path(self.outfile).suffix.lower()
-        path = self.folder / f"{len(self.parts):06d}-{digest}{ending}"
-        n_rows = len(records)
-        if not self.content.is_pooled:
-            n_rows = sum(len(record.words) for record in records)
-        part = Part(path, self.n_sentences, n_rows)
-        self.parts.append(part)
+        self.paths.append(self.folder / f"{len(self.paths):06d}-{digest}{ending}")
         self.n_sentences += len(records)
-        return part
+        self.n_rows += self.content.n_rows(records)
+        return self.paths[-1]
 
-    def write(self, part: Part, records: Sequence[Record], embedded: Embedded) -> Iterator[Record]:
-        """Write a part from the vectors of its records, in any order; yield each written record."""
-        with files.replacing(part.path) as new:
-            out = self.writer(new, self.content, part.first, part.n_rows)
+    def write(
+        self, records: Sequence[Record], embedded: Iterable[tuple[int, list[str], np.ndarray]]
+    ) -> Iterator[Record]:
+        """Write the last part from the numbers, words and vectors of its records, in any order;
+        yield each written record."""
+        first = self.n_sentences - len(records)
+        with files.replacing(self.paths[-1]) as new:
+            out = self.writer(new, self.content, first, self.content.n_rows(records))
             with closing(out):
                 for number, _, vectors in embedded:
                     out.add(number, records[number], vectors)
@@ -260,14 +250,13 @@ class Parts:
         """Merge the parts into the output, rename it into place and remove the folder. Raises:
         OSError; DataError for a damaged part or if the upload fails."""
         with files.replacing(self.outfile) as merged:
-            if len(self.parts) == 1:
-                os.replace(self.parts[0].path, merged)
+            if len(self.paths) == 1:
+                os.replace(self.paths[0], merged)
             else:
-                n_rows = sum(part.n_rows for part in self.parts)
-                out = self.writer(merged, self.content, 0, n_rows)
-                with closing(out), progress("merging", "parts", len(self.parts)) as merging:
-                    for part in merging.over(self.parts):
-                        _append(out, part.path)
+                out = self.writer(merged, self.content, 0, self.n_rows)
+                with closing(out), progress("merging", "parts", len(self.paths)) as merging:
+                    for path in merging.over(self.paths):
+                        _append(out, path)
         # After a kill, the folder is either complete or among the leftovers that the next run
         # removes.
         with files.scratch(self.outfile) as folder:

@@ -43,6 +43,10 @@ class Content(NamedTuple):
     layers: Sequence[int]  # numbers of the layers in a row; empty if it has one layer
     has_ids: bool = False  # whether sentences have ids
 
+    def n_rows(self, records: Sequence[Record]) -> int:
+        """Return the number of rows of sentences."""
+        return len(records) if self.is_pooled else sum(len(record.words) for record in records)
+
 
 class Writer(ABC):
     """Writes sentences and their vectors into a new file, some at a time. `first` is the number of

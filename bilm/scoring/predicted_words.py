@@ -1,4 +1,4 @@
-"""The words that a language model predicts, and the likeliest of them at a position."""
+"""The words that a language model predicts."""
 
 from __future__ import annotations
 
@@ -25,9 +25,9 @@ class PredictedWords:
         self.words = words
         self._ids = {word: i for i, word in enumerate(words)}  # the last one of equal words
         self.unknown = self._ids[UNK]
-        others = ("", *MARKS)
-        is_proper = [self._ids[word] == i and word not in others for i, word in enumerate(words)]
-        self.proper = np.flatnonzero(is_proper)
+        others = {"", *MARKS}
+        proper = [i for word, i in self._ids.items() if word not in others]
+        self.proper = np.array(sorted(proper), int)
 
     def __contains__(self, word: str) -> bool:
         return word in self._ids
@@ -55,10 +55,12 @@ class PredictedWords:
         ids = self.proper
         if has_unknown:
             ids = np.append(ids, self.unknown)
-        product = np.full(len(self.words), -np.inf)
-        product[ids] = np.sum(list(logs.values()), axis=0)[ids]
+        summed = np.sum(list(logs.values()), axis=0)
+        product = np.full(len(summed), -np.inf)
+        product[ids] = summed[ids]
         if len(logs) == 2:
-            product += np.log(np.arange(len(self.words)) + ZIPF_OFFSET)
+            ranks = np.arange(len(summed))
+            product += np.log(ranks + ZIPF_OFFSET)
         return product - np.logaddexp.reduce(product)
 
     def likeliest(self, logs: np.ndarray, n: int) -> list[Substitute]:

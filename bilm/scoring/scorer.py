@@ -5,6 +5,7 @@ Sentences are read as texts, in groups or rows, whose predictions `TextReader` m
 
 from __future__ import annotations
 
+from collections import deque
 from collections.abc import Iterable, Iterator, Sequence
 from functools import partial
 from pathlib import Path
@@ -13,11 +14,11 @@ from typing import Any
 import numpy as np
 
 from bilm.data.marks import EOS, MARKS, UNK
+from bilm.data.tokenization import MAX_PARTS, check_batch, checked_sentence
 from bilm.errors import DataError, OptionsError
 from bilm.inference.backend import Backend, open_backend
 from bilm.inference.reading import Measure, Text, TextReader
 from bilm.inference.softmax import described_dtype
-from bilm.scoring import texts
 from bilm.scoring.filling import MASK, Filler, Gap, first_exponents
 from bilm.scoring.memory.file import StoredMemory
 from bilm.scoring.memory.fitting import fit_memory, fit_shares
@@ -93,11 +94,13 @@ class Scorer:
                 their order, as in training; the LSTM state is carried from them.
             n_likeliest: number of likeliest words in `Score.predicted`; None to leave it out.
         """
+        before: deque[list[str]] = deque(maxlen=context)
         group: list[Text] = []
         n_tokens = 0
-        for text in texts.with_context(texts.checked_sentences(sentences), context):
-            group.append(text)
-            n_tokens += texts.n_predictions(text)
+        for words in _checked_sentences(sentences):
+            group.append([*before, words])
+            before.append(words)
+            n_tokens += _n_predictions(group[-1])
             if n_tokens >= GROUP_BATCHES * self.batch_tokens:
                 yield from self._scores(group, -1, n_likeliest)
                 group = []
@@ -110,8 +113,13 @@ class Scorer:
         Each sentence is read by the row that ends first, from the state after the row's previous
         sentence, as in `bilm.training.evaluation.perplexity`.
         """
-        rows = texts.in_rows(texts.checked_sentences(sentences), n_rows)
-        return self._scores(rows, 0, None)
+        rows: list[Text] = [[] for _ in range(n_rows)]
+        ends = [0] * n_rows
+        for words in _checked_sentences(sentences):
+            row = ends.index(min(ends))
+            rows[row].append(words)
+            ends[row] += len(words) + 1
+        return self._scores([text for text in rows if text], 0, None)
 
     def _scores(self, group: list[Text], first: int, n_likeliest: int | None) -> Iterator[Score]:
         """Yield the scores of the sentences of each text, from the sentence with index `first`."""
@@ -126,7 +134,7 @@ class Scorer:
 
         # What is measured at the predictions of these sentences, by direction
         scored = [text[first:] for text in group]
-        lengths = [texts.n_predictions(text) for text in scored]
+        lengths = [_n_predictions(text) for text in scored]
         measured = self._reader.measured(group, lengths, measure, dtype, self.batch_tokens)
 
         for text, values in zip(scored, measured, strict=True):
@@ -166,9 +174,14 @@ class Scorer:
             (V,), ordered by word id.
         Raises: DataError if the sentence has no such position.
         """
-        words = texts.checked_words(tokens, "the sentence")
+        words = _checked_words(tokens, "the sentence")
         for position in positions:
-            texts.check_position(position, len(words))
+            is_integer = isinstance(position, int | np.integer) and not isinstance(position, bool)
+            if not is_integer or not 0 <= position < len(words):
+                raise DataError(
+                    f"position is {position!r}, but the sentence has {len(words)} words; "
+                    f"expected an integer, 0 or more and less than {len(words)}"
+                )
         places = np.array(positions, int)
 
         # A prediction depends on the words read before it only, so one run gives all of them.
@@ -260,6 +273,28 @@ class Scorer:
         mixed = Perplexity.of(losses, alone.n_predictions)
         exponents = self.filler(memory=memory).fit_exponents([score.tokens for score in scores])
         return StoredMemory(memory, exponents), mixed, alone
+
+
+def _checked_words(sentence: Iterable[str], name: str) -> list[str]:
+    """Return the words of a sentence. Raises: DataError, also for padding and for texts."""
+    words = checked_sentence(sentence, name)
+    for i, word in enumerate(words):
+        if not word or len(word.split()) > MAX_PARTS:
+            expected = "expected a word: remove padding, split a text into words"
+            raise DataError(f"{name}, word {i} is {word[:40]!r}; {expected}")
+    return words
+
+
+def _checked_sentences(sentences: Iterable[Sequence[str]]) -> Iterator[list[str]]:
+    """Yield the words of each sentence. Raises: DataError if one is not a list of words."""
+    check_batch(sentences)
+    for number, sentence in enumerate(sentences):
+        yield _checked_words(sentence, f"sentence {number}")
+
+
+def _n_predictions(text: Text) -> int:
+    """Return the number of predictions of a direction: of the words and ends of sentences."""
+    return sum(len(words) + 1 for words in text)
 
 
 # --- scoring with a stored model ---

@@ -51,8 +51,8 @@ class Predicted(NamedTuple):
         """Return the distributions of records (N,) of `described_dtype`; `words` by id."""
         predicted = []
         for _, entropy, rank, ids, logs in records.tolist():
-            pairs = zip(ids, logs.tolist(), strict=True)
-            predicted.append(cls(entropy, rank, [Substitute(words[i], log) for i, log in pairs]))
+            likeliest = [words[i] for i in ids]
+            predicted.append(cls(entropy, rank, list(map(Substitute, likeliest, logs.tolist()))))
         return predicted
 
 

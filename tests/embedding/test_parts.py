@@ -193,9 +193,8 @@ def dump(kill_at=0):
     with open_parts(outfile, NpzWriter, content, [1]) as parts:
         for part in range(2):
             records = [Record(["a", str(part)])]
-            added = parts.add(records)
-            if not added.path.exists():
-                list(parts.write(added, records, [(0, records[0].words, np.ones((2, 2)))]))
+            if not parts.add(records).exists():
+                list(parts.write(records, [(0, records[0].words, np.ones((2, 2)))]))
         parts.merge()
 
 def in_a_child(kill_at=0):
