@@ -1,5 +1,7 @@
 """Errors about input. Each message is one line, and all errors have one base class."""
 
+from collections.abc import Iterable
+
 
 class BilmError(ValueError):
     """Base class of all errors that bilm raises about its input.
@@ -35,3 +37,10 @@ class OutOfMemoryError(BilmError):
 
 class HostError(BilmError):
     """Another worker process of a run on several hosts failed, disappeared or differs."""
+
+
+def require_one_of(name: str, value: object, allowed: Iterable[object]) -> None:
+    """Raise OptionsError unless the value of an argument is one of the allowed values."""
+    allowed = list(allowed)
+    if value not in allowed:
+        raise OptionsError(f"{name} is {value!r}, expected one of {', '.join(map(str, allowed))}")

@@ -25,7 +25,7 @@ author: compare with words of similar frequency that are known not to change.
 """
 
 
-@command(tensorflow=False, notes=[NOTE])
+@command(notes=[NOTE])
 @opt.group(
     "Usages",
     opt.usages_option,
@@ -69,11 +69,10 @@ def change(
     from bilm.analysis.change import Settings, measure_change
     from bilm.analysis.pictures import draw_change
     from bilm.analysis.usages_file import UsagesFile
-    from bilm.errors import OptionsError
+    from bilm.errors import require_one_of
 
     rank = rank or measures[0]
-    if rank not in measures:
-        raise OptionsError(f"--rank is {rank!r}, expected one of {', '.join(measures)}")
+    require_one_of("--rank", rank, measures)
     selected_tags = None if tags is None else frozenset(tags)
     settings = Settings(
         measures, layers, between, n_resamples, selected_tags, not no_proper_names, seed

@@ -17,7 +17,7 @@ report. The exit status is 1 if there are problems. Paste the report into a repo
 """
 
 
-@command(tensorflow=False, notes=[NOTE])
+@command(notes=[NOTE])
 @opt.json_option
 def doctor(json: bool) -> int:
     """Check this installation and explain how to repair it.
@@ -28,10 +28,8 @@ def doctor(json: bool) -> int:
     """
     from dataclasses import asdict
 
-    from absl import logging
-
     from bilm.doctor.examination import examine
 
-    report = examine(lambda title: logging.info("checking %s", title))
+    report = examine()
     show(asdict(report), "\n".join(report.lines()), json, indent=2)
     return 1 if report.problems else 0

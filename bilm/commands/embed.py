@@ -26,7 +26,7 @@ for form, help in HELP.items():
     OUTPUT_FORMS += f"\n  {endings:<12} {help}"
 
 
-@command(tensorflow=False, notes=[opt.INPUT_FORMS, OUTPUT_FORMS, OUTPUT_NOTE, opt.MODEL_FORMS])
+@command(notes=[opt.INPUT_FORMS, OUTPUT_FORMS, OUTPUT_NOTE, opt.MODEL_FORMS])
 @opt.model_options()
 @opt.group(
     "Corpus",

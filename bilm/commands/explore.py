@@ -20,7 +20,7 @@ Distances in a map are approximate: it shows two of many dimensions.
 """
 
 
-@command(tensorflow=False, notes=[NOTE])
+@command(notes=[NOTE])
 @opt.group(
     "Usages",
     opt.usages_option,

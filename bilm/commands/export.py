@@ -29,7 +29,7 @@ word2vec: text with the vectors of words without context (layer 0), which gensim
 """
 
 
-@command(notes=[NOTE])
+@command(tensorflow=True, notes=[NOTE])
 @opt.group(
     "Files",
     opt.option("--model", opt.FILE_OR_URL, "Run or other stored biLM.", metavar="MODEL",

@@ -28,7 +28,7 @@ output are PERPLEXITY BEFORE = <number> and PERPLEXITY AFTER = <number>.
 """
 
 
-@command(notes=[NOTE, opt.MODEL_FORMS])
+@command(tensorflow=True, notes=[NOTE, opt.MODEL_FORMS])
 @opt.model_options(
     opt.option("--new_vocab", opt.FETCHED, "Vocabulary of a new softmax: the words to predict.")
 )

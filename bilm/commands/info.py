@@ -13,7 +13,7 @@ from cloup.constraints import constraint, require_one
 
 from bilm.commands import options as opt
 from bilm.commands.main import command, start_tensorflow
-from bilm.commands.output import print_table, show
+from bilm.commands.output import for_people, print_table, show
 from bilm.errors import BilmError, WeightsError
 from bilm.support.files import sha256_of
 from bilm.support.model_files import CARD, HISTORY, META, VOCABULARY
@@ -28,7 +28,7 @@ HISTORY_ROWS = 10
 LISTED = ("files", "problems", "mixes")  # keys of a description that have a line per item
 
 
-@command(tensorflow=False, notes=[opt.MODEL_FORMS])
+@command(notes=[opt.MODEL_FORMS])
 @click.argument("model", required=False, type=opt.FILE_OR_URL)
 @opt.group(
     "Model",
@@ -189,6 +189,4 @@ def _text(value: Any) -> str:
         return ", ".join(f"{key} {_text(item)}" for key, item in value.items())
     if isinstance(value, list):
         return ", ".join(map(_text, value))
-    if isinstance(value, int | float) and not isinstance(value, bool):
-        return f"{value:,}" if isinstance(value, int) else f"{value:.5g}"
-    return " ".join(str(value).split())
+    return " ".join(for_people(value).split())

@@ -188,15 +188,16 @@ class Command(cloup.Command):
     def __init__(
         self,
         *args: Any,
-        tensorflow: bool = True,
+        tensorflow: bool = False,
         notes: Sequence[str] = (),
         **kwargs: Any,
     ):
         quiet = cloup.Option(["--quiet"], is_flag=True, help="Log only warnings and errors.")
         kwargs["params"] = [*kwargs["params"], quiet]
         kwargs["help"] = _with_kept_lines(cleandoc(kwargs["help"]))
+        kwargs["epilog"] = _with_kept_lines("\n\n".join(note.strip("\n") for note in notes))
         super().__init__(*args, **{"context_settings": SETTINGS, **kwargs})
-        self.tensorflow, self.notes = tensorflow, notes
+        self.tensorflow = tensorflow
 
     def parse_args(self, ctx: click.Context, args: list[str]) -> list[str]:
         """Refuse repeated options (click would use only the last one) and stray words."""
@@ -244,11 +245,6 @@ class Command(cloup.Command):
                 from bilm.storage.finding.download import local_copy
 
                 ctx.params[parameter.name or ""] = os.fspath(local_copy(value))
-
-    def format_epilog(self, ctx: click.Context, formatter: click.HelpFormatter) -> None:
-        for note in self.notes:
-            formatter.write_paragraph()
-            formatter.write_text(_with_kept_lines(note))
 
 
 command = partial(cloup.command, cls=Command)  # decorator that turns a function into a `Command`

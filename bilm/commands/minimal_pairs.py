@@ -16,6 +16,8 @@ from bilm.commands.output import MISSING, Row, as_json, print_table, write_table
 if TYPE_CHECKING:
     from bilm.analysis.minimal_pairs import Accuracy, MinimalPair, PairResults, PairScore
 
+    Group = tuple[str, str, str, Accuracy]  # kind of group, phenomenon, UID
+
 DIRECTIONS = ("forward", "backward", "both")
 GROUP_COLUMNS = {
     "group": str, "linguistics_term": str, "UID": str, "pairs": int, "unknown_pairs": int,
@@ -46,7 +48,7 @@ contain; such words are scored as <UNK>. The line `without unknown words` leaves
 """
 
 
-@command(tensorflow=False, notes=[NOTE, opt.SOFTMAX_NOTE, opt.MODEL_FORMS])
+@command(notes=[NOTE, opt.SOFTMAX_NOTE, opt.MODEL_FORMS])
 @scoring.model_options
 @opt.group(
     "Pairs",
@@ -96,7 +98,8 @@ def minimal_pairs(
     watched = signs.watch(pairs, lambda pair: pair.good)
     with progress("scoring", "pairs", len(pairs)) as bar:
         scores = list(bar.over(score_pairs(scorer, watched)))
-    rows = list(_group_rows(PairResults.of(scores)))
+    groups = list(_groups(PairResults.of(scores)))
+    rows = [_row(*group) for group in groups]
 
     if output is not None:
         inputs = [*paths, *model.files]
@@ -107,7 +110,7 @@ def minimal_pairs(
     if json:
         print(as_json({"groups": [dict(zip(GROUP_COLUMNS, row, strict=True)) for row in rows]}))
     else:
-        print_table(PRINTED_COLUMNS.items(), map(_printed_row, rows))
+        print_table(PRINTED_COLUMNS.items(), (_printed_row(*group) for group in groups))
 
 
 def _pair_rows(scores: list[PairScore]) -> Iterator[Row]:
@@ -119,28 +122,27 @@ def _pair_rows(scores: list[PairScore]) -> Iterator[Row]:
         yield number, phenomenon, uid, *bits, *words
 
 
-def _group_rows(results: PairResults) -> Iterator[Row]:
-    """Yield the values of `GROUP_COLUMNS`, the UIDs of a phenomenon after it."""
+def _groups(results: PairResults) -> Iterator[Group]:
+    """Yield all groups, the UIDs of a phenomenon after it."""
     for phenomenon, of_phenomenon in results.phenomena.items():
-        yield "phenomenon", phenomenon, "", *_figures(of_phenomenon)
+        yield "phenomenon", phenomenon, "", of_phenomenon
         for (term, uid), of_uid in results.uids.items():
             if term == phenomenon:
-                yield "UID", phenomenon, uid, *_figures(of_uid)
-    yield "known", "", "", *_figures(results.known)
-    yield "overall", "", "", *_figures(results.overall)
+                yield "UID", phenomenon, uid, of_uid
+    yield "known", "", "", results.known
+    yield "overall", "", "", results.overall
 
 
-def _figures(counts: Accuracy) -> Row:
-    """Return numbers of pairs, percent of correct pairs by direction, and ties by direction."""
+def _row(kind: str, phenomenon: str, uid: str, counts: Accuracy) -> Row:
+    """Return the values of `GROUP_COLUMNS`."""
     percents = [counts.percent.get(direction, MISSING) for direction in DIRECTIONS]
     ties = [counts.n_ties[direction] for direction in DIRECTIONS]
-    return counts.n_pairs, counts.n_unknown, *percents, *ties
+    return kind, phenomenon, uid, counts.n_pairs, counts.n_unknown, *percents, *ties
 
 
-def _printed_row(row: Row) -> Row:
-    """Return the values of `PRINTED_COLUMNS` from those of `GROUP_COLUMNS`."""
-    kind, phenomenon, uid, n_pairs, n_unknown, *figures = row
+def _printed_row(kind: str, phenomenon: str, uid: str, counts: Accuracy) -> Row:
+    """Return the values of `PRINTED_COLUMNS`."""
     names = {"phenomenon": phenomenon, "UID": f"  {uid}"} | NAMES
-    percents, ties = figures[: len(DIRECTIONS)], figures[len(DIRECTIONS) :]
-    rounded = [round(percent, 1) for percent in percents]
-    return names[kind], n_pairs, *rounded, max(ties), n_unknown
+    percents = [round(counts.percent.get(direction, MISSING), 1) for direction in DIRECTIONS]
+    n_ties = max(counts.n_ties.values(), default=0)
+    return names[kind], counts.n_pairs, *percents, n_ties, counts.n_unknown

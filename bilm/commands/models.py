@@ -19,7 +19,7 @@ folder. Removed models are downloaded or unpacked again when they are next used.
 """
 
 
-@command(tensorflow=False, notes=[NOTE])
+@command(notes=[NOTE])
 @opt.group(
     "Models",
     opt.flag("--cached", "List the downloaded and unpacked models instead."),

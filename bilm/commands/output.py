@@ -105,18 +105,18 @@ def print_table(
         widest = max(map(len, name.split()), default=0)  # whole words, also in a narrow terminal
         grid.add_column(name, justify=justify, min_width=widest)
     for row in rows:
-        grid.add_row(*(Text(printable(_for_people(value))) for value in row))
+        grid.add_row(*(Text(printable(for_people(value))) for value in row))
 
     has_width = sys.stdout.isatty() or "COLUMNS" in os.environ
     console = Console(file=sys.stdout, width=None if has_width else 120, highlight=False)
     console.print(grid)
 
 
-def _for_people(value: Any) -> str:
-    """Return a value of a printed table, with five significant digits and thousands separated."""
+def for_people(value: Any) -> str:
+    """Return a value as text, with five significant digits and thousands separated."""
     if isinstance(value, float):
         return "-" if math.isnan(value) else f"{value:,.5g}"
-    if isinstance(value, int):
+    if isinstance(value, int) and not isinstance(value, bool):
         return f"{value:,}"
     return str(value)
 

@@ -109,11 +109,9 @@ class Text:
             Corpus(path, column, id_column, None, tokenize, on_bad_utf8, signs=self._signs)
             for path in self.files
         ]
-        self._has_files = len(self.files) > 1
-        self._has_ids = any(corpus.has_ids for corpus in self._corpora)
         self._sentences = self._read()
-        self.columns: dict[str, type] = {"file": str} if self._has_files else {}
-        if self._has_ids:
+        self.columns: dict[str, type] = {"file": str} if len(self.files) > 1 else {}
+        if any(corpus.has_ids for corpus in self._corpora):
             self.columns["id"] = str
         self.columns["sentence"] = int
 
@@ -164,7 +162,7 @@ class Text:
                 yield words
 
         texts: Iterable[Iterable[Sentence]] = [self._sentences]
-        if apart and self._has_files:
+        if apart and "file" in self.columns:
             texts = (text for _, text in groupby(self._sentences, lambda sentence: sentence[0][0]))
         with progress("scoring", "sentences") as bar:
             for text in texts:
@@ -177,13 +175,10 @@ class Text:
         """Yield the sentences with words of all files."""
         for corpus in self._corpora:
             for number, record in enumerate(corpus):
-                place: Place = [number]
-                if self._has_ids:
-                    place.insert(0, record.id or "")
-                if self._has_files:
-                    place.insert(0, corpus.path)
                 if record.words:
-                    yield place, record.words
+                    place: dict[str, str | int]
+                    place = {"file": corpus.path, "id": record.id or "", "sentence": number}
+                    yield [place[name] for name in self.columns], record.words
 
 
 text_options = opt.gathered("text", Text, opt.group(

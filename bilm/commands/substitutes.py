@@ -19,7 +19,7 @@ vocabulary does not contain; --json lists them under the key `unknown`.
 """
 
 
-@command(tensorflow=False, notes=[NOTE, opt.SOFTMAX_NOTE, opt.MODEL_FORMS])
+@command(notes=[NOTE, opt.SOFTMAX_NOTE, opt.MODEL_FORMS])
 @scoring.model_options
 @opt.group(
     "Position",

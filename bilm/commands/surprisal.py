@@ -45,7 +45,7 @@ are; forward_sum, -log2 of its probability given its context; forward_mean; the 
 """
 
 
-@command(tensorflow=False, notes=[scoring.PLACE_NOTE, NOTE, *scoring.NOTES])
+@command(notes=[scoring.PLACE_NOTE, NOTE, *scoring.NOTES])
 @scoring.model_options
 @scoring.text_options
 @opt.group(

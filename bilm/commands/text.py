@@ -17,7 +17,7 @@ parquet.
 """
 
 
-@command(tensorflow=False, notes=[opt.INPUT_FORMS, WORDS_NOTE])
+@command(notes=[opt.INPUT_FORMS, WORDS_NOTE])
 @opt.group(
     "Corpus",
     opt.text_input("Corpus.", metavar="FILE"),

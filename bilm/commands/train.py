@@ -23,7 +23,7 @@ can be lost.
 """
 
 
-@command(notes=[NOTE])
+@command(tensorflow=True, notes=[NOTE])
 @opt.run_options(
     "the options", "from the options", "from the options, or 0",
     usual=[

@@ -34,7 +34,7 @@ or with bilm.analysis.read_usages. "bilm change" compares groupings, "bilm explo
 NAMED = re.compile(r"([^=/\\]+)=(.+)")
 
 
-@command(notes=[NOTE, opt.INPUT_FORMS, opt.MODEL_FORMS])
+@command(tensorflow=True, notes=[NOTE, opt.INPUT_FORMS, opt.MODEL_FORMS])
 @opt.model_options()
 @opt.group(
     "Words and texts",

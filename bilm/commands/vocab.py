@@ -14,7 +14,7 @@ Files may be URLs, such as s3://BUCKET/NAME; this requires the extra remote.
 """
 
 
-@command(tensorflow=False, notes=[NOTE])
+@command(notes=[NOTE])
 @opt.group(
     "Files",
     opt.text_input("Text: a file or a quoted pattern."),

@@ -15,7 +15,7 @@ from absl import logging
 
 from bilm.data.tokenization import checked_sentences
 from bilm.embedding.embedder import ElmoEmbedder
-from bilm.errors import OptionsError
+from bilm.errors import require_one_of
 from bilm.storage.stored_model import StoredModel
 
 
@@ -40,7 +40,7 @@ class Embedder:
         self._embedder = ElmoEmbedder(model_dir, backend=backend)
         n_layers, dim = self._embedder.n_layers, self._embedder.dim
         # The layers of the embedder by `output_layer`.
-        self._layers: dict[int, str | list[int]] = {-1: "average", -2: "all"}
+        self._layers: dict[int, str | list[int]] = {-2: "all", -1: "average"}
         self._layers |= {layer: [layer] for layer in range(n_layers)}
         logging.info("%s: loaded, %d layers of %d", model_dir, n_layers, dim)
 
@@ -57,9 +57,7 @@ class Embedder:
         Raises: OptionsError for another `output_layer`; DataError if a sentence is not a list of
             words.
         """
-        if output_layer not in self._layers:
-            numbers = ", ".join(map(str, sorted(self._layers)))
-            raise OptionsError(f"output_layer is {output_layer!r}, expected one of {numbers}")
+        require_one_of("output_layer", output_layer, self._layers)
         layers = self._layers[output_layer]
         embedded = self._embedder.embed_batch(checked_sentences(sents), layers)
         if isinstance(layers, str):

@@ -11,11 +11,9 @@ from absl import logging
 from bilm.data.marks import BOS, EOS
 from bilm.data.tokenization import check_batch, checked_sentences
 from bilm.embedding.embedder import ElmoEmbedder
-from bilm.errors import OptionsError
+from bilm.errors import OptionsError, require_one_of
 from bilm.scoring.scorer import Scorer, load_scorer
 from bilm.storage.stored_model import StoredModel, open_model
-
-LAYERS = ("average", "top", "all")
 
 
 class ElmoModel:
@@ -148,8 +146,7 @@ class ElmoModel:
     def _loaded(self, layers: str | None) -> tuple[ElmoEmbedder, str]:
         """Return the embedder and the layers, by default those of `load`."""
         layers = layers or self._default_layers
-        if layers not in LAYERS:
-            raise OptionsError(f"layers is {layers!r}, expected one of {', '.join(LAYERS)}")
+        require_one_of("layers", layers, ("average", "top", "all"))
         if self._embedder is None:
             raise OptionsError("no model is loaded: call load with its folder, archive or name")
         return self._embedder, layers

@@ -7,12 +7,15 @@ import platform
 import re
 import shutil
 import sys
-from collections.abc import Callable, Iterator
+from collections.abc import Iterator
 from dataclasses import dataclass, field
 from importlib import metadata
 from importlib.util import find_spec
 
+from absl import logging
+
 from bilm.doctor.probes import ProbeFailure, ask
+from bilm.precisions import PRECISIONS
 from bilm.support.imports import DISTRIBUTION
 from bilm.support.process import available_cores
 
@@ -24,7 +27,6 @@ TOLERANCES = {"float32": 1e-5, "bfloat16": 0.1, "int8": 0.1}  # largest differen
 LIST_GPUS = "import tensorflow as tf; tf.config.list_physical_devices('GPU')"
 NAME = re.compile(r"[\w.-]+")  # at the start of a requirement such as `keras>=3.4`
 
-Show = Callable[[str], object]
 Values = dict[str, str]
 
 
@@ -52,14 +54,14 @@ class Report:
             yield f"     Fix: {problem['fix']}"
 
 
-def examine(show: Show = lambda text: None) -> Report:
-    """Examine this installation; call `show` with the name of each step before it starts."""
+def examine() -> Report:
+    """Examine this installation; log the name of each step before it starts."""
     report = Report()
     report.checks["versions"] = _versions()
     report.checks["machine and settings"] = _settings()
-    show("devices")
+    logging.info("checking devices")
     report.checks["devices"], gpus = _devices(report)
-    report.checks["vectors compared with bilm-tf"] = _vectors(report, gpus, show)
+    report.checks["vectors compared with bilm-tf"] = _vectors(report, gpus)
     return report
 
 
@@ -120,7 +122,7 @@ def _devices(report: Report) -> tuple[Values, list[str] | None]:
     return values, gpus
 
 
-def _vectors(report: Report, gpus: list[str] | None, show: Show) -> Values:
+def _vectors(report: Report, gpus: list[str] | None) -> Values:
     """Compute the golden case with every backend and in every precision."""
     if not any(map(find_spec, BACKENDS)):
         report.problem(
@@ -130,7 +132,7 @@ def _vectors(report: Report, gpus: list[str] | None, show: Show) -> Values:
     values: Values = {}
     for device, precision, environment in _ways(gpus):
         way = f"{device}, {precision}"
-        show(f"vectors: {way}")
+        logging.info("checking vectors: %s", way)
         try:
             answer = ask("golden", precision, **environment)
         except ProbeFailure as error:
@@ -155,14 +157,14 @@ def _vectors(report: Report, gpus: list[str] | None, show: Show) -> Values:
 def _ways(gpus: list[str] | None) -> Iterator[tuple[str, str, dict[str, str]]]:
     """Yield the ways to compute vectors: library and device, precision, and the environment that
     selects them; `gpus` is None if TensorFlow does not work."""
-    for backend in BACKENDS:
-        is_broken = backend == "tensorflow" and gpus is None
-        if find_spec(backend) is not None and not is_broken:
-            environment = {"KERAS_BACKEND": backend, **NO_GPU}
-            for precision in ("float32", "bfloat16"):
-                yield f"{backend} on the CPU", precision, environment
+    devices = {}
+    for backend in filter(find_spec, BACKENDS):
+        if backend != "tensorflow" or gpus is not None:
+            devices[f"{backend} on the CPU"] = {"KERAS_BACKEND": backend, **NO_GPU}
     if gpus:
-        for precision in ("float32", "bfloat16"):
-            yield f"tensorflow on {gpus[0]}", precision, {"KERAS_BACKEND": "tensorflow"}
+        devices[f"tensorflow on {gpus[0]}"] = {"KERAS_BACKEND": "tensorflow"}
+    for device, environment in devices.items():
+        for precision in PRECISIONS:
+            yield device, precision, environment
     if gpus is not None and all(map(find_spec, INT8)):
         yield "ONNX Runtime on the CPU", "int8", {"KERAS_BACKEND": "tensorflow", **NO_GPU}

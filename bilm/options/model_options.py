@@ -5,7 +5,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping
+from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import Any
 
@@ -47,8 +47,7 @@ class CharCnnOptions(Checked):
 
     def __post_init__(self) -> None:
         super().__post_init__()
-        filters = _checked_filters(self.filters, self.max_characters_per_token)
-        object.__setattr__(self, "filters", filters)
+        _check_filters(self)
 
 
 @dataclass(frozen=True)
@@ -116,8 +115,7 @@ class LexiconEncoderOptions(Checked):
             return
         if self.filters is None:
             raise OptionsError(f"filters: missing, expected {schema.FILTERS.expected}")
-        filters = _checked_filters(self.filters, self.max_characters_per_token)
-        object.__setattr__(self, "filters", filters)
+        _check_filters(self)
 
 
 @dataclass(frozen=True)
@@ -162,7 +160,7 @@ class ModelOptions(Checked):
     @classmethod
     def from_dict(cls, values: Mapping[str, Any]) -> ModelOptions:
         """Build from the content of a stored `options.json`; unknown keys are kept."""
-        return schema.read(cls, values, strict=False)
+        return schema.read(cls, values)
 
     def for_export(self) -> dict[str, Any]:
         """Return the `options.json` of an export: 262 characters and every required key."""
@@ -174,13 +172,11 @@ class ModelOptions(Checked):
         return values
 
 
-def _checked_filters(
-    filters: Iterable[Iterable[int]], max_characters: int
-) -> tuple[tuple[int, ...], ...]:
-    """Return pairs as tuples. Raises: OptionsError if a filter is wider than a token."""
-    pairs = tuple(map(tuple, filters))
+def _check_filters(encoder: CharCnnOptions | LexiconEncoderOptions) -> None:
+    """Store filters as tuples. Raises: OptionsError if a filter is wider than a token."""
+    pairs = tuple(map(tuple, encoder.filters or ()))
+    object.__setattr__(encoder, "filters", pairs)
     widest = max(width for width, _ in pairs)
-    if widest > max_characters:
-        limit = f"at most max_characters_per_token, {max_characters}"
+    if widest > encoder.max_characters_per_token:
+        limit = f"at most max_characters_per_token, {encoder.max_characters_per_token}"
         raise OptionsError(f"filters: found a filter of width {widest}, expected {limit}")
-    return pairs

@@ -131,7 +131,7 @@ def load_model_options(path: str | Path) -> ModelOptions:
 
     Raises: OptionsError, naming the file and the key, if a key of the model is invalid.
     """
-    options = schema.load(ModelOptions, path, strict=False)
+    options = schema.load(ModelOptions, path)
     known = {EXPORT_ID, *(field.name for field in schema.keys(RunOptions))}
     unknown = [name for name in options.other_names() if name not in known]
     if unknown:

@@ -71,7 +71,7 @@ def integer(low: int, high: int) -> Rule:
 
 def choice(*values: str) -> Rule:
     """Return the rule for one of several strings."""
-    return Rule(lambda value: isinstance(value, str) and value in values, " or ".join(values))
+    return Rule(lambda value: value in values, " or ".join(values))
 
 
 def instance(kind: type, expected: str) -> Rule:
@@ -101,16 +101,16 @@ FILTERS = Rule(
 LEXICON = Rule(_is_lexicon, "an object that maps strings to integer ids")
 
 
-def key(rule: Rule | type[Checked], default: Any = MISSING, null: bool | None = None) -> Any:
+def key(rule: Rule | type[Checked], default: Any = MISSING, null: bool = False) -> Any:
     """Declare a key: its rule, or the class of a nested object.
 
     Args:
         default: the value if the key is absent; without a default the key is required.
-        null: whether null is read as the default; by default only if the default is None.
+        null: whether null is read as the default, as it is if the default is None.
     """
     nested = rule if isinstance(rule, type) else None
     checked = instance(rule, "an object") if isinstance(rule, type) else rule
-    null = default is None if null is None else null
+    null = null or default is None
     if null:
         checked = Rule(checked.holds, f"{checked.expected} or null")
     metadata = {"rule": checked, "nested": nested, "null": null}
@@ -168,7 +168,7 @@ class Checked:
         yield from self.other
 
 
-def read(cls: type[T], values: Mapping[str, Any], *, strict: bool) -> T:
+def read(cls: type[T], values: Mapping[str, Any], *, strict: bool = False) -> T:
     """Build `cls` from a JSON object.
 
     Args:
@@ -199,7 +199,7 @@ def read(cls: type[T], values: Mapping[str, Any], *, strict: bool) -> T:
     return cls(**arguments, other=other)
 
 
-def load(cls: type[T], path: str | Path, *, strict: bool) -> T:
+def load(cls: type[T], path: str | Path, *, strict: bool = False) -> T:
     """Build `cls` from a JSON file. Raises: OptionsError that starts with the path."""
     values = read_object(path)
     try:

@@ -54,6 +54,6 @@ class RunRecord(Checked):
         if not os.path.exists(path):
             return None
         try:
-            return schema.load(cls, path, strict=False)
+            return schema.load(cls, path)
         except OptionsError as error:
             raise WeightsError(str(error)) from None

@@ -117,7 +117,7 @@ def resumed(record: RunRecord, request: Request) -> tuple[RunOptions, Choice]:
     The run keeps its length unless `n_steps` or another `n_epochs` is requested.
     """
     assert record.auto is not None
-    stored = schema.read(RunOptions, record.options, strict=False)
+    stored = schema.read(RunOptions, record.options)
     n_steps = request.n_steps
     if n_steps is None and request.changes.get("n_epochs", stored.n_epochs) == stored.n_epochs:
         n_steps = record.auto["n_steps"]

@@ -297,7 +297,7 @@ class TrainingRun:
             return complete_options(self.options, self.vocab, self.survey, stored).to_dict()
 
         completed = self.hosts.from_chief("options", complete)
-        options = schema.read(RunOptions, completed, strict=False)
+        options = schema.read(RunOptions, completed)
         if checkpoint:
             check_shards(self.shards, checkpoint.record.shards)
             if self.hosts.is_chief:

@@ -169,7 +169,7 @@ class RunFolder:
             return
         record = self.record()
         if record is not None:
-            stored = schema.read(RunOptions, record.options, strict=False)
+            stored = schema.read(RunOptions, record.options)
             old = _fixed_options(stored)
             new = _fixed_options(options)
             for name in {**old, **new}:

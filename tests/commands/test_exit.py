@@ -19,7 +19,6 @@ def work():
 
 kept = Destructor()
 atexit.register(print, "exit function")
-work.tensorflow = False
 run_script(work)
 """
 

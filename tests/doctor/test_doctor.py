@@ -32,16 +32,15 @@ def probes(monkeypatch):
     return answers
 
 
-def test_steps_are_shown_and_installation_that_works_has_no_problem(probes):
-    shown = []
-    report = examine(show=shown.append)
+def test_steps_are_logged_and_installation_that_works_has_no_problem(probes, log):
+    report = examine()
     assert report.problems == []
     assert list(report.checks)[-1] == "vectors compared with bilm-tf"
-    assert shown == [
-        "devices",
-        "vectors: tensorflow on the CPU, float32",
-        "vectors: tensorflow on the CPU, bfloat16",
-        "vectors: ONNX Runtime on the CPU, int8",
+    assert log.messages == [
+        "checking devices",
+        "checking vectors: tensorflow on the CPU, float32",
+        "checking vectors: tensorflow on the CPU, bfloat16",
+        "checking vectors: ONNX Runtime on the CPU, int8",
     ]
 
 

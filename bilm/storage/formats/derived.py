@@ -47,7 +47,7 @@ def derived_options(
         "lstm": {"dim": dim, "projection_dim": projection_dim, "n_layers": n_layers, **lstm},
     }
     try:
-        return schema.read(ModelOptions, values, strict=False)
+        return schema.read(ModelOptions, values)
     except OptionsError as error:
         raise WeightsError(
             f"{tensors.source}: the shapes of its tensors do not fit an ELMo ({error})"

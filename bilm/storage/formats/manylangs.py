@@ -151,7 +151,7 @@ def _lstm_options(section: Mapping[str, Any]) -> LstmOptions:
 def _read(cls: type[T], section: str, values: Mapping[str, Any]) -> T:
     """Read the options that a section contains, without its other keys."""
     try:
-        return schema.read(cls, values, strict=False).replace(other={})
+        return schema.read(cls, values).replace(other={})
     except OptionsError as error:
         raise OptionsError(f"{section}.{error}") from None
 
