@@ -101,8 +101,7 @@ def remove_leftovers(path: str | os.PathLike) -> None:
 
 
 def try_lock(path: Path) -> AbstractContextManager | None:
-    """Lock a file until the block of the result or the process ends; return None if another process
-    or thread holds the lock."""
+    """Lock a file until the result's block or the process ends; return None if it is locked."""
     from filelock import FileLock, Timeout
 
     with suppress(Timeout):
@@ -156,8 +155,7 @@ def beside(path: Path, ending: str) -> Path:
 
 
 def sha256_of(path: str | os.PathLike) -> str:
-    """Return the SHA-256 of a file's content, 64 hexadecimal digits, computed once for each version
-    of the file."""
+    """Return the SHA-256 of a file in hexadecimal, computed once for each version of the file."""
     return _sha256_of_version(os.fspath(path), version_of(path))
 
 
@@ -171,12 +169,9 @@ def _sha256_of_version(path: str, version: tuple[int, ...]) -> str:
 
 
 def version_of(path: str | os.PathLike) -> tuple[int, ...]:
-    """Return numbers that change when a file is replaced or its content changes.
-
-    They include the time of the last change of its status, because programs such as `cp -p` set
-    the time of the last change of its content.
-    """
+    """Return numbers that change when a file is replaced or its content changes."""
     status = os.stat(path)
+    # Programs such as `cp -p` set the time of the content, but not that of the status.
     return status.st_ino, status.st_size, status.st_mtime_ns, status.st_ctime_ns
 
 

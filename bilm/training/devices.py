@@ -159,21 +159,17 @@ def _strategy_of(hosts: Hosts, n_gpus: int) -> tf.distribute.Strategy:
         # the process's SIGTERM handler while threads that could receive the signal are running.
         context.context().configure_coordination_service(service_type="")
         CollectiveAllReduceExtended._enable_check_health = False
-        strategy = tf.distribute.MultiWorkerMirroredStrategy()
+        return tf.distribute.MultiWorkerMirroredStrategy()
     except RuntimeError as error:  # TensorFlow has started
         raise BilmError(
             f"{hosts.name(hosts.index)}: {error}; create the strategy before TensorFlow "
             "computes anything"
         ) from error
-    return strategy
 
 
 def fastest_precision(devices: Devices, options: RunOptions) -> str:
     """Return "bfloat16" if the devices have instructions for it and multiply the inputs of an LSTM
-    with its kernel at least `LEAST_GAIN` times as fast as in float32, else "float32".
-
-    Takes a tenth of a second.
-    """
+    with its kernel at least `LEAST_GAIN` times as fast as in float32, else "float32"."""
     if not has_bfloat16(devices):
         return "float32"
     n_rows = options.batch_size * options.unroll_steps

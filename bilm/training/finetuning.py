@@ -144,12 +144,8 @@ def finetune(
 def _stored_record(
     folder: RunFolder, start: Source, text: list[str] | None
 ) -> Mapping[str, Any] | None:
-    """Return the record of the folder's fine-tuning run, None without a run.
-
-    The perplexity of another held-out text is removed.
-
-    Raises: BilmError for the folder of another run.
-    """
+    """Return the record of the folder's fine-tuning run, without the perplexity of another held-out
+    text; None without a run. Raises: BilmError for the folder of another run."""
     if not folder.holds_run:
         return None
     stored = folder.record()
@@ -229,14 +225,11 @@ class Source:
         self.id = [str(p.resolve()) if p.exists() else masked(name) for name, p in paths]
 
     def run_options(self, changes: dict[str, Any]) -> RunOptions:
-        """Return the options of a run that starts from here, the shape of the model included.
+        """Return the options of a run that starts from here: `changes` by key, or else those of the
+        source or defaults. Raises: OptionsError.
 
         The learning rate is the source's if the optimizer is unchanged. The warm-up is a tenth of
         the source's, at least 15 steps, but never longer than the source's.
-
-        Args:
-            changes: option values by key; other options are the source's or defaults.
-        Raises: OptionsError.
         """
         model = self.model.options
         names = (*CHANGEABLE, *FALLBACKS, "optimizer")
@@ -273,12 +266,8 @@ class Source:
 def choose_vocabulary(
     start: Source, of_source: str | Path | None, new: str | Path | None
 ) -> tuple[Path | None, Path]:
-    """Return the vocabulary of the source (None if it is unknown) and that of the new run.
-
-    Args:
-        of_source, new: `vocab_file` and `new_vocab_file` of `finetune`.
-    Raises: DataError if one is missing or does not belong to the source.
-    """
+    """Return the vocabulary of the source (None if it is unknown) and that of the new run, from the
+    arguments of `finetune`. Raises: DataError if one is missing or does not fit the source."""
     reads_words = start.model.options.char_cnn is None
     if reads_words and new is not None:
         raise DataError(

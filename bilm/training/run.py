@@ -308,13 +308,9 @@ class TrainingRun:
 
     def _last_measurement(self) -> Measurement | None:
         """Return the run's last evaluation, as the chief has read it."""
-
-        def read() -> dict[str, Any] | None:
-            measured = self.folder.read_measured()
-            return None if measured is None else measured.to_record()
-
-        record = self.hosts.from_chief("measured", read)
-        return None if record is None else Measurement.from_record(record)
+        measured = self.folder.read_measured() if self.hosts.is_chief else None
+        record = self.hosts.from_chief("measured", lambda: measured and measured.to_record())
+        return Measurement.from_record(record) if record else None
 
     def _record(
         self, requested: RunOptions, plan: Plan, n_rows: int, checkpoint: Checkpoint | None

@@ -38,7 +38,7 @@ class Measurement(NamedTuple):
 
     @classmethod
     def from_record(cls, record: Mapping[str, Any]) -> Measurement:
-        """Restore it from the result of `to_record` as JSON. Raises: OptionsError."""
+        """Restore it from the content of `heldout.json`. Raises: OptionsError."""
         perplexity = Perplexity.from_record(record)
         return cls(record.get("step", -1), perplexity, record.get("text", []))
 
@@ -53,7 +53,6 @@ class RunFolder:
     `bilm.storage.checkpoint` reads and writes the checkpoints in the folder and in `best`.
 
     Args:
-        path: the folder, which need not exist.
         writes: False if another process writes the files of this run; the methods that write then
             do nothing.
     Attributes: `best`, the folder of the checkpoint with the lowest held-out perplexity, and the
@@ -79,10 +78,8 @@ class RunFolder:
 
     @contextmanager
     def locked(self) -> Iterator[None]:
-        """Create the folder and lock it until the block or the process ends.
-
-        Raises: BilmError, naming the folder, if another process has locked it.
-        """
+        """Create the folder and lock it until the block or the process ends. Raises: BilmError if
+        another process has locked it."""
         if not self.writes:
             yield
             return
@@ -100,12 +97,8 @@ class RunFolder:
                 self._lock = None
 
     def check_held(self, step: int) -> None:
-        """Check before writing that the path still leads to the folder that is locked.
-
-        Otherwise this process would fill a new folder, or write to another process's folder.
-
-        Raises: BilmError, naming the folder, if it was moved or removed.
-        """
+        """Raise BilmError before writing if the path does not lead to the locked folder any more:
+        this process would fill a new folder, or write to another process's folder."""
         if self._lock is None:
             return
         try:
@@ -126,10 +119,7 @@ class RunFolder:
         return bool(checkpoint_paths(self.path))
 
     def check_resume(self, resume: str) -> None:
-        """Compare the content of the folder with the setting `resume` of a run.
-
-        Raises: BilmError, naming the folder.
-        """
+        """Raise BilmError if the content of the folder contradicts the setting `resume`."""
         if resume == "never" and self.holds_run:
             raise BilmError(
                 f"{self}: contains a run; use another folder, or continue it: --resume=auto"
@@ -152,12 +142,8 @@ class RunFolder:
     def check_same_run(
         self, options: RunOptions, vocab_file: str | Path, vocab_content: bytes
     ) -> None:
-        """Refuse a folder that contains another run, or files that a run would overwrite.
-
-        Args:
-            vocab_file, vocab_content: the file of the vocabulary, and its content when it was read.
-        Raises: OptionsError or DataError, naming what differs.
-        """
+        """Refuse a folder that contains another run, or files that a run would overwrite;
+        `vocab_content` is the content of `vocab_file` when it was read."""
         if not self.holds_run:
             # If the lock file exists, a run that ended before its first save has written the files.
             for path in (self.options_file, self.vocab_file, self.history_file):
@@ -218,8 +204,7 @@ class RunFolder:
                 temporary.write_bytes(vocab_content)
 
     def copy_inputs_to_best(self) -> None:
-        """Copy options and vocabulary into `best`, so that it can be evaluated and exported on its
-        own."""
+        """Copy options and vocabulary into `best`, which then is a model of its own."""
         self.best.mkdir(exist_ok=True)
         for path in (self.options_file, self.vocab_file):
             with replacing(self.best / path.name) as temporary:

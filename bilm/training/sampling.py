@@ -29,51 +29,33 @@ class LogUniformSampler:
         self.seed = seed
 
     def draw(self, key: tuple[int, int, int], targets: np.ndarray) -> Negatives:
-        """Draw for one direction of one window.
-
-        Args:
-            key: step, replica and direction.
-            targets: integer (N,).
-        Returns: `Negatives` of NumPy arrays, int64 (S,), float32 (S,) and float32 (N,).
-        """
+        """Draw for one window with targets (N,); the key is its step, replica and direction. Return
+        `Negatives` of NumPy arrays: int64 (S,), float32 (S,) and float32 (N,)."""
         sequence = np.random.SeedSequence([self.seed, *key])
         generator = np.random.Philox(sequence)
         random = np.random.Generator(generator)
 
         # Draw until enough words are distinct.
-        n_first = 2 * self.n_samples
-        drawn = self.words(random.random(n_first))
-        first = _first_places(drawn)
-        while len(first) < self.n_samples:
-            more = self.words(random.random(len(drawn)))
-            drawn = np.concatenate([drawn, more])
-            first = _first_places(drawn)
+        drawn: np.ndarray = np.empty(0, np.int64)
+        places = drawn  # where each distinct word occurs first
+        while len(places) < self.n_samples:
+            uniform = random.random(max(len(drawn), 2 * self.n_samples))
+            words = np.exp(uniform * np.log(self.n_tokens + 1)).astype(np.int64) - 1
+            words %= self.n_tokens  # exp(u log(V + 1)) may round up to V + 1
+            drawn = np.concatenate([drawn, words])
+            _, places = np.unique(drawn, return_index=True)
 
         # The first distinct ones, and the draw at which the last of them appeared.
-        first = first[: self.n_samples]
+        first = np.sort(places)[: self.n_samples]
         ids = drawn[first]  # S
         n_tries = int(first[-1]) + 1
-        return Negatives(
-            ids,
-            self.expected_count(ids, n_tries),
-            self.expected_count(targets, n_tries),
-        )
+        expected = self.expected_count(ids, n_tries)
+        return Negatives(ids, expected, self.expected_count(targets, n_tries))
 
     def expected_count(self, ids: np.ndarray, n_tries: int) -> np.ndarray:
         """Return the probability that a word is among `n_tries` draws, float32."""
         log_missed = np.log1p(-log_uniform_probability(ids, self.n_tokens))
         return -np.expm1(n_tries * log_missed).astype(np.float32)
-
-    def words(self, uniform: np.ndarray) -> np.ndarray:
-        """Return words, int64 (N,), from uniform numbers (N,) in [0, 1)."""
-        words = np.exp(uniform * np.log(self.n_tokens + 1)).astype(np.int64) - 1
-        return words % self.n_tokens  # exp(u log(V + 1)) may round up to V + 1
-
-
-def _first_places(words: np.ndarray) -> np.ndarray:
-    """Return the places at which each distinct word occurs first, in ascending order."""
-    _, places = np.unique(words, return_index=True)
-    return np.sort(places)
 
 
 def with_unknown(

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import functools
 from typing import Any, NamedTuple
 
 import keras
@@ -11,7 +12,6 @@ import tensorflow as tf
 from bilm.errors import NotFiniteError
 from bilm.language_model import BiLM
 from bilm.layers.functional import fold_seed
-from bilm.layers.lstm_equation import LSTMState
 from bilm.layers.regularization import DropoutSeeds, Regularization
 from bilm.options.run_options import RunOptions
 from bilm.storage.names import stored_variables
@@ -92,9 +92,8 @@ class Trainer:
         state = tf.nest.map_structure(tf.type_spec_from_value, self.state)
         number = tf.TensorSpec((), tf.int32)
         size = tf.TensorSpec(np.shape(self.optimizer.step_size(0)), tf.float32)
-        signature = [batch_spec, state, number, size]
-        if self.options.weight_decay:
-            signature.append(tf.TensorSpec((), tf.float32))
+        decay = tf.TensorSpec((), tf.float32)
+        signature = [batch_spec, state, number, size, decay]
         self._step = tf.function(self._take_step, autograph=False, input_signature=signature)
 
     def step(self, source: Any, step: int) -> StepResult:
@@ -109,9 +108,8 @@ class Trainer:
         numbers = [
             tf.constant(step, tf.int32),
             tf.constant(self.optimizer.step_size(step), tf.float32),
+            tf.constant(rate * self.options.weight_decay, tf.float32),
         ]
-        if self.options.weight_decay:
-            numbers.append(tf.constant(rate * self.options.weight_decay, tf.float32))
         try:
             losses, norm, self.state = self._step(source, self.state, *numbers)
         except tf.errors.InvalidArgumentError as error:
@@ -122,16 +120,9 @@ class Trainer:
         return StepResult(losses, norm, rate)
 
     def global_state(self) -> list[np.ndarray]:
-        """Return the state of all rows: float32 arrays (global batch, width), in the order of
-        `BiLM.flatten_state`."""
+        """Return the state of all rows as `BiLM.flatten_state` orders it: float32 (rows, width)."""
         tensors = self.model.flatten_state(self.state)  # each distributed over the replicas
-        if self.devices.several_hosts:
-            return [tensor.numpy() for tensor in self._gathered(tensors)]
-        arrays = []
-        for tensor in tensors:
-            of_replicas = [part.numpy() for part in self.devices.local(tensor)]
-            arrays.append(np.concatenate(of_replicas))
-        return arrays
+        return [tensor.numpy() for tensor in self._gathered(tensors)]
 
     def set_state(self, arrays: list[np.ndarray]) -> None:
         """Set the state of all rows, in the order of `BiLM.flatten_state`."""
@@ -151,14 +142,15 @@ class Trainer:
     def _gathered(self, tensors):
         return [self.devices.gathered(tensor) for tensor in tensors]
 
-    def _take_step(self, source, state, step, step_size, decay=None):
+    def _take_step(self, source, state, step, step_size, decay):
         """Return the losses (replicas, directions), the gradient's norm and the next state."""
         run = self.devices.strategy.run
         batch = source if self.devices.several_hosts else next(source)
         gradients, losses, state = run(self._gradients, args=(batch, state, step))
         losses = self.devices.gathered(losses)
         with tf.control_dependencies([tf.debugging.check_numerics(losses, LOSS)]):
-            norm = self.optimizer.apply(gradients, step_size, decay)
+            has_decay = self.options.weight_decay > 0
+            norm = self.optimizer.apply(gradients, step_size, decay if has_decay else None)
         return losses, norm, state
 
     def _gradients(self, batch, state, step):
@@ -189,11 +181,8 @@ class Trainer:
         for direction, layers in state.items():
             drawn = tf.random.stateless_uniform((self.options.batch_size, 1), seeds[direction])
             is_kept = drawn >= probability  # B, 1
-            new[direction] = []
-            for cell, hidden in layers:
-                cell = tf.where(is_kept, cell, 0.0)
-                hidden = tf.where(is_kept, hidden, 0.0)
-                new[direction].append(LSTMState(cell, hidden))
+            kept_or_zero = functools.partial(tf.where, is_kept, y=0.0)
+            new[direction] = tf.nest.map_structure(kept_or_zero, layers)
         return new
 
     def dropout_seeds(self, step: Any) -> DropoutSeeds:

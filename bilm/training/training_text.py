@@ -60,19 +60,14 @@ class TrainingText:
         if options.sample_softmax:
             n_negatives = options.n_negative_samples_batch
             sampler = LogUniformSampler(self.vocab.size, n_negatives, self.seed)
-        signature = batch_signature(
-            options.model,
-            options.batch_size,
-            options.unroll_steps,
-            n_negatives=sampler.n_samples if sampler else 0,
-        )
 
         def batches() -> Iterator[dict]:
             windows = self._windows(devices, step, saved.position if saved else None)
             batches = replica_batches(windows, options.model, devices.own, sampler, step)
             return self._until_closed(batches)
 
-        self._iterator = iter(as_dataset(batches, signature, devices.strategy))
+        dataset = as_dataset(batches, batch_signature(options), devices.strategy)
+        self._iterator = iter(dataset)
         return self._iterator
 
     def _windows(self, devices: Devices, step: int, position: Position | None) -> Iterator[dict]:
@@ -147,8 +142,7 @@ def replica_batches(
     first_step: int = 0,
 ) -> Iterator[dict]:
     """Split each window, whose rows are those of all these replicas in their order, into one batch
-    per replica, and add the negatives, which depend on the step; no sampler for the full softmax.
-    """
+    per replica, and add the negatives of the step if there is a sampler."""
     for step, window in enumerate(windows, start=first_step):
         n_rows = window["token_ids"].shape[0] // len(replicas)
         for place, replica in enumerate(replicas):
@@ -165,27 +159,26 @@ def replica_batches(
             yield batch
 
 
-def batch_signature(
-    options: ModelOptions, batch_size: int, unroll_steps: int, n_negatives: int
-) -> Any:
-    """Return the `tf.TensorSpec` of each part of a replica's batch; `n_negatives` is 0 for the full
-    softmax."""
-    directions = options.directions
-    of_window = tf.TensorSpec((batch_size, unroll_steps), tf.int64)
+def batch_signature(options: RunOptions) -> Any:
+    """Return the `tf.TensorSpec` of each part of a replica's batch."""
+    directions = options.model.directions
+    of_window = tf.TensorSpec((options.batch_size, options.unroll_steps), tf.int64)
     signature: dict[str, Any] = {
         "places": dict.fromkeys(directions, of_window),
         "targets": dict.fromkeys(directions, of_window),
     }
-    shapes = distinct_shapes(options)  # of words, or of each group of spelled tokens
+    shapes = distinct_shapes(options.model)  # of words, or of each group of spelled tokens
     if options.char_cnn is None:
         signature["distinct"] = tf.TensorSpec(shapes, tf.int64)
     else:
         signature["distinct"] = tuple(tf.TensorSpec(shape, tf.int64) for shape in shapes)
-    if n_negatives:
+    if options.sample_softmax:
+        n_negatives = options.n_negative_samples_batch
+        n_targets = options.batch_size * options.unroll_steps
         draws = Negatives(
             tf.TensorSpec((n_negatives,), tf.int64),
             tf.TensorSpec((n_negatives,), tf.float32),
-            tf.TensorSpec((batch_size * unroll_steps,), tf.float32),
+            tf.TensorSpec((n_targets,), tf.float32),
         )
         signature["negatives"] = dict.fromkeys(directions, draws)
     return signature

@@ -45,10 +45,10 @@ def trainer_of(changes, precision="float32"):
 def test_gpu_kernels_of_the_training_step(changes, precision):
     trainer, vocab = trainer_of(changes, precision)
     text = TrainingText(trainer.options, vocab, TEXT, 0)
-    sizes = [tf.constant(trainer.optimizer.step_size(0), tf.float32)]
-    sizes += [tf.constant(0.1)] if trainer.options.weight_decay else []
+    size = tf.constant(trainer.optimizer.step_size(0), tf.float32)
+    batches = text.batches(trainer.devices, None)
     step = trainer._step.get_concrete_function(
-        text.batches(trainer.devices, None), trainer.state, tf.constant(0), *sizes
+        batches, trainer.state, tf.constant(0), size, tf.constant(0.1)
     )
     text.close()
     assert any(op.type == "Gather" or "Apply" in op.type for op in step.graph.get_operations())

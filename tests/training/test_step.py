@@ -68,12 +68,8 @@ def test_golden_training(folder, tmp_path):
         with strategy.scope():
             for name, variable in variables.items():
                 variable.assign(initial[stored[name]][...])
-        n_negatives = options.n_negative_samples_batch if options.sample_softmax else 0
-        signature = batch_signature(
-            options.model, options.batch_size, options.unroll_steps, n_negatives
-        )
         batches = as_dataset(
-            lambda: golden_batches(golden, options, n_replicas), signature, strategy
+            lambda: golden_batches(golden, options, n_replicas), batch_signature(options), strategy
         )
         iterator = iter(batches)
         for step in range(N_STEPS):
@@ -103,13 +99,13 @@ def test_step_does_not_read_the_whole_softmax(n_replicas, optimizer):
     options = tiny_options(**small, n_negative_samples_batch=8, optimizer=optimizer)
     strategy = tf.distribute.MirroredStrategy([f"CPU:{i}" for i in range(n_replicas)])
     trainer = Trainer(options, n_tokens, Devices(strategy))
-    signature = batch_signature(options.model, options.batch_size, options.unroll_steps, 8)
-    iterator = iter(as_dataset(lambda: iter([]), signature, strategy))
+    iterator = iter(as_dataset(lambda: iter([]), batch_signature(options), strategy))
     step = trainer._step.get_concrete_function(
         iterator,
         trainer.state,
         tf.constant(0, tf.int32),
         tf.constant(trainer.optimizer.step_size(0)),
+        tf.constant(0.0),
     )
     operations = step.graph.get_operations()
     read = [op.outputs[0].shape for op in operations if op.type == "ReadVariableOp"]

@@ -77,10 +77,8 @@ class Hosts:
         return self.gather(what, make() if self.is_chief else None)[0]
 
     def check_alike(self, what: str, make: Callable[[], Mapping[str, Any]]) -> None:
-        """Refuse workers that differ in a value that `make` returns: JSON, by name, maybe nested.
-
-        Raises: HostError, the same on all, naming the worker and what differs.
-        """
+        """Raise HostError on all workers if a value that `make` returns differs between them: JSON,
+        by name, maybe nested."""
         if self.n_workers == 1:
             return
         first, *others = self.gather(what, _flat(make()))

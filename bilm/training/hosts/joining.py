@@ -181,10 +181,8 @@ def _connection(connected: socket.socket) -> Connection:
 
 
 def _listener(cluster: Cluster) -> socket.socket:
-    """Listen at this worker's port, on all interfaces, as TensorFlow does later.
-
-    Raises: HostError if the port is in use, because TensorFlow would share it.
-    """
+    """Listen at this worker's port, on all interfaces, as TensorFlow does later; refuse a port in
+    use, because TensorFlow would share it."""
     port = cluster.address(cluster.index)[1]
     both = socket.has_dualstack_ipv6()  # IPv4 and IPv6, or only IPv4
     family = socket.AF_INET6 if both else socket.AF_INET
