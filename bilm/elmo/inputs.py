@@ -54,7 +54,7 @@ def ids_of(inputs: Any, options: ModelOptions, n_tokens: int | None) -> Any:
         alphabet = alphabet_of(options)
         if alphabet is None:
             raise ValueError("this biLM reads word ids from TokenBatcher; it cannot spell strings")
-        from bilm.elmo.spelling import spelled, tokens_of
+        from bilm.layers.tensorflow.spelling import spelled, tokens_of
 
         return spelled(tokens_of(inputs), alphabet)
 
@@ -75,6 +75,6 @@ class WordMask(keras.Operation):
 
     def call(self, strings: Any) -> Any:
         """Return the positions of words."""
-        from bilm.elmo.spelling import tokens_of
+        from bilm.layers.tensorflow.spelling import tokens_of
 
         return ops.not_equal(tokens_of(strings), "")

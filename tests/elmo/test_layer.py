@@ -15,7 +15,7 @@ from conftest import golden_cases
 from stored_files import OPTIONS, WEIGHTS
 
 from bilm import Batcher, Elmo
-from bilm.elmo.spelling import char_ids
+from bilm.layers.tensorflow.spelling import char_ids
 
 FILES = dict(options_file=OPTIONS, weight_file=WEIGHTS)
 SENTENCES = [

@@ -74,7 +74,7 @@ def test_golden_manylangs_elmo_on_characters(elmo, folder):
 def test_golden_manylangs_elmo_spells_strings_as_the_batcher(elmo, folder):
     import tensorflow as tf
 
-    from bilm.elmo.spelling import spelled
+    from bilm.layers.tensorflow.spelling import spelled
 
     sentences = sentences_of(folder)
     words = ["e\u0301", "a\u00a0b", "\U0001f600" * 60, "<bow>", "<S>", "</S>", "\u3000", " "]
