@@ -40,7 +40,8 @@ class LogUniformSampler:
         places = drawn  # where each distinct word occurs first
         while len(places) < self.n_samples:
             uniform = random.random(max(len(drawn), 2 * self.n_samples))
-            words = np.exp(uniform * np.log(self.n_tokens + 1)).astype(np.int64) - 1
+            log_words = uniform * np.log(self.n_tokens + 1)
+            words = np.exp(log_words).astype(np.int64) - 1
             words %= self.n_tokens  # exp(u log(V + 1)) may round up to V + 1
             drawn = np.concatenate([drawn, words])
             _, places = np.unique(drawn, return_index=True)
