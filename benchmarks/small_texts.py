@@ -25,6 +25,7 @@ from absl import app, flags
 import bilm
 from bilm.scoring.filling import MASK, pattern
 from bilm.scoring.memory import StoredMemory
+from bilm.storage.stored_model import open_model
 
 FLAGS = flags.FLAGS
 flags.DEFINE_string("output", "small_texts", "Folder of the results.")
@@ -114,7 +115,8 @@ def trained(train, out):
             subprocess.run([sys.executable, "-m", "bilm", *command.split()], check=True)
         (out / "minutes").write_text(str((time.time() - started) / 60))
     scorer = bilm.load_scorer(out / "run")
-    memory, exponents = StoredMemory.load(out / "memory.hdf5", scorer.words)
+    model = open_model(out / "run")
+    memory, exponents = StoredMemory.load(out / "memory.hdf5", model, scorer.words)
     with_memory = scorer.filler(memory=memory, exponents=exponents)
     return scorer.filler(), with_memory, float((out / "minutes").read_text())
 

@@ -62,7 +62,8 @@ def fill(
     from bilm.scoring.memory.file import StoredMemory
 
     scorer = text.scorer(model, partial(n_predictions, mask=mask))
-    recall, exponents = StoredMemory.load(memory, scorer.words) if memory else (None, None)
+    stored = StoredMemory.load(memory, model.stored, scorer.words) if memory else (None, None)
+    recall, exponents = stored
     lines = read_lines(words) if words else ()
     filler = scorer.filler((word for _, line in lines for word in line.split()), recall, exponents)
 

@@ -8,8 +8,8 @@ from bilm.commands.main import command
 
 NOTE = """
 The file (HDF5) has about 6 bytes per token of the training text. The shares of the mixture are
-fitted on the held-out text, which the training text must not contain; the perplexities describe
-this text. The time of a prediction grows with the training text.
+fitted on the sentences of the held-out text that the training text does not contain, and the
+perplexities describe them. The time of a prediction grows with the training text.
 """
 
 
@@ -36,12 +36,12 @@ def memory(model: scoring.Model, input_: str, heldout: str, output: str) -> None
     text, heldout_text = resolve_shards(input_), resolve_shards(heldout)
     protect(output, *text, *heldout_text, *model.files, *model.stored.own_files)
     text.examine()
-    check_training_text(text, heldout_text, model.vocabulary.filename)
+    check_training_text(text, None, model.vocabulary.filename)
 
     counts = count_tokens(heldout_text)
     n_fitting = n_fitting_predictions(counts.n_sentences, counts.n_tokens)
     scorer = model.scorer(counts.n_predictions + n_fitting)
     stored, mixed, alone = scorer.memory(text.sentences(), heldout_text.sentences())
-    stored.save(output)
+    stored.save(output, model.stored)
     print(f"PERPLEXITY WITH MEMORY = {mixed}")
     print(f"AVERAGE PERPLEXITY = {alone}")

@@ -24,7 +24,8 @@ each sentence ("bilm surprisal" writes a row for each word):
   sentence             the words, instead of the number
 
 The last line of the log is AVERAGE PERPLEXITY = <number>, as of "bilm test --stateless". With
---memory, the rows are of the mixture, and PERPLEXITY WITH MEMORY = <number> precedes the line.
+--memory, the rows are of the mixture, and PERPLEXITY WITH MEMORY = <number> precedes the line;
+both omit sentences of three words or more that the text of the memory contains.
 """
 
 
@@ -45,11 +46,12 @@ def score(model: scoring.Model, text: scoring.Text, output: str | None, memory: 
     from absl import logging
 
     from bilm.scoring.memory.file import StoredMemory
-    from bilm.scoring.perplexity import LossCounter
+    from bilm.scoring.perplexity import LossCounter, new_perplexities
 
     scorer = text.scorer(model)
-    recall = StoredMemory.load(memory, scorer.words).memory if memory else None
-    alone, with_memory = LossCounter(), LossCounter()
+    recall = StoredMemory.load(memory, model.stored, scorer.words).memory if memory else None
+    remembered = recall.digests if recall else ()
+    alone, with_memory = LossCounter(remembered), LossCounter(remembered)
 
     def rows() -> Iterator[Row]:
         for place, sentence in text.scored(scorer.score, logs_progress=output is not None):
@@ -70,5 +72,6 @@ def score(model: scoring.Model, text: scoring.Text, output: str | None, memory: 
 
     perplexity = alone.perplexity()
     if recall is not None:
-        logging.info("PERPLEXITY WITH MEMORY = %.2f", with_memory.perplexity().mean)
+        mixed, perplexity = new_perplexities(with_memory, alone, text.name)
+        logging.info("PERPLEXITY WITH MEMORY = %.2f", mixed.mean)
     logging.info("AVERAGE PERPLEXITY = %s (single sentences)", perplexity)

@@ -77,7 +77,7 @@ def surprisal(
     from bilm.scoring.memory.file import StoredMemory
 
     scorer = text.scorer(model, lambda words: (context + 1) * scoring.n_predictions(words))
-    recall = StoredMemory.load(memory, scorer.words).memory if memory else None
+    recall = StoredMemory.load(memory, model.stored, scorer.words).memory if memory else None
     surprisals_of = partial(
         word_surprisals, scorer, context=context, top=top or 0, mark=regions, memory=recall
     )

@@ -15,7 +15,6 @@ from bilm.errors import BilmError, DataError
 if TYPE_CHECKING:
     from bilm.data.shards import Shards
     from bilm.scoring.perplexity import Perplexity
-    from bilm.scoring.scorer import Scorer
 
 NOTE = """
 All figures are of the full softmax. READING is "running text", which carries the LSTM states from
@@ -23,7 +22,8 @@ sentence to sentence in a row, so the result depends on --batch_size, or "single
 (--stateless), which start from zero state, as in "bilm score". PERPLEXITY WITHOUT UNKNOWN WORDS
 omits words outside the vocabulary: <UNK> is easy to predict if many are unknown. WORD FREQUENCIES
 PERPLEXITY predicts each word by the frequencies in the rest of the text. --json has the names in
-lower case as keys, such as average_perplexity. WITH MEMORY: of the mixture.
+lower case as keys, such as average_perplexity. WITH MEMORY: of the mixture; with --memory, figures
+omit sentences of three words or more that its text contains.
 """
 
 
@@ -73,9 +73,10 @@ def test(
     reading = "single sentences" if stateless else "running text"
     figures: dict[str, Any] = {"READING": reading}
     if stateless:
-        result, with_memory = _single_sentences(model.scorer(len(ids)), text, memory)
+        result, with_memory, text = _single_sentences(model, text, len(ids), memory)
         if with_memory is not None:
             figures["PERPLEXITY WITH MEMORY"] = with_memory.mean
+            ids = ngrams.text_ids(text, vocabulary)
     else:
         n_rows = batch_size or model.stored.options.other.get("batch_size", 128)
         result = _running_text(model, text, n_rows, len(ids), start)
@@ -106,21 +107,27 @@ def test(
 
 
 def _single_sentences(
-    scorer: Scorer, text: Shards, memory: str | None
-) -> tuple[Perplexity, Perplexity | None]:
-    """Return the perplexities of sentences from zero state, and of the mixture with a memory."""
+    model: scoring.Model, text: Shards, n_tokens: int, memory: str | None
+) -> tuple[Perplexity, Perplexity | None, Shards]:
+    """Return the perplexities of sentences from zero state, and of the mixture with a memory, and
+    the text that they describe, see `new_perplexities`."""
     from bilm.scoring.memory.file import StoredMemory
-    from bilm.scoring.perplexity import LossCounter
+    from bilm.scoring.perplexity import LossCounter, new_perplexities
     from bilm.support.progress import progress
 
-    recall = None if memory is None else StoredMemory.load(memory, scorer.words).memory
-    alone, with_memory = LossCounter(), LossCounter()
+    scorer = model.scorer(n_tokens)
+    recall = StoredMemory.load(memory, model.stored, scorer.words).memory if memory else None
+    remembered = recall.digests if recall else ()
+    alone, with_memory = LossCounter(remembered), LossCounter(remembered)
     with progress("scoring", "sentences") as bar:
         for score in bar.over(scorer.score(text.sentences())):
             alone.add(score)
             if recall is not None:
                 with_memory.add(recall.mixed(score))
-    return alone.perplexity(), None if recall is None else with_memory.perplexity()
+    if recall is None:
+        return alone.perplexity(), None, text
+    mixed, result = new_perplexities(with_memory, alone, text.name)
+    return result, mixed, text.without(remembered) if alone.new.n_sentences else text
 
 
 def _running_text(

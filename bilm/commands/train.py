@@ -92,6 +92,9 @@ def train(vocab: str | None, options: str | None, **run: Any) -> int:
                     )
                 folder.check_resume(run["resume"])
                 text = resolve_shards(run["train_prefix"], run["on_bad_utf8"])
+                heldout = run["heldout_prefix"]
+                if heldout:
+                    request = request._replace(heldout=resolve_shards(heldout, run["on_bad_utf8"]))
                 devices = Devices(arguments["strategy"], hosts)
                 chosen, choice, known = auto.chosen(text, vocabulary, request, devices)
                 arguments |= {"train_prefix": text, "survey": known}

@@ -2,8 +2,9 @@
 
 from __future__ import annotations
 
+import hashlib
 import os
-from collections.abc import Iterable, Iterator
+from collections.abc import Collection, Iterable, Iterator, Sequence
 from typing import NamedTuple
 
 from bilm.data.readers import TEXT, form_of
@@ -14,6 +15,7 @@ from bilm.support.progress import progress
 from bilm.support.urls import is_url
 
 MAX_EXAMINED = 8  # files whose first lines are examined
+MIN_WORDS = 3  # of a sentence that is compared: any two texts share shorter ones
 
 
 class Shards:
@@ -22,6 +24,7 @@ class Shards:
     Args:
         on_bad_utf8: "error", or "replace" to decode invalid UTF-8 as U+FFFD.
         name: name of the text, for messages; None for the name of the first file.
+        left_out: digests of sentences that `sentences` skips, see `sentence_digest`.
     """
 
     def __init__(
@@ -29,7 +32,9 @@ class Shards:
         paths: Iterable[str | os.PathLike],
         on_bad_utf8: str = "error",
         name: str | None = None,
+        left_out: Collection[int] = (),
     ):
+        self.left_out = left_out
         self.paths = tuple(os.fspath(path) for path in paths)
         self.on_bad_utf8 = on_bad_utf8
         self.errors = ON_BAD_UTF8[on_bad_utf8]
@@ -69,11 +74,23 @@ class Shards:
         signs.warn()
 
     def sentences(self) -> Iterator[list[str]]:
-        """Yield the words of each line that is not blank. Raises: DataError."""
+        """Yield the words of each line that is not blank or left out. Raises: DataError."""
         for path in self:
             for *_, text in placed_lines(path, self.errors):
-                if words := text.split():
+                words = text.split()
+                if words and not (self.left_out and sentence_digest(words) in self.left_out):
                     yield words
+
+    def without(self, digests: Collection[int]) -> Shards:
+        """Return the text without the sentences that have these digests."""
+        return Shards(self.paths, self.on_bad_utf8, self.name, digests)
+
+
+def sentence_digest(words: Sequence[str]) -> int:
+    """Return a digest of a sentence, 64 bits; 0 for one of fewer than `MIN_WORDS` words."""
+    text = " ".join(words).encode(errors="surrogatepass")
+    digest = hashlib.blake2b(text, digest_size=8).digest()
+    return int.from_bytes(digest, "big") if len(words) >= MIN_WORDS else 0
 
 
 def resolve_shards(filepattern: str | os.PathLike | Shards, on_bad_utf8: str = "error") -> Shards:

@@ -6,8 +6,10 @@ the byte position at which its line starts in the uncompressed file.
 
 from __future__ import annotations
 
+import hashlib
 import os
 from collections.abc import Iterable, Iterator, Sequence
+from functools import cache
 from itertools import groupby, islice, zip_longest
 
 import numpy as np
@@ -19,6 +21,7 @@ from bilm.support.remote import stats
 from bilm.support.urls import is_url, name_of
 
 SHARD_BYTES = 1 << 44  # larger than any shard
+END_BYTES = 1 << 20  # of the parts of a file that are compared
 SKIPPED_AT_ONCE = 1 << 20  # random numbers skipped at a time, which bounds memory
 
 Position = dict[str, np.ndarray]  # integer arrays by name
@@ -143,22 +146,41 @@ def text_changed(shards: Shards, reference: int) -> DataError:
 
 
 def describe_shards(shards: Iterable[str]) -> list[str]:
-    """Return the name and size of each shard, of a URL also the version, to compare at a resume.
+    """Return the name and size of each shard and a digest of its first and last `END_BYTES`, of a
+    URL the version, to compare at a resume.
     Raises: OSError, or RemoteError for a URL, if one is missing."""
-    # Do not change these texts: checkpoints contain them.
+    # Change these texts only as `same_shards` allows: checkpoints contain them.
     paths = list(shards)
     if not any(map(is_url, paths)):
-        return [f"{os.path.basename(path)}, {os.path.getsize(path)} bytes" for path in paths]
+        statuses = zip(paths, map(os.stat, paths), strict=True)
+        return [_described(path, of.st_size, of.st_mtime_ns) for path, of in statuses]
     return [
         f"{name_of(url)}, {size} bytes, {version or 'no version'}"
         for url, (size, version) in zip(paths, stats(paths), strict=True)
     ]
 
 
+@cache
+def _described(path: str, size: int, changed_ns: int) -> str:
+    """Return the description of a file, which is read again only if its size or time changes."""
+    with open(path, "rb") as file:
+        ends = file.read(END_BYTES)
+        file.seek(max(len(ends), size - END_BYTES))
+        ends += file.read(END_BYTES)
+    digest = hashlib.sha256(ends).hexdigest()[:16]
+    return f"{os.path.basename(path)}, {size} bytes, SHA-256 of the ends {digest}"
+
+
+def same_shards(here: Sequence[str], there: Sequence[str]) -> bool:
+    """Return whether descriptions fit the same shards; `there` may lack digests, as in 0.2.0."""
+    pairs = zip_longest(here, there, fillvalue="no file")
+    return all(now == before or now.startswith(f"{before}, ") for now, before in pairs)
+
+
 def check_shards(shards: Iterable[str], expected: Sequence[str]) -> None:
     """Raise DataError, naming the first shard, if a text differs from its stored description."""
     for here, there in zip_longest(describe_shards(shards), expected, fillvalue="no file"):
-        if here != there:
+        if not same_shards([here], [there]):
             raise DataError(
                 f"found {here}, but the run in this folder was trained on {there}; restore the "
                 "file or use another folder"

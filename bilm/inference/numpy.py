@@ -20,9 +20,8 @@ from bilm.inference.blas import blas_threads
 from bilm.inference.numpy_lstm import NumpyStacks
 from bilm.inference.softmax import Softmax, described_columns
 from bilm.options.model_options import ModelOptions
-from bilm.storage import names
 from bilm.storage.stored_model import StoredModel
-from bilm.tensors import n_filters, tensors_of
+from bilm.tensors import n_filters
 
 FEW_WORDS = 64  # most words whose products one thread computes
 SCORES_IN_CACHE = 1 << 20  # scores, hidden vectors times words, that fit the cache
@@ -61,19 +60,7 @@ class NumpyBackend(Backend):
 
 def load(stored: StoredModel, precision: str, has_softmax: bool) -> NumpyBackend:
     """Load a model: see `open_backend`."""
-    options = stored.options
-    sources = [(stored.tensors, names.is_bilm)]
-    n_words = names.n_words(stored.tensors) if options.reads_words else None
-    if has_softmax:
-        softmax = stored.require_softmax()
-        sources.append((softmax.tensors, names.is_softmax))
-        n_words = softmax.n_words
-
-    specs = {spec.name: spec for spec in tensors_of(options, n_words, has_softmax)}
-    values: dict[str, np.ndarray] = {}
-    for tensors, is_part in sources:
-        values.update(names.checked_values(specs, tensors, is_part))
-    return NumpyBackend(options, values)
+    return NumpyBackend(stored.options, dict(stored.values(has_softmax)))
 
 
 # --- the token encoder ---

@@ -3,11 +3,13 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Iterable
+from collections.abc import Collection, Iterable
 from typing import Any, NamedTuple
 
 import numpy as np
+from absl import logging
 
+from bilm.data.shards import sentence_digest
 from bilm.data.vocabulary import UNK
 from bilm.errors import DataError
 from bilm.options.schema import unexpected
@@ -53,9 +55,12 @@ class Perplexity(NamedTuple):
 
 
 class LossCounter:
-    """Sums the losses of scored sentences."""
+    """Sums the losses of scored sentences; `new` sums those whose digests `left_out` lacks."""
 
-    def __init__(self) -> None:
+    def __init__(self, left_out: Collection[int] = ()):
+        self._left_out = left_out
+        self.new: LossCounter = LossCounter() if left_out else self
+        self.n_sentences = 0
         self._losses: dict[str, float] = {}
         self._n_predictions = 0
         self._known_loss = 0.0  # of known words and marks, in all directions
@@ -63,6 +68,9 @@ class LossCounter:
 
     def add(self, score: Score) -> None:
         """Count the predictions of a sentence."""
+        self.n_sentences += 1
+        if self._left_out and sentence_digest(score.tokens) not in self._left_out:
+            self.new.add(score)
         words = zip(score.tokens, score.is_known[:-1], strict=True)
         is_known = [known and word != UNK for word, known in words]
         predictions = {"forward": [*is_known, True], "backward": [True, *is_known]}  # and marks
@@ -79,6 +87,22 @@ class LossCounter:
             raise DataError("found no sentences, expected at least one")
         known = exp_of_loss(self._known_loss / self._n_known)
         return Perplexity.of(self._losses, self._n_predictions)._replace(known=known)
+
+
+def new_perplexities(with_memory: LossCounter, alone: LossCounter, text: str) -> list[Perplexity]:
+    """Return both perplexities without the sentences that the memory contains, unless it contains
+    all, and log the number of these; `text` is the name of the sentences."""
+    perplexities = [with_memory.perplexity(), alone.perplexity()]
+    n_new = alone.new.n_sentences
+    if n_new < alone.n_sentences:
+        logging.warning(
+            "%s: the text of the memory contains %d of the %d sentences; with them, perplexity is "
+            "%s with memory and %s without; %s", text, alone.n_sentences - n_new, alone.n_sentences,
+            *perplexities, "other figures leave them out" if n_new else "use other text",
+        )  # fmt: skip
+    if n_new:
+        perplexities = [with_memory.new.perplexity(), alone.new.perplexity()]
+    return perplexities
 
 
 def perplexity_of_scores(scores: Iterable[Score]) -> Perplexity:

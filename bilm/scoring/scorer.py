@@ -14,6 +14,7 @@ from typing import Any
 import numpy as np
 
 from bilm.data.marks import EOS, MARKS, UNK
+from bilm.data.shards import sentence_digest
 from bilm.data.tokenization import MAX_PARTS, check_batch, checked_sentence
 from bilm.errors import DataError, OptionsError
 from bilm.inference.backend import Backend, open_backend
@@ -23,7 +24,7 @@ from bilm.scoring.filling import MASK, Filler, Gap, first_exponents
 from bilm.scoring.memory.file import StoredMemory
 from bilm.scoring.memory.fitting import fit_memory, fit_shares
 from bilm.scoring.memory.prediction import Memory
-from bilm.scoring.perplexity import Perplexity, perplexity_of_scores
+from bilm.scoring.perplexity import LossCounter, Perplexity, new_perplexities
 from bilm.scoring.predicted_words import PredictedWords
 from bilm.scoring.scores import Predicted, Score, Substitutes
 from bilm.storage.stored_model import StoredModel, open_model
@@ -260,19 +261,27 @@ class Scorer:
     def memory(
         self, text: Iterable[Sequence[str]], heldout: Iterable[Sequence[str]]
     ) -> tuple[StoredMemory, Perplexity, Perplexity]:
-        """Return the memory of a training text, fitted to held-out text, and the perplexities of
-        the held-out text with and without it. Raises: DataError if a text has too few words."""
+        """Return the memory of a training text, fitted to the held-out sentences that it does not
+        contain, and their perplexities with and without it. Raises: DataError if a text has too few
+        words."""
         with progress("scoring held-out text", "sentences") as bar:
             scores = list(bar.over(self.score(heldout)))
         if not any(score.tokens for score in scores):
             raise DataError("held-out text: found no words, expected at least one sentence")
-        alone = perplexity_of_scores(scores)
 
         memory = fit_memory(text, self.words)
-        losses = fit_shares(memory, scores)
-        mixed = Perplexity.of(losses, alone.n_predictions)
-        exponents = self.filler(memory=memory).fit_exponents([score.tokens for score in scores])
-        return StoredMemory(memory, exponents), mixed, alone
+        memory.shares = memory.shares[: len(self.directions)]
+        new = [score for score in scores if sentence_digest(score.tokens) not in memory.digests]
+        if new:
+            fit_shares(memory, new)
+        exponents = self.filler(memory=memory).fit_exponents([score.tokens for score in new])
+
+        with_memory, alone = LossCounter(memory.digests), LossCounter(memory.digests)
+        for score in scores:
+            with_memory.add(memory.mixed(score))
+            alone.add(score)
+        mixed, unmixed = new_perplexities(with_memory, alone, "held-out text")
+        return StoredMemory(memory, exponents), mixed, unmixed
 
 
 def _checked_words(sentence: Iterable[str], name: str) -> list[str]:

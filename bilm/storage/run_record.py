@@ -28,13 +28,14 @@ class RunRecord(Checked):
     n_steps: int = key(schema.NUMBER)  # requested
     seed: int = key(integer(0, MAX_SEED))
     batch: tuple[int, int] = key(ROWS)  # `n_rows` and `batch_size`
-    shards: list[str] = key(LIST)  # name and size of each file of the text
+    shards: list[str] = key(LIST)  # of the text, see `describe_shards`
     vocabulary: str = key(TEXT)  # `Vocabulary.digest` of the words
     options: Mapping[str, Any] = key(OBJECT)  # with the requested `batch_size`
     best: float | None = key(PERPLEXITY, None)  # lowest held-out perplexity so far
     auto: Mapping[str, Any] | None = key(OBJECT, None)  # length and precision that `auto` chose
     # The source of a fine-tuning run and its perplexity at the start.
     finetuning: Mapping[str, Any] | None = key(OBJECT, None)
+    heldout: Mapping[str, Any] | None = key(OBJECT, None)  # see `compare_texts`
 
     @property
     def n_rows(self) -> int:

@@ -4,10 +4,12 @@ from __future__ import annotations
 
 import hashlib
 import os
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 from functools import cached_property
 from pathlib import Path
 from typing import TYPE_CHECKING
+
+import numpy as np
 
 from bilm.data.marks import BOS, EOS, MARKS
 from bilm.data.vocabulary import Vocabulary, vocabulary_of
@@ -20,6 +22,7 @@ from bilm.storage.hdf5 import HDF5Tensors
 from bilm.storage.stored_weights import StoredWeights, UnchangingTensors
 from bilm.support.files import expanded, sha256_of
 from bilm.support.urls import masked
+from bilm.tensors import tensors_of
 
 if TYPE_CHECKING:
     from bilm.language_model import BiLM
@@ -141,6 +144,27 @@ class StoredModel:
         except FileNotFoundError as error:
             raise _changed(error.filename) from error
         return hashlib.sha256(digests.encode()).hexdigest()
+
+    @cached_property
+    def weights_digest(self) -> str:
+        """A SHA-256 of the weights with the softmax: the same for a run and its export."""
+        digest = hashlib.sha256()
+        for _, value in self.values(has_softmax=True):
+            digest.update(np.ascontiguousarray(value).data)
+        return digest.hexdigest()
+
+    def values(self, has_softmax: bool) -> Iterator[tuple[str, np.ndarray]]:
+        """Yield name and value of each weight: see `bilm.storage.names.checked_values`."""
+        sources = [(self.tensors, names.is_bilm)]
+        n_words = names.n_words(self.tensors) if self.options.reads_words else None
+        if has_softmax:
+            softmax = self.require_softmax()
+            sources.append((softmax.tensors, names.is_softmax))
+            n_words = softmax.n_words
+
+        specs = {spec.name: spec for spec in tensors_of(self.options, n_words, has_softmax)}
+        for tensors, is_part in sources:
+            yield from names.checked_values(specs, tensors, is_part)
 
     def check_unchanged(self) -> None:
         """Raise WeightsError if the files have changed since `digest` was computed, so that results

@@ -59,6 +59,7 @@ class Request(NamedTuple):
         n_train_tokens: predictions per epoch and direction; None counts them.
         n_steps, precision: length and precision; None to choose them.
         hours: time budget of the command; None for as long as training is useful.
+        heldout: text to compare with the training text; None for none.
     """
 
     changes: Mapping[str, Any]
@@ -66,6 +67,7 @@ class Request(NamedTuple):
     n_steps: int | None
     precision: str | None
     hours: float | None
+    heldout: Shards | None = None
 
 
 class Choice(NamedTuple):
@@ -94,7 +96,7 @@ def chosen(
     known = None
     if n_predictions is None:
         logging.info("auto: counting the text")
-        known = survey(shards, Vocabulary(vocab_file, validate_file=True))
+        known = survey(shards, Vocabulary(vocab_file, validate_file=True), heldout=request.heldout)
         n_predictions = known.counts.n_predictions
     recipe = recipe_for(n_predictions)
     options = options_for(n_predictions).replace(**request.changes)

@@ -91,9 +91,14 @@ class Evaluate:
 
         def measure() -> Perplexity:
             shards = heldout.reader.shards
-            windows = heldout_windows(heldout.reader, checkpoints.record.batch_size)
+            n_rows = checkpoints.record.batch_size
+            windows = heldout_windows(heldout.reader, n_rows)
             check_unchanged(shards, heldout.described, step)
             perplexity = self.evaluator(windows)
+            if shards.left_out:
+                whole = type(heldout.reader)(shards.without(()), heldout.reader.vocab, test=True)
+                of_all = self.evaluator(heldout_windows(whole, n_rows))
+                logging.info("with the sentences of the training text: perplexity %s", of_all)
             check_unchanged(shards, heldout.described, step)
             return perplexity
 

@@ -14,7 +14,7 @@ import numpy as np
 from absl import logging
 
 from bilm.data.shards import resolve_shards
-from bilm.data.stream import describe_shards
+from bilm.data.stream import describe_shards, same_shards
 from bilm.data.vocabulary import Vocabulary
 from bilm.errors import BilmError, DataError, WeightsError
 from bilm.language_model import BiLM
@@ -117,8 +117,8 @@ def finetune(
     def initialize(model: BiLM) -> dict[str, Any]:
         _set_weights(model, start, source_vocab, run.vocab)
         before = None
-        if heldout:
-            dataset = heldout_dataset(heldout, run.vocab, options.bidirectional)
+        if run.heldout_shards:
+            dataset = heldout_dataset(run.heldout_shards, run.vocab, options.bidirectional)
             evaluate = Evaluator(model, run.vocab.unk)
             perplexity = evaluate(heldout_windows(dataset, options.batch_size))
             logging.info("before the first step: held-out perplexity %s (running text)", perplexity)
@@ -157,7 +157,7 @@ def _stored_record(
             f"{folder}: this folder's run started from {' '.join(record['source'])}, but "
             f"{' '.join(start.id)} was requested"
         )
-    if text and record.get("text") not in (None, text):
+    if text and not same_shards(text, record.get("text") or text):
         logging.warning(
             "%s: the perplexity before the first step was measured on another held-out text "
             "(%s, now %s) and is discarded", folder, record["text"], text,

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Collection, Mapping, Sequence
 from typing import Any, NamedTuple
 
 import numpy as np
@@ -10,7 +10,7 @@ from absl import logging
 
 from bilm.data.dataset import LMDataset
 from bilm.data.ngrams import bigram_perplexity, text_ids, unknown_percent, word_perplexity
-from bilm.data.shards import Shards
+from bilm.data.shards import Shards, sentence_digest
 from bilm.data.stream import describe_shards
 from bilm.data.vocabulary import Vocabulary
 from bilm.errors import DataError, WeightsError
@@ -26,7 +26,7 @@ class Heldout(NamedTuple):
     """The reader of the held-out text.
 
     Fields:
-        described: name and size of each file before it was first read, see `describe_shards`.
+        described: each file before it was first read, see `describe_shards`, and what is left out.
         n_predictions: number of predictions per direction.
         bigrams, words: the perplexity by pairs of words of the training text, and by its words.
         compared: the first and the share of unknown words, as text, to compare the model with.
@@ -54,6 +54,20 @@ def check_words(vocab: Vocabulary) -> None:
         )
 
 
+def compare_texts(heldout: Shards, repeated: Collection[int]) -> dict[str, Any]:
+    """Return the shards of held-out text, `text`, and the digests of its sentences that are
+    `repeated` in the training text, unless all are; log the number of these sentences."""
+    digests = [sentence_digest(words) for words in heldout.sentences()] if repeated else []
+    n_repeated = sum(digest in repeated for digest in digests)
+    has_others = n_repeated < len(digests)
+    if n_repeated:
+        logging.warning(
+            "%s: the training text contains %d of the %d sentences; %s", heldout.name, n_repeated,
+            len(digests), "held-out perplexity leaves them out" if has_others else "use other text",
+        )  # fmt: skip
+    return {"text": describe_shards(heldout), "repeated": sorted(repeated) if has_others else []}
+
+
 def read_heldout(
     shards: Shards, train_sample: np.ndarray, vocab: Vocabulary, options: RunOptions
 ) -> Heldout:
@@ -62,6 +76,8 @@ def read_heldout(
     Raises: DataError if the text contains no sentence.
     """
     described = describe_shards(shards)
+    if shards.left_out:
+        described.append(f"without {len(shards.left_out)} sentences of the training text")
     shards.examine()
     ids = text_ids(shards, vocab)
     if len(ids) == 1:

@@ -39,6 +39,7 @@ from bilm.training.plan import (
     Heldout,
     Plan,
     check_words,
+    compare_texts,
     complete_options,
     read_heldout,
     replica_options,
@@ -285,18 +286,23 @@ class TrainingRun:
         record = self.folder.record() if self.hosts.is_chief else None
         is_new = self.hosts.is_chief and record is None
         heldout = self.heldout_shards
+        compared = record.heldout if record else None
+        is_compared = heldout is None or (compared and compared["text"] == describe_shards(heldout))
         if self.survey is None and (is_new or heldout is not None):
             # A new run needs the counts. If they are given, a sample of a long text is enough, as
             # for the comparison with held-out text.
             is_long = (self.options.n_train_tokens or 0) > LONG_TEXT
-            is_whole = is_new and not is_long
-            self.survey = survey(self.shards, self.vocab, is_whole, warns=is_new)
+            is_whole = (is_new or (self.hosts.is_chief and not is_compared)) and not is_long
+            self.survey = survey(self.shards, self.vocab, is_whole, is_new, heldout)
 
-        def complete() -> dict[str, Any]:
+        def complete() -> list[Any]:
             stored = record.options if record else {}
-            return complete_options(self.options, self.vocab, self.survey, stored).to_dict()
+            options = complete_options(self.options, self.vocab, self.survey, stored)
+            if heldout is None or self.survey is None or is_compared:
+                return [options.to_dict(), compared]
+            return [options.to_dict(), compare_texts(heldout, self.survey.repeated)]
 
-        completed = self.hosts.from_chief("options", complete)
+        completed, self.compared = self.hosts.from_chief("options", complete)
         options = schema.read(RunOptions, completed)
         if checkpoint:
             check_shards(self.shards, checkpoint.record.shards)
@@ -304,6 +310,7 @@ class TrainingRun:
                 self.folder.log_changes(options)
         if heldout is None or self.survey is None:
             return options, None
+        heldout = self.heldout_shards = heldout.without(set(self.compared["repeated"]))
         return options, read_heldout(heldout, self.survey.sample, self.vocab, self.options)
 
     def _last_measurement(self) -> Measurement | None:
@@ -336,6 +343,7 @@ class TrainingRun:
             options=requested.replace(batch_size=batch_size).to_dict(),
             auto=auto,
             finetuning=self.finetuning,
+            heldout=self.compared,
         )
 
     def _log_start(self, setup: Setup) -> None:

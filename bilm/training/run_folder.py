@@ -12,6 +12,7 @@ from typing import Any, NamedTuple
 
 from absl import logging
 
+from bilm.data.stream import same_shards
 from bilm.errors import BilmError, DataError, OptionsError, WeightsError
 from bilm.options import schema
 from bilm.options.run_options import CHANGEABLE, RunOptions
@@ -218,7 +219,7 @@ class RunFolder:
 
     def check_heldout(self, measured: Measurement, text: list[str]) -> bool:
         """Return whether an evaluation measured this text; warn if it did not."""
-        if measured.text == text:
+        if same_shards(text, measured.text):
             return True
         if self.writes:
             logging.warning(

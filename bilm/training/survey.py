@@ -5,6 +5,7 @@ from __future__ import annotations
 import os
 from array import array
 from collections import Counter
+from collections.abc import Collection
 from pathlib import Path
 from typing import NamedTuple
 
@@ -12,7 +13,7 @@ import numpy as np
 from absl import logging
 
 from bilm.data.marks import MARKS
-from bilm.data.shards import Shards, TextCounts
+from bilm.data.shards import Shards, TextCounts, sentence_digest
 from bilm.data.signs import SAMPLE_WORDS
 from bilm.data.text import placed_lines
 from bilm.data.vocabulary import Vocabulary
@@ -35,16 +36,25 @@ class Survey(NamedTuple):
         sample: ids of `</S>` and of the predictions in the first lines of each file, with
             `SAMPLE_TOKENS` words in total: int64 (N + 1,).
         is_whole: whether the whole text was read, not only the sample.
+        repeated: digests of held-out sentences that the whole text contains.
     """
 
     counts: TextCounts
     totals: np.ndarray
     sample: np.ndarray
     is_whole: bool
+    repeated: Collection[int] = ()
 
 
-def survey(shards: Shards, vocab: Vocabulary, is_whole: bool = True, warns: bool = True) -> Survey:
+def survey(
+    shards: Shards,
+    vocab: Vocabulary,
+    is_whole: bool = True,
+    warns: bool = True,
+    heldout: Shards | None = None,
+) -> Survey:
     """Read a text, whole or only the sample, and warn of signs that it is not tokenized if `warns`.
+    Compare a whole text with held-out text.
 
     Raises: DataError as `bilm.data.text.read_lines` does, and if the text contains no sentence.
     """
@@ -52,6 +62,9 @@ def survey(shards: Shards, vocab: Vocabulary, is_whole: bool = True, warns: bool
     examined = set(shards.examined if warns else ())
     max_examined = -(-SAMPLE_WORDS // max(len(examined), 1))  # words of a file
     max_sample = -(-SAMPLE_TOKENS // len(shards))
+    compared = heldout.sentences() if heldout and is_whole else ()
+    heldout_digests = set(map(sentence_digest, compared)) - {0}
+    repeated: set[int] = set()
     words: Counter[str] = Counter()
     sample = array("i", [vocab.eos])
     n_sentences = n_tokens = 0
@@ -69,6 +82,7 @@ def survey(shards: Shards, vocab: Vocabulary, is_whole: bool = True, warns: bool
                     sample.append(vocab.eos)
                 elif not is_whole:
                     break
+                repeated |= heldout_digests & {sentence_digest(sentence)}
                 words.update(sentence)
                 n_sentences += 1
                 n_read += len(sentence)
@@ -82,7 +96,7 @@ def survey(shards: Shards, vocab: Vocabulary, is_whole: bool = True, warns: bool
     ids = np.fromiter(map(vocab.word_to_id, words), np.int64, len(words))
     n_occurrences = np.fromiter(words.values(), np.int64, len(words))
     totals = np.bincount(ids, n_occurrences, vocab.size).astype(np.int64)
-    return Survey(counts, totals, np.array(sample, np.int64), is_whole)
+    return Survey(counts, totals, np.array(sample, np.int64), is_whole, repeated)
 
 
 def log_survey(survey: Survey, vocab: Vocabulary, check_order: bool = True) -> None:

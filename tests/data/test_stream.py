@@ -1,6 +1,7 @@
 """A place in the text: whatever is read, it can be left and found again at any window."""
 
 import gzip
+import os
 from collections import Counter
 from itertools import count, islice, pairwise
 
@@ -13,10 +14,12 @@ from bilm.data import dataset
 from bilm.data.dataset import BidirectionalLMDataset, LMDataset
 from bilm.data.shards import Shards
 from bilm.data.stream import (
+    END_BYTES,
     SentenceStream,
     check_shards,
     describe_shards,
     read_references,
+    same_shards,
 )
 from bilm.data.vocabulary import MARKS, Vocabulary
 from bilm.errors import DataError
@@ -151,6 +154,23 @@ def test_shuffled_epoch_is_a_permutation(folders, sizes, buffer_size, seed):
     assert stream.next_epoch() == bool(in_order)
 
 
+def test_edits_of_equal_size_are_noticed_at_the_ends_of_a_file(tmp_path):
+    path = tmp_path / "a"
+    size = 2 * END_BYTES + 9
+    path.write_bytes(b"x" * size)
+    known = describe_shards([str(path)])
+    for place, is_noticed in ((0, True), (END_BYTES - 1, True), (END_BYTES + 4, False), (-1, True)):
+        content = bytearray(b"x" * size)
+        content[place] = ord("y")
+        path.write_bytes(content)
+        os.utime(path, (len(known), abs(place)))  # equal times would be a cached digest
+        assert same_shards(describe_shards([str(path)]), known) != is_noticed
+        check_shards([str(path)], [f"a, {size} bytes"])  # as earlier versions described it
+    with pytest.raises(DataError, match="but the run in this folder was trained on a, "):
+        check_shards([str(path)], known)
+    assert not same_shards(known, [*known, "b, 4 bytes"])
+
+
 def test_changed_shards_are_named(tmp_path):
     (tmp_path / "a").write_text("one\n")
     (tmp_path / "b").write_text("two\n")
@@ -163,6 +183,6 @@ def test_changed_shards_are_named(tmp_path):
         check_shards(shards[:1], known)
     (tmp_path / "b").write_text("three\n")
     with pytest.raises(
-        DataError, match="found b, 6 bytes, but the run in this folder was trained on b, 4"
+        DataError, match=r"found b, 6 bytes, .*, but the run in this folder was trained on b, 4"
     ):
         check_shards(shards, known)

@@ -4,15 +4,18 @@ import csv
 import json
 import math
 from pathlib import Path
+from types import SimpleNamespace
 
+import h5py
 import numpy as np
 import pytest
 from command_runs import assert_fails
-from tiny_runs import HELDOUT, TEXT, tiny_run
+from tiny_runs import HELDOUT, TEXT, VARIANTS, tiny_run, tiny_train
 
 from bilm import load_scorer
-from bilm.data.shards import resolve_shards
+from bilm.data.shards import resolve_shards, sentence_digest
 from bilm.errors import DataError, WeightsError
+from bilm.export.hdf5 import dump_weights
 from bilm.scoring.memory import fitting
 from bilm.scoring.memory.features import AFFIXES, OFFSETS
 from bilm.scoring.memory.file import StoredMemory
@@ -20,6 +23,7 @@ from bilm.scoring.memory.fitting import fit_memory, fit_shares, log_gradient
 from bilm.scoring.memory.prediction import FLOOR, Memory
 from bilm.scoring.scores import Score
 from bilm.storage.hdf5 import save_hdf5
+from bilm.storage.stored_model import open_model
 
 WORDS = ["<S>", "</S>", "<UNK>", "walked", "talked", "walks", "a", "cat", "rat", "the", "dog"]
 TEXT_ = [line.split() for line in (
@@ -114,7 +118,7 @@ def test_memory_gradient_equals_differences_and_leaves_out_the_own_sentence(memo
 def test_memory_fits_shares(memory):
     logs = {"forward": np.log([0.5, 0.5, 0.9]), "backward": np.log([1e-9, 1e-9, 1e-9])}
     score = Score(logs["forward"], logs["backward"], ["the", "cat"], np.ones(3, bool))
-    losses = fit_shares(memory, [score])
+    fit_shares(memory, [score])
     shares = memory.shares
     recalled = np.exp(memory.sentence_log_probabilities(["the", "cat"], logs)["forward"])
 
@@ -124,7 +128,6 @@ def test_memory_fits_shares(memory):
     grid = np.linspace(0.001, 0.999, 500)
     assert likelihood(shares[0]) > max(map(likelihood, grid)) - 0.02 and shares[1] < 0.01
     mixed = memory.mixed(score).forward
-    assert losses["forward"] == pytest.approx(-mixed.sum(), rel=1e-5)
     expected = shares[0] * np.exp(logs["forward"]) + (1 - shares[0]) * recalled
     np.testing.assert_allclose(np.exp(mixed), expected, rtol=1e-5)
     fit_shares(memory, [score._replace(backward=None)])  # a forward-only model
@@ -145,14 +148,18 @@ def test_memory_of_a_part_of_a_long_text(memory, monkeypatch):
 
 def test_memory_file(memory, tmp_path):
     exponents = np.linspace(0, 1, 6)
-    StoredMemory(memory, exponents).save(tmp_path / "memory.hdf5")
-    found = StoredMemory.load(tmp_path / "memory.hdf5", WORDS)
+    model, other = (SimpleNamespace(weights_digest=digest) for digest in ("aa", "bb"))
+    StoredMemory(memory, exponents).save(tmp_path / "memory.hdf5", model)
+    found = StoredMemory.load(tmp_path / "memory.hdf5", model, WORDS)
     a, b = (m.log_probabilities(["the", "cat"], 1) for m in (memory, found.memory))
     np.testing.assert_array_equal(a, b)
     np.testing.assert_array_equal(found.memory.shares, memory.shares)
     np.testing.assert_array_equal(found.exponents, exponents)
-    with pytest.raises(DataError, match="of another model, with another vocabulary"):
-        StoredMemory.load(tmp_path / "memory.hdf5", [*WORDS, "more"])
+    expected = {sentence_digest(words) for words in TEXT_ if words}
+    assert found.memory.digests == memory.digests == expected
+    for refused in ((model, [*WORDS, "more"]), (other, WORDS)):
+        with pytest.raises(DataError, match="memory of another model, whose weights or vocab"):
+            StoredMemory.load(tmp_path / "memory.hdf5", *refused)
     (tmp_path / "text").write_text("words")
     save_hdf5(tmp_path / "other", {"text": np.zeros(3)})
     content = (tmp_path / "memory.hdf5").read_bytes()
@@ -160,7 +167,64 @@ def test_memory_file(memory, tmp_path):
     reasons = {"text": "not a whole", "half": "not a whole", "other": "the dataset `both` is mis"}
     for name, reason in reasons.items():
         with pytest.raises(WeightsError, match=f"{name}: {reason}"):
-            StoredMemory.load(tmp_path / name, WORDS)
+            StoredMemory.load(tmp_path / name, model, WORDS)
+
+
+def test_memory_leaves_out_heldout_sentences_that_it_contains(run_here, tmp_path, monkeypatch):
+    monkeypatch.setattr(fitting, "N_STEPS", 2)
+    honest = [" ".join(words) for words in resolve_shards(HELDOUT).sentences()]
+    copied = [" ".join(words) for words in resolve_shards(TEXT).sentences() if len(words) > 2]
+    (tmp_path / "mixed").write_text("\n".join(copied[:5] + honest), encoding="utf-8")
+    (tmp_path / "honest").write_text("\n".join(honest), encoding="utf-8")
+    (tmp_path / "copies").write_text("\n".join(copied[:5]), encoding="utf-8")
+    model = ["--model", tiny_run("words")]
+
+    def write(name):
+        heldout = ["--heldout", tmp_path / name, "--output", tmp_path / f"{name}.hdf5"]
+        return run_here("bilm memory", *model, "--input", TEXT, *heldout)
+
+    expected, mixed, copies = map(write, ("honest", "mixed", "copies"))
+    assert mixed.stdout == expected.stdout and "contains" not in expected.stderr
+    assert "contains 5 of the 35 sentences; with them, perplexity is " in mixed.stderr
+    assert "contains 5 of the 5 sentences; " in copies.stderr and "use other" in copies.stderr
+    with h5py.File(tmp_path / "copies.hdf5") as file:
+        np.testing.assert_array_equal(file["shares"], [0.5, 0.5])
+    with h5py.File(tmp_path / "mixed.hdf5") as file, h5py.File(tmp_path / "honest.hdf5") as other:
+        np.testing.assert_array_equal(file["shares"], other["shares"])
+        np.testing.assert_array_equal(file["exponents"], other["exponents"])
+
+    def test(text, command="bilm test", *more):
+        memory = ["--memory", tmp_path / "mixed.hdf5"]
+        return run_here(command, *model, "--input", text, *memory, *more)
+
+    figures = [test(text, "bilm test", "--stateless") for text in (HELDOUT, tmp_path / "mixed")]
+    assert figures[0].stdout == figures[1].stdout and "5 of the 35" in figures[1].stderr
+    logs = [test(text, "bilm score").stderr for text in (HELDOUT, tmp_path / "mixed")]
+    assert logs[0] in logs[1] and "mixed: the text of the memory contains 5 of" in logs[1]
+
+
+def test_memory_of_another_model_is_refused(run_here, tmp_path, monkeypatch):
+    monkeypatch.setattr(fitting, "N_STEPS", 1)
+    run, file, text = tiny_run("words"), tmp_path / "memory.hdf5", ["--input", HELDOUT]
+    arguments = ["--input", TEXT, "--heldout", HELDOUT, "--output", file]
+    assert run_here("bilm memory", "--model", run, *arguments).returncode == 0
+    dump_weights(run, tmp_path / "export", include_softmax=True)
+    with_memory = [*text, "--memory", file]
+    assert run_here("bilm score", "--model", tmp_path / "export", *with_memory).returncode == 0
+    tiny_train(tmp_path / "other", seed=1, **VARIANTS["words"])
+    for command in ("bilm score", "bilm surprisal", "bilm fill"):
+        refused = run_here(command, "--model", tmp_path / "other", *with_memory)
+        assert_fails(refused, f"{file}: memory of another model, whose weights")
+
+
+def test_share_at_its_bound_is_a_warning(memory, log):
+    for probability, share in ((1e-9, 1e-6), (1 - 1e-9, 1 - 1e-6)):
+        logs = np.full(4, np.log(probability))
+        fit_shares(memory, [Score(logs, None, ["the", "cat", "walked"], np.ones(4, bool))] * 3)
+        assert f"(forward) is at its bound: {share:g}; " in log.text
+        log.clear()
+    fit_shares(memory, [Score(np.log([0.9, 1e-3]), None, ["the"], np.ones(2, bool))])
+    assert "bound" not in log.text
 
 
 def test_memory_command_and_its_users(run_here, tmp_path, monkeypatch):
@@ -200,8 +264,8 @@ def test_memory_command_and_its_users(run_here, tmp_path, monkeypatch):
     rows = list(csv.DictReader(lines, dialect="excel-tab"))
     scorer = load_scorer(tiny_run("words"))
     words = next(iter(resolve_shards(HELDOUT).sentences()))
-    stored = StoredMemory.load(file, scorer.words)
-    score = stored.memory.mixed(next(scorer.score([words])))
+    memory = StoredMemory.load(file, open_model(tiny_run("words")), scorer.words).memory
+    score = memory.mixed(next(scorer.score([words])))
     for name, logs in (("forward", score.forward[:-1]), ("backward", score.backward[1:])):
         bits = [float(row[name]) for row in rows if row["sentence"] == "0"]
         np.testing.assert_allclose(bits, -logs / np.log(2), rtol=1e-4)

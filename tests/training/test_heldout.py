@@ -1,5 +1,7 @@
 """Held-out text: the best checkpoint, interrupted evaluations, other texts, parts of a text."""
 
+import gzip
+import json
 import shlex
 import shutil
 
@@ -9,7 +11,17 @@ import pytest
 
 if keras.backend.backend() != "tensorflow":
     pytest.skip("training is TensorFlow's", allow_module_level=True)
-from tiny_runs import HELDOUT, VOCABULARY, damage, load_run, run, tiny_options, weights_of
+from tiny_runs import (
+    HELDOUT,
+    TEXT,
+    VOCABULARY,
+    WORDS,
+    damage,
+    load_run,
+    run,
+    tiny_options,
+    weights_of,
+)
 
 from bilm.data.ngrams import bigram_perplexity, text_ids
 from bilm.data.shards import resolve_shards
@@ -151,6 +163,64 @@ def test_kill_after_an_evaluation_keeps_its_row_of_the_history(tmp_path, monkeyp
     assert rows[0] == rows[1]
 
 
+# --- sentences of the training text ---
+
+
+def lines_of(pattern):
+    return [" ".join(words) for words in resolve_shards(pattern).sentences()]
+
+
+def test_sentences_of_the_training_text_are_left_out(tmp_path, log):
+    copied = [line for line in lines_of(TEXT) if len(line.split()) > 2][:3]
+    with gzip.open(tmp_path / "mixed.gz", "wt", encoding="utf-8") as file:
+        file.write("\n".join([*copied, *(f" {line}" for line in lines_of(HELDOUT)), copied[0]]))
+    mixed = str(tmp_path / "mixed.gz")
+    expected = run(tmp_path / "plain", 2, heldout=HELDOUT).heldout
+    assert "sentences; " not in log.text  # w1, which both contain, is too short
+
+    found = run(tmp_path / "run", 2, heldout=mixed).heldout
+    assert found == expected
+    assert "mixed.gz: the training text contains 4 of the 34 sentences; held-out" in log.text
+    assert "with the sentences of the training text: perplexity" in log.text
+    assert RunFolder(tmp_path / "run").find_best().record.best == expected.mean
+    assert len(RunFolder(tmp_path / "run").record().heldout["repeated"]) == 3
+
+
+def test_resumed_run_leaves_out_the_same_sentences(tmp_path, monkeypatch):
+    mixed = tmp_path / "mixed.txt"
+    mixed.write_text("\n".join(lines_of(HELDOUT) + lines_of(TEXT)[:2]), encoding="utf-8")
+    expected = run(tmp_path / "straight", 3, heldout=str(mixed)).heldout
+    run(tmp_path / "run", 2, heldout=str(mixed))
+    monkeypatch.setattr("bilm.training.survey.SAMPLE_TOKENS", 1)  # is not read whole again
+    assert run(tmp_path / "run", 3, heldout=str(mixed)).heldout == expected
+    assert expected.n_predictions == run(tmp_path / "run", 3, heldout=HELDOUT).heldout.n_predictions
+
+
+def test_run_without_a_comparison_compares_when_it_is_resumed(tmp_path, log):
+    mixed = tmp_path / "mixed.txt"
+    mixed.write_text("\n".join(lines_of(HELDOUT) + lines_of(TEXT)[:2]), encoding="utf-8")
+    long = WORDS | {"n_train_tokens": 10**8}  # not read whole
+    every = run(tmp_path / "run", 1, heldout=str(mixed), changes=long).heldout
+    assert "the training text contains" not in log.text
+    (record,) = (tmp_path / "run").glob("*-1.json")
+    content = json.loads(record.read_text())
+    del content["heldout"]  # as in runs of earlier versions
+    record.write_text(json.dumps(content))
+    found = run(tmp_path / "run", 2, heldout=str(mixed)).heldout
+    assert "mixed.txt: the training text contains 2 of the 32 sentences" in log.text
+    assert "earlier scores no longer count" in log.text
+    assert found.n_predictions < every.n_predictions
+
+
+def test_heldout_text_that_is_the_training_text_is_measured_whole(tmp_path, log):
+    copy = tmp_path / "copy.txt"
+    copy.write_text("\n".join(line for line in lines_of(TEXT) if line.count(" ") > 1), "utf-8")
+    n_sentences = copy.read_text("utf-8").count("\n") + 1
+    assert run(tmp_path / "run", 1, heldout=str(copy)).heldout.n_predictions > n_sentences
+    expected = f"contains {n_sentences} of the {n_sentences} sentences; use other text"
+    assert expected in log.text
+
+
 # --- another held-out text ---
 
 
@@ -199,7 +269,9 @@ def test_heldout_text_that_changes_during_training_is_refused(tmp_path, monkeypa
         "between evaluations": (RunFolder, "write_measured"),
     }[moment]
     monkeypatch.setattr(owner, method, edit_after(getattr(owner, method)))
-    match = r"heldout\.txt: has changed during training: found .*108 bytes, but .*48 bytes when"
+    match = (
+        r"heldout\.txt: has changed during training: found .*108 bytes, .* but .*48 bytes, .* when"
+    )
     with pytest.raises(DataError, match=match):
         run(tmp_path / "run", 6, heldout=str(heldout), eval_steps=2)
     folder = RunFolder(tmp_path / "run")

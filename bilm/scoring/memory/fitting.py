@@ -9,6 +9,7 @@ from __future__ import annotations
 from collections.abc import Iterable, Sequence
 
 import numpy as np
+from absl import logging
 
 from bilm.errors import DataError
 from bilm.scoring.memory.features import OFFSETS
@@ -29,6 +30,7 @@ MEAN_RATE = 0.1  # share of a new gradient in its average
 SQUARE_RATE = 0.01  # share of a new squared gradient in its average
 MIXING_STEPS = 30  # of expectation maximization
 MIN_SHARE = 1e-6  # of the biLM and of the memory
+NEAR_BOUND = 1e-3  # a smaller share causes a warning
 PRIOR = 0.06  # precision of the normal prior of an exponent, per fitted word
 NEWTON_STEPS = 20
 
@@ -41,7 +43,7 @@ def fit_memory(sentences: Iterable[Sequence[str]], words: Sequence[str]) -> Memo
 
     Raises: DataError if fewer than 2 sentences contain words.
     """
-    ids = text_ids(sentences, PredictedWords(words))
+    ids, digests = text_ids(sentences, PredictedWords(words))
     shares = np.full(2, FIRST_SHARE)
     weights = {}
     for view, offsets in OFFSETS.items():
@@ -57,7 +59,7 @@ def fit_memory(sentences: Iterable[Sequence[str]], words: Sequence[str]) -> Memo
     with progress("fitting the memory", "steps", N_STEPS * len(OFFSETS)) as bar:
         for view in OFFSETS:
             fit_view(part, view, bar)
-    return Memory(words, ids, weights, shares)
+    return Memory(words, ids, weights, shares, digests)
 
 
 def fit_view(memory: Memory, view: str, bar: Progress) -> None:
@@ -121,12 +123,9 @@ def log_gradient(memory: Memory, view: str, place: int) -> np.ndarray:
 # --- shares of the mixture ---
 
 
-def fit_shares(memory: Memory, scores: Sequence[Score]) -> dict[str, float]:
+def fit_shares(memory: Memory, scores: Sequence[Score]) -> None:
     """Set the shares of the biLM in the mixture to those that maximize the probability of held-out
-    sentences, by expectation maximization.
-
-    Returns: the loss of the mixture, -log P(sentences) in nats, by direction.
-    """
+    sentences, by expectation maximization."""
     directions = list(scores[0].logs)
     with progress("reading held-out text", "sentences", len(scores)) as bar:
         remembered = [
@@ -135,7 +134,6 @@ def fit_shares(memory: Memory, scores: Sequence[Score]) -> dict[str, float]:
         ]
 
     shares = []
-    losses = {}
     for direction in directions:
         logs = np.concatenate([score.logs[direction] for score in scores], dtype=np.float64)
         by_model = np.exp(logs)  # n, the words of all sentences
@@ -146,12 +144,14 @@ def fit_shares(memory: Memory, scores: Sequence[Score]) -> dict[str, float]:
             mixture = share * by_model + (1 - share) * by_memory
             share = float(np.mean(share * by_model / mixture))
         share = min(max(share, MIN_SHARE), 1 - MIN_SHARE)
-
-        mixture = share * by_model + (1 - share) * by_memory
-        losses[direction] = -float(np.log(mixture).sum())
+        if not NEAR_BOUND < share < 1 - NEAR_BOUND:
+            logging.warning(
+                "share of the biLM in the mixture (%s) is at its bound: %g; train the biLM longer, "
+                "or use held-out text that is neither a copy of the training text nor unlike it",
+                direction, share,
+            )  # fmt: skip
         shares.append(share)
     memory.shares = np.array(shares)
-    return losses
 
 
 # --- exponents of candidates ---

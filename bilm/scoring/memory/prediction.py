@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence, Set
 
 import numpy as np
 
@@ -30,6 +30,7 @@ class Memory:
         ids: the text, as `text_ids` returns it.
         weights: by view, float (offsets + 1, features).
         shares: share of the biLM in its mixture with the memory by direction, float (directions,).
+        digests: those of the sentences of the text, see `sentence_digest`.
     """
 
     def __init__(
@@ -38,7 +39,9 @@ class Memory:
         ids: np.ndarray,
         weights: Mapping[str, np.ndarray],
         shares: np.ndarray,
+        digests: Set[int] = frozenset(),
     ):
+        self.digests = digests
         self.vocabulary = PredictedWords(words)
         self.text = RememberedText(ids, self.vocabulary)
         self.features = Features(self.vocabulary, self.text)

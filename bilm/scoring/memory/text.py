@@ -7,19 +7,24 @@ from collections.abc import Iterable, Sequence
 import numpy as np
 
 from bilm.data.marks import BOS, EOS
+from bilm.data.shards import sentence_digest
 from bilm.scoring.predicted_words import PredictedWords
 
 REACH = 4  # largest distance at which words are compared one by one
 
 
-def text_ids(sentences: Iterable[Sequence[str]], vocabulary: PredictedWords) -> np.ndarray:
+def text_ids(
+    sentences: Iterable[Sequence[str]], vocabulary: PredictedWords
+) -> tuple[np.ndarray, set[int]]:
     """Return the ids of sentences, int32 (N,), with `REACH` places around each that have the id V,
-    which represents no word."""
+    which represents no word; and the sentences' digests."""
     gap: np.ndarray = np.full(REACH, len(vocabulary.words), np.int32)
     pieces = [gap]
+    digests = set()
     for tokens in sentences:
         pieces += [vocabulary.sentence(tokens), gap]
-    return np.concatenate(pieces)
+        digests.add(sentence_digest(tokens))
+    return np.concatenate(pieces), digests - {0}
 
 
 class RememberedText:
