@@ -25,7 +25,7 @@ if TYPE_CHECKING:
     from bilm.storage.stored_model import StoredModel
 
 HISTORY_ROWS = 10
-LISTED = ("files", "problems", "mixes")  # keys of a description that have a line per item
+LISTED = ("verdict", "files", "problems", "mixes")  # keys with a line per item
 
 
 @command(notes=[opt.MODEL_FORMS])
@@ -78,6 +78,7 @@ def describe(model: StoredModel) -> dict[str, Any]:
     """
     from bilm.storage import names
     from bilm.storage.finding.cache import read_record
+    from bilm.training.measurement import Measurement
 
     # Damaged parts are missing in the description and listed as problems.
     problems = find_problems(model)
@@ -87,6 +88,7 @@ def describe(model: StoredModel) -> dict[str, Any]:
     with suppress(WeightsError):
         mixes = [mix._asdict() | {"weights": mix.weights.tolist()} for mix in model.mixes]
 
+    measured = Measurement.of(model)
     n_words = names.n_words(model.tensors) if model.options.reads_words else n_classes or None
     with model.tensors.opened() as read:
         types = {read(name).dtype.name for name in model.tensors.names}
@@ -99,6 +101,7 @@ def describe(model: StoredModel) -> dict[str, Any]:
         "stored_as": sorted(types),
         "expects": model.format.expects,
         "mixes": mixes,
+        "verdict": [] if measured is None else measured.verdict(),
         "card": str(card) if card.is_file() else None,
         "files": _files_of(model, archive),
         "use": _use(model),

@@ -20,10 +20,12 @@ NOTE = """
 All figures are of the full softmax. READING is "running text", which carries the LSTM states from
 sentence to sentence in a row, so the result depends on --batch_size, or "single sentences"
 (--stateless), which start from zero state, as in "bilm score". PERPLEXITY WITHOUT UNKNOWN WORDS
-omits words outside the vocabulary: <UNK> is easy to predict if many are unknown. WORD FREQUENCIES
-PERPLEXITY predicts each word by the frequencies in the rest of the text. --json has the names in
-lower case as keys, such as average_perplexity. WITH MEMORY: of the mixture; with --memory, figures
-omit sentences of three words or more that its text contains.
+omits words outside the vocabulary: <UNK> is easy to predict if many are unknown. The same words are
+predicted by bigrams and word frequencies of the training text, which runs and their exports with
+softmax contain; for other models, by the frequencies in the rest of the tested text. The log states
+which is better, by how much, and what to do. --json has the names in lower case as keys, such as
+average_perplexity. WITH MEMORY: of the mixture; with --memory, figures omit sentences of three
+words or more that its text contains.
 """
 
 
@@ -59,13 +61,15 @@ def test(
     """
     from absl import logging
 
-    from bilm.data import ngrams
+    from bilm.data.ngrams import text_ids
     from bilm.data.shards import resolve_shards
+    from bilm.data.verdict import Comparison, verdict
+    from bilm.training.measurement import Measurement
 
     vocabulary = model.vocabulary
     text = resolve_shards(input_, on_bad_utf8)
     text.examine()
-    ids = ngrams.text_ids(text, vocabulary)
+    ids = text_ids(text, vocabulary)
     if len(ids) == 1:
         raise DataError(f"{text.name}: no sentence; every line is blank")
 
@@ -76,7 +80,7 @@ def test(
         result, with_memory, text = _single_sentences(model, text, len(ids), memory)
         if with_memory is not None:
             figures["PERPLEXITY WITH MEMORY"] = with_memory.mean
-            ids = ngrams.text_ids(text, vocabulary)
+            ids = text_ids(text, vocabulary)
     else:
         n_rows = batch_size or model.stored.options.other.get("batch_size", 128)
         result = _running_text(model, text, n_rows, len(ids), start)
@@ -84,26 +88,30 @@ def test(
         figures[f"{direction.upper()} PERPLEXITY"] = value
 
     # What they are compared with
-    unigram = ngrams.unigram_perplexity(ids, vocabulary.size)
-    unknown = ngrams.unknown_percent(ids, vocabulary)
+    compared = Comparison.of(ids, vocabulary, model.stored.ngrams)
+    measured = Measurement.of(model.stored)
+    if measured is not None and measured.compared is not None:
+        compared = measured.compared.replace(**compared.to_dict())
+    for name, perplexities in compared.baselines.items():
+        for end, value in zip(("", " WITHOUT UNKNOWN WORDS"), perplexities, strict=True):
+            figures[f"{name.upper()} PERPLEXITY{end}"] = value
     figures |= {
-        "WORD FREQUENCIES PERPLEXITY": unigram,
-        "PERCENT OF UNKNOWN WORDS": unknown,
+        "PERCENT OF UNKNOWN WORDS": 100 * compared.unknown,
         "PERPLEXITY WITHOUT UNKNOWN WORDS": result.known,
         "PREDICTIONS PER DIRECTION": result.n_predictions,
         "AVERAGE PERPLEXITY": result.mean,
     }
-    logging.info(
-        "perplexity %s (%s); word frequencies alone: %.2f; %.1f %% of the words unknown; without "
-        "them: %.2f", result, reading, unigram, unknown, result.known,
-    )  # fmt: skip
 
+    # The lines of the log and of standard output
+    judged = verdict(result.mean, result.known, compared)
+    for line in judged:
+        logging.info("%s", line)
     lines = []
     for name, value in figures.items():
         rounded = f"{value:.{decimals}f}" if isinstance(value, float) else value
         lines.append(f"{name} = {rounded}")
     keyed = {name.lower().replace(" ", "_"): value for name, value in figures.items()}
-    show(keyed, "\n".join(lines), json)
+    show(keyed | {"verdict": judged}, "\n".join(lines), json)
 
 
 def _single_sentences(

@@ -4,7 +4,8 @@
 not a tokenized sentence per line. `tokenization` splits text and checks sentences. `alphabets` and
 `vocabulary` turn words into ids of characters and words, `model_ids` makes batches of them for
 pretrained models. `stream` and `dataset` make the windows of training and evaluation, `windows`
-lists their distinct tokens. `vocabulary_builder` makes vocabulary files.
+lists their distinct tokens. `vocabulary_builder` makes vocabulary files. `verdict` compares a model
+with `ngrams`.
 Imports `errors`, `support` and `options`.
 """
 

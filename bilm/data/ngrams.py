@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from array import array
+from typing import NamedTuple
 
 import numpy as np
 
@@ -10,7 +11,8 @@ from bilm.data.shards import Shards
 from bilm.data.vocabulary import Vocabulary
 from bilm.support.progress import progress
 
-DISCOUNT = 0.75  # D of `bigram_perplexity`
+DATASET = "ngrams"  # in HDF5, the pairs of `Ngrams`
+DISCOUNT = 0.75  # D of `Ngrams.bigram_probabilities`
 
 
 def text_ids(shards: Shards, vocab: Vocabulary) -> np.ndarray:
@@ -24,71 +26,74 @@ def text_ids(shards: Shards, vocab: Vocabulary) -> np.ndarray:
     return np.array(ids, np.int64)
 
 
-def _perplexity(probabilities: np.ndarray) -> float:
-    return float(np.exp(-np.log(probabilities).mean()))
+class Ngrams(NamedTuple):
+    """Counts of the words and pairs of words of a text, by the V ids of a vocabulary.
 
+    If the text has no unknown words, half of those that occur once count as `<UNK>`.
 
-def unigram_perplexity(ids: np.ndarray, n_words: int) -> float:
-    """Return the perplexity of a text, the result of `text_ids`, by the frequencies of words in the
-    rest of the text, with 1 added to each count."""
-    predicted = ids[1:]
-    counts = np.bincount(predicted)[predicted]
-    return _perplexity(counts / (len(counts) - 1 + n_words))
-
-
-def word_perplexity(train: np.ndarray, heldout: np.ndarray, n_words: int) -> float:
-    """Return the perplexity of a text by the frequencies of words in a training text, with 1 added
-    to each count. Both texts are results of `text_ids`."""
-    counts = 1 + np.bincount(train[1:], minlength=n_words)  # V
-    return _perplexity(counts[heldout[1:]] / counts.sum())
-
-
-def bigram_perplexity(train: np.ndarray, heldout: np.ndarray, vocab: Vocabulary) -> float:
-    """Return the perplexity of a text by pairs of words in a training text, with smoothing by
-    Pitman-Yor processes (Teh 2006), which is almost that of Kneser and Ney::
-
-        P(w | v) = (max(n(v, w) - D, 0) + D (1 + kinds(v, .)) P(w)) / (n(v) + D)
-        P(w) = (max(kinds(., w) - D, 0) + D (1 + kinds(.)) / V) / (kinds(., .) + D)
-
-    where kinds are numbers of different pairs or words. If the training text has no unknown words,
-    half of those that occur once are replaced by `<UNK>`. Both texts are results of `text_ids`.
+    Fields:
+        pairs: the ids of each different pair, in ascending order, and its count, int32 (P, 3).
+        n_words: V.
     """
-    size = vocab.size
-    if vocab.unk >= 0 and vocab.unk not in train:
-        is_once = np.bincount(train)[train] == 1
-        train = train.copy()
-        train[np.flatnonzero(is_once)[::2]] = vocab.unk
 
-    # The different pairs of the training text, v V + w ascending, and n(v, w); n(v) and kinds.
-    train_pairs = train[:-1] * size + train[1:]
-    pairs, n_of_pairs = np.unique(train_pairs, return_counts=True)
-    left, right = np.divmod(pairs, size)
-    n_of_left = np.bincount(left, n_of_pairs, size)  # V
-    kinds_after = np.bincount(left, minlength=size)  # V
-    kinds_before = np.bincount(right, minlength=size)  # V
+    pairs: np.ndarray
+    n_words: int
 
-    # P(w) for each word of the vocabulary
-    rest = DISCOUNT * (1 + np.count_nonzero(kinds_before)) / size
-    discounted = np.maximum(kinds_before - DISCOUNT, 0)
-    p_of_words = (discounted + rest) / (len(pairs) + DISCOUNT)
+    @classmethod
+    def of(cls, ids: np.ndarray, vocab: Vocabulary) -> Ngrams:
+        """Count a text, the result of `text_ids`."""
+        if vocab.unk >= 0 and vocab.unk not in ids:
+            is_once = np.bincount(ids)[ids] == 1
+            ids = ids.copy()
+            ids[np.flatnonzero(is_once)[::2]] = vocab.unk
+        pairs, counts = np.unique(ids[:-1] * vocab.size + ids[1:], return_counts=True)
+        columns = [*np.divmod(pairs, vocab.size), counts]
+        return cls(np.stack(columns, axis=1).astype(np.int32), vocab.size)
 
-    # n(v, w) for each pair of the held-out text, 0 for those that do not occur in the other
-    left = heldout[:-1]
-    right = heldout[1:]
-    heldout_pairs = left * size + right
-    occurs = np.isin(heldout_pairs, pairs)
-    counts = np.zeros_like(heldout_pairs)
-    places = np.searchsorted(pairs, heldout_pairs[occurs])
-    counts[occurs] = n_of_pairs[places]
+    def word_probabilities(self, ids: np.ndarray) -> np.ndarray:
+        """Return the probability of each prediction in another text, the result of `text_ids`, by
+        the frequencies of words, with 1 added to each count: float64 (N,)."""
+        counts = 1 + np.bincount(self.pairs[:, 1], self.pairs[:, 2], self.n_words)  # V
+        return counts[ids[1:]] / counts.sum()
 
-    # P(w | v) for each of them
-    rest_of_pairs = DISCOUNT * (1 + kinds_after[left]) * p_of_words[right]
-    discounted = np.maximum(counts - DISCOUNT, 0)
-    return _perplexity((discounted + rest_of_pairs) / (n_of_left[left] + DISCOUNT))
+    def bigram_probabilities(self, ids: np.ndarray) -> np.ndarray:
+        """Return the same by pairs of words, with smoothing by Pitman-Yor processes (Teh 2006),
+        which is almost that of Kneser and Ney::
+
+            P(w | v) = (max(n(v, w) - D, 0) + D (1 + kinds(v, .)) P(w)) / (n(v) + D)
+            P(w) = (max(kinds(., w) - D, 0) + D (1 + kinds(.)) / V) / (kinds(., .) + D)
+
+        where kinds are numbers of different pairs or words.
+        """
+        size = self.n_words
+        first, second, n_of_pairs = self.pairs.astype(np.int64).T  # n(v, w)
+        n_of_first = np.bincount(first, n_of_pairs, size)  # n(v), V
+        kinds_after = np.bincount(first, minlength=size)  # V
+        kinds_before = np.bincount(second, minlength=size)  # V
+
+        # P(w) for each word of the vocabulary
+        rest = DISCOUNT * (1 + np.count_nonzero(kinds_before)) / size
+        discounted = np.maximum(kinds_before - DISCOUNT, 0)
+        p_of_words = (discounted + rest) / (len(first) + DISCOUNT)
+
+        # n(v, w) for each pair of the other text, 0 for those that do not occur in this one
+        left = ids[:-1]
+        right = ids[1:]
+        pairs = first * size + second
+        heldout_pairs = left * size + right
+        occurs = np.isin(heldout_pairs, pairs)
+        counts = np.zeros_like(heldout_pairs)
+        places = np.searchsorted(pairs, heldout_pairs[occurs])
+        counts[occurs] = n_of_pairs[places]
+
+        # P(w | v) for each of them
+        rest_of_pairs = DISCOUNT * (1 + kinds_after[left]) * p_of_words[right]
+        discounted = np.maximum(counts - DISCOUNT, 0)
+        return (discounted + rest_of_pairs) / (n_of_first[left] + DISCOUNT)
 
 
-def unknown_percent(ids: np.ndarray, vocab: Vocabulary) -> float:
-    """Return the share of the words that the vocabulary lacks, in percent."""
-    n_unknown = np.count_nonzero(ids == vocab.unk)
-    n_words = np.count_nonzero(ids != vocab.eos)
-    return 100 * n_unknown / n_words
+def unigram_probabilities(ids: np.ndarray, n_words: int) -> np.ndarray:
+    """Return the probability of each prediction in a text, the result of `text_ids`, by the
+    frequencies of words in the rest of the text, with 1 added to each count."""
+    counts = np.bincount(ids[1:])[ids[1:]]
+    return counts / (len(counts) - 1 + n_words)

@@ -12,8 +12,9 @@ from pathlib import Path
 import numpy as np
 from absl import logging
 
+from bilm.data.ngrams import DATASET
 from bilm.errors import DataError, OptionsError, WeightsError
-from bilm.options.model_options import EXPORT_ID, ModelOptions
+from bilm.options.model_options import EVALUATION, EXPORT_ID, ModelOptions
 from bilm.options.run_options import load_model_options
 from bilm.options.schema import write as write_options
 from bilm.storage import names
@@ -26,6 +27,7 @@ from bilm.support.files import expanded, protect, replacing
 from bilm.support.model_files import HDF5_SUFFIXES, OPTIONS, SOFTMAX_ENDING
 from bilm.support.urls import require_local
 from bilm.tensors import n_filters
+from bilm.training.measurement import Measurement
 
 ALLENNLP_CHARACTERS = 50  # of a word, with its marks
 
@@ -47,8 +49,8 @@ def dump_weights(
             named `weights.hdf5`. The options are written beside it to `options.json`, or to
             `<stem>_options.json` if `options.json` belongs to a run or to other weights or was not
             written by an export.
-        include_softmax: also write `<stem>_softmax.hdf5` with `softmax/W` (V, P), `softmax/b` (V,)
-            and `vocabulary` (V,), UTF-8 strings.
+        include_softmax: also write `<stem>_softmax.hdf5` with `softmax/W` (V, P), `softmax/b` (V,),
+            `vocabulary` (V,), UTF-8 strings, and `ngrams`, the counts of the training text.
         vocab_file: vocabulary for the softmax, and for a model that reads words, which requires a
             copy beside its weights; None for `vocab.txt` in the model's folder.
     Returns: the paths of weights, options and softmax.
@@ -78,14 +80,18 @@ def dump_weights(
     # Its values; the same mark in all files shows that they belong together.
     values, options = names.stored_values(model), model.options.for_export()
     weights = {name: value for name, value in values.items() if names.is_bilm(name)}
+    options.pop(EVALUATION, None)  # of the run whose options were copied
     mark = {EXPORT_ID: _export_id(options, values)}
+    if measured := Measurement.of(stored):
+        options[EVALUATION] = measured._replace(text=[]).to_record()
 
     # Files are renamed into place only after they have been read back and compared. The options
     # are first: they are the only file that may lack an id, if an older bilm wrote them.
     with ExitStack() as renaming:  # the last one first
         if include_softmax:
             new_softmax = renaming.enter_context(replacing(softmax_file))
-            save_hdf5(new_softmax, _softmax(values, words), mark)
+            counts = {} if stored.ngrams is None else {DATASET: stored.ngrams.pairs}
+            save_hdf5(new_softmax, _softmax(values, words) | counts, mark)
         if model_words_file is not None:
             shutil.copy(model_words_file, renaming.enter_context(replacing(words_file)))
             logging.info("%s: the vocabulary, which the model requires", words_file)

@@ -10,12 +10,13 @@ from absl import logging
 
 import bilm
 from bilm.export.hdf5 import missing_for_allennlp
+from bilm.options.model_options import EVALUATION
 from bilm.options.run_options import load_model_options
 from bilm.storage.stored_model import StoredModel
 from bilm.support.files import replacing, sha256_of
 from bilm.support.model_files import CARD
 from bilm.tensors import sizes_of
-from bilm.training.run_folder import RunFolder
+from bilm.training.measurement import Measurement
 
 TEMPLATE = """---
 library_name: "bilm-keras"
@@ -89,8 +90,11 @@ def write_card(model: StoredModel, written: list[Path]) -> Path | None:
     sizes = sizes_of(options, model.n_words)
     facts = {name: sizes[name] for name in SIZES}
     facts["directions"] = ", ".join(options.directions)
-    facts |= options.other
-    facts |= _training(model)
+    facts |= {key: value for key, value in options.other.items() if key != EVALUATION}
+    measured = Measurement.of(model)
+    facts |= _training(model, measured)
+    if measured is not None:
+        facts["verdict"] = "; ".join(measured.verdict())
     files = {}
     for file in written:
         files[file.name] = f"{file.stat().st_size:,} bytes, SHA-256 `{sha256_of(file)}`"
@@ -111,7 +115,7 @@ def write_card(model: StoredModel, written: list[Path]) -> Path | None:
     return path
 
 
-def _training(model: StoredModel) -> dict[str, object]:
+def _training(model: StoredModel, measured: Measurement | None) -> dict[str, object]:
     """Return the known facts about the steps, the corpus and the perplexity of a run."""
     checkpoint = model.checkpoint
     if checkpoint is None or checkpoint.is_reference:
@@ -124,8 +128,7 @@ def _training(model: StoredModel) -> dict[str, object]:
         "rows per step": record.n_rows,
         "seed": record.seed,
     }
-    measured = RunFolder(model.folder).read_measured()
-    if measured is not None and measured.step == record.step:
+    if measured is not None:
         perplexity, n = measured.perplexity, measured.perplexity.n_predictions
         facts["held-out perplexity"] = f"{perplexity} (running text), over {n:,} predictions"
     elif record.best is not None:

@@ -12,6 +12,7 @@ from absl import logging
 from bilm.errors import InvalidNumberOfCharacters, OptionsError
 from bilm.options import schema
 from bilm.options.model_options import (
+    EVALUATION,
     EXPORT_ID,
     N_CHARACTERS,
     CharCnnOptions,
@@ -51,7 +52,7 @@ class RunOptions(Checked):
             decay only in steps that use them.
     """
 
-    ALLOWED = (EXPORT_ID,)  # in the options of an export
+    ALLOWED = (EXPORT_ID, EVALUATION)  # in the options of an export
 
     bidirectional: bool = key(schema.BOOLEAN)
     char_cnn: CharCnnOptions | None = key(CharCnnOptions, None)
@@ -132,7 +133,7 @@ def load_model_options(path: str | Path) -> ModelOptions:
     Raises: OptionsError, naming the file and the key, if a key of the model is invalid.
     """
     options = schema.load(ModelOptions, path)
-    known = {EXPORT_ID, *(field.name for field in schema.keys(RunOptions))}
+    known = {EXPORT_ID, EVALUATION, *(field.name for field in schema.keys(RunOptions))}
     unknown = [name for name in options.other_names() if name not in known]
     if unknown:
         logging.warning("%s: these keys are kept but not used: %s", path, ", ".join(unknown))

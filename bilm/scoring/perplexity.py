@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Collection, Iterable
-from typing import Any, NamedTuple
+from typing import NamedTuple
 
 import numpy as np
 from absl import logging
@@ -46,7 +46,8 @@ class Perplexity(NamedTuple):
                 values = [mean, *directions.values()]
                 are_valid = [isinstance(value, int | float) and value >= 1 for value in values]
                 if directions and n > 0 and all(are_valid):
-                    known: Any = more.get("known")
+                    known = more.get("known")
+                    known = known if isinstance(known, float) else None
                     return cls(directions, mean, n, known)
         raise unexpected("perplexity", record, "directions, mean and n_predictions")
 

@@ -12,4 +12,4 @@ LEXICONS = {"words": "word.dic", "characters": "char.dic"}
 HDF5_SUFFIXES = (".hdf5", ".h5")
 SOFTMAX_ENDING = "_softmax.hdf5"
 # Other files of a run.
-MEASURED, HISTORY, LOCK = "heldout.json", "history.csv", ".lock"
+MEASURED, HISTORY, LOCK, NGRAMS = "heldout.json", "history.csv", ".lock", "ngrams.hdf5"

@@ -6,7 +6,7 @@ Before the first step: `settings` and `plan` determine what a run reads and how 
 several processes. Each step: `training_text` makes batches, `sampling` draws negatives, `step` and
 `optimizer` update the weights with the rate of `schedule`. Between steps: `callbacks` saves with
 `checkpoints` and measures held-out text with `evaluation`, `report` and `history` record progress,
-`signals` stops the run. All files of a run are in its `run_folder`.
+`signals` stops the run. All files of a run are in its `run_folder`, also its last `measurement`.
 
 May import `scoring`, `storage` and the packages below them. The names of this package are
 bilm-tf's, with its signatures; they are imported from `compat` and `export` when they are used.

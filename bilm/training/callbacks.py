@@ -12,15 +12,16 @@ from absl import logging
 
 from bilm.data.shards import Shards
 from bilm.data.stream import Position
+from bilm.data.verdict import Comparison
 from bilm.scoring.perplexity import Perplexity
 from bilm.storage.checkpoint import Checkpoint
 from bilm.support.process import available_cores
-from bilm.training.auto import expected_perplexity
+from bilm.training.auto import expected_ratio, recipe_for
 from bilm.training.checkpoints import RunCheckpoints
 from bilm.training.evaluation import Evaluator, heldout_windows
+from bilm.training.measurement import Measurement
 from bilm.training.plan import Heldout, Plan, check_unchanged
 from bilm.training.report import RunReport
-from bilm.training.run_folder import Measurement
 from bilm.training.settings import Saving
 from bilm.training.step import Trainer
 
@@ -106,11 +107,13 @@ class Evaluate:
             hosts = self.setup.trainer.devices.hosts
             perplexity = Perplexity(*hosts.from_chief("evaluation", measure))
             checkpoints.folder.check_held(step)
-            is_best = checkpoints.save_if_best(perplexity.mean)
-            self.report.heldout(step, perplexity, heldout.compared, is_best)
+            compared = compared_after(self.setup, step, self.report)
+            measured = Measurement(step, perplexity, heldout.described, compared)
+            is_best = checkpoints.save_if_best(measured)
+            self.report.heldout(step, perplexity, str(compared), is_best)
             # The history first: after a kill between the two, a resumed run measures again.
             self.report.flush(step)
-            checkpoints.folder.write_measured(Measurement(step, perplexity, heldout.described))
+            checkpoints.folder.write_measured(measured)
         progress.perplexity = perplexity
 
 
@@ -206,7 +209,6 @@ class Budget:
         self.last: Moment | None = None
         self.pace = 0.0  # seconds of a step, with its share of the saves
         self.step_seconds = 0.0  # the same, with its share of the evaluations
-        self.stated = setup.plan.n_steps  # the length in the log; small changes are not stated
         self.has_warned = False  # of a busy machine
 
     def __call__(self, progress: Progress) -> None:
@@ -281,23 +283,35 @@ class Budget:
 
     def _change(self, n_steps: int) -> None:
         """Change the length of the run, also in the record of its next checkpoint."""
+        before = self.plan.n_steps
         self.plan.n_steps = self.setup.trainer.schedule.n_steps = n_steps
         checkpoints = self.setup.checkpoints
         auto = {**(checkpoints.record.auto or {}), "n_steps": n_steps}
         checkpoints.record = replace(checkpoints.record, n_steps=n_steps, auto=auto)
-        if abs(n_steps - self.stated) > 0.25 * self.stated:
-            logging.info("%d steps instead of %d, to end on time", n_steps, self.stated)
-            self.stated = n_steps
+        if n_steps != before:
+            logging.info("%d steps instead of %d, to end on time", n_steps, before)
             log_expected(self.setup)
+
+
+def compared_after(setup: Setup, step: int, report: RunReport | None) -> Comparison | None:
+    """Return what the model after `step` steps is compared with; None without held-out text."""
+    if setup.heldout is None:
+        return None
+    plan = setup.plan
+    n_tokens = setup.trainer.options.n_train_tokens or 1
+    compared = setup.heldout.compared.replace(n_epochs=step * plan.predictions_a_step / n_tokens)
+    if not setup.checkpoints.record.auto:
+        return compared
+    n_useful = recipe_for(n_tokens).n_epochs
+    return compared.replace(
+        n_useful=n_useful,
+        hours=report and report.hours(n_useful * plan.epoch_steps),
+        ratio=expected_ratio(plan.n_steps * plan.predictions_a_step, n_tokens),
+    )
 
 
 def log_expected(setup: Setup) -> None:
     """Log which held-out perplexity a run of `auto` should reach."""
-    if setup.checkpoints.record.auto and setup.heldout:
-        least, most = expected_perplexity(
-            setup.plan.n_steps * setup.plan.predictions_a_step,
-            setup.trainer.options.n_train_tokens or 1,
-            setup.heldout.bigrams,
-            setup.heldout.words,
-        )
-        logging.info("auto: expected held-out perplexity: %.0f to %.0f", least, most)
+    compared = compared_after(setup, setup.plan.n_steps, None)
+    if compared and compared.expected:
+        logging.info("auto: expected held-out perplexity: %.0f to %.0f", *compared.expected)

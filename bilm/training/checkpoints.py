@@ -9,6 +9,7 @@ from bilm.errors import WeightsError
 from bilm.storage.checkpoint import Checkpoint, CheckpointContent, CheckpointFolder
 from bilm.storage.names import stored_variables
 from bilm.storage.run_record import RunRecord
+from bilm.training.measurement import Measurement
 from bilm.training.run_folder import RunFolder
 from bilm.training.step import Trainer
 
@@ -53,15 +54,16 @@ class RunCheckpoints:
             self._saved_step = step
         return self._latest.path(step)
 
-    def save_if_best(self, perplexity: float) -> bool:
+    def save_if_best(self, measured: Measurement) -> bool:
         """If the perplexity is the lowest so far, write the state that was last saved or restored
         to the folder `best` too; return whether this was done."""
+        perplexity = measured.perplexity.mean
         if self.record.best is not None and not perplexity < self.record.best:
             return False
         self.record = replace(self.record, best=perplexity)
         if self.folder.writes:
             # First, so that a kill never leaves a checkpoint in `best` without them.
-            self.folder.copy_inputs_to_best()
+            self.folder.copy_inputs_to_best(measured)
             self._best.write(self.content, self.record)
         return True
 

@@ -5,13 +5,13 @@ from __future__ import annotations
 from collections.abc import Collection, Mapping, Sequence
 from typing import Any, NamedTuple
 
-import numpy as np
 from absl import logging
 
 from bilm.data.dataset import LMDataset
-from bilm.data.ngrams import bigram_perplexity, text_ids, unknown_percent, word_perplexity
+from bilm.data.ngrams import Ngrams, text_ids
 from bilm.data.shards import Shards, sentence_digest
 from bilm.data.stream import describe_shards
+from bilm.data.verdict import Comparison
 from bilm.data.vocabulary import Vocabulary
 from bilm.errors import DataError, WeightsError
 from bilm.options.run_options import RunOptions
@@ -28,16 +28,13 @@ class Heldout(NamedTuple):
     Fields:
         described: each file before it was first read, see `describe_shards`, and what is left out.
         n_predictions: number of predictions per direction.
-        bigrams, words: the perplexity by pairs of words of the training text, and by its words.
-        compared: the first and the share of unknown words, as text, to compare the model with.
+        compared: what to compare the model with.
     """
 
     reader: LMDataset
     described: list[str]
     n_predictions: int
-    bigrams: float
-    words: float
-    compared: str
+    compared: Comparison
 
 
 def check_words(vocab: Vocabulary) -> None:
@@ -68,10 +65,8 @@ def compare_texts(heldout: Shards, repeated: Collection[int]) -> dict[str, Any]:
     return {"text": describe_shards(heldout), "repeated": sorted(repeated) if has_others else []}
 
 
-def read_heldout(
-    shards: Shards, train_sample: np.ndarray, vocab: Vocabulary, options: RunOptions
-) -> Heldout:
-    """Return the reader of a held-out text; `train_sample`: see `Survey`.
+def read_heldout(shards: Shards, ngrams: Ngrams, vocab: Vocabulary, options: RunOptions) -> Heldout:
+    """Return the reader of a held-out text; `ngrams`: of the sample in `Survey`.
 
     Raises: DataError if the text contains no sentence.
     """
@@ -83,12 +78,9 @@ def read_heldout(
     if len(ids) == 1:
         raise DataError(f"{shards.name}: no sentence; every line is blank")
 
-    bigrams = bigram_perplexity(train_sample, ids, vocab)
-    words = word_perplexity(train_sample, ids, vocab.size)
-    unknown = unknown_percent(ids, vocab)
-    compared = f"bigrams alone: {bigrams:,.2f}; {unknown:.1f} % of the words unknown"
+    compared = Comparison.of(ids, vocab, ngrams)
     reader = heldout_dataset(shards, vocab, options.bidirectional)
-    return Heldout(reader, described, len(ids) - 1, bigrams, words, compared)
+    return Heldout(reader, described, len(ids) - 1, compared)
 
 
 def check_unchanged(shards: Shards, described: Sequence[str], step: int) -> None:

@@ -166,6 +166,12 @@ class RunReport:
             self._record(step, self._last)
         self.history.write()
 
+    def hours(self, n_steps: int) -> float | None:
+        """Return the time of a number of steps and their evaluations; None if it is unknown."""
+        evaluation = self.last_evaluation / self.plan.eval_steps
+        hours = n_steps * (self._step_seconds + evaluation) / 3600
+        return hours if hours < math.inf else None
+
     @contextmanager
     def evaluating(self) -> Iterator[None]:
         """Exclude the time of the block from the speed."""

@@ -15,6 +15,7 @@ import keras
 import tensorflow as tf
 from absl import logging
 
+from bilm.data.ngrams import Ngrams
 from bilm.data.shards import Shards, resolve_shards
 from bilm.data.stream import check_shards, describe_shards
 from bilm.data.vocabulary import vocabulary_of
@@ -34,6 +35,7 @@ from bilm.training.checkpoints import RunCheckpoints
 from bilm.training.devices import Devices
 from bilm.training.history import History
 from bilm.training.hosts.exchange import Hosts
+from bilm.training.measurement import Measurement
 from bilm.training.memory import check_memory
 from bilm.training.plan import (
     Heldout,
@@ -45,7 +47,7 @@ from bilm.training.plan import (
     replica_options,
 )
 from bilm.training.report import RunReport, TrainResult, progress_bar
-from bilm.training.run_folder import Measurement, RunFolder
+from bilm.training.run_folder import RunFolder
 from bilm.training.schedule import Schedule
 from bilm.training.settings import RunSettings, Saving
 from bilm.training.signals import stop_on_signal
@@ -105,6 +107,7 @@ class TrainingRun:
         self.initialize = initialize
         self.finetuning = finetuning
         self.survey = survey
+        self.ngrams: Ngrams | None = None  # of the text
         self.vocab_file = _absolute(local_copy(vocab_file))
         self.shards = self._shards(train_prefix)
         self.heldout_shards = self._shards(heldout_prefix) if heldout_prefix else None
@@ -261,7 +264,7 @@ class TrainingRun:
         if checkpoint is not None:
             checkpoints.restore(checkpoint, same_heldout)
         self.hosts.check_alike("start", lambda: {"SHA-256": checkpoints.content.digests()})
-        self.folder.write_inputs(record.options, self.vocab_content)
+        self.folder.write_inputs(record.options, self.vocab_content, self.ngrams)
 
         is_current = measured is not None and same_heldout and measured.step == step
         perplexity = measured.perplexity if measured and is_current else None
@@ -308,10 +311,12 @@ class TrainingRun:
             check_shards(self.shards, checkpoint.record.shards)
             if self.hosts.is_chief:
                 self.folder.log_changes(options)
-        if heldout is None or self.survey is None:
+        if self.survey is not None:
+            self.ngrams = Ngrams.of(self.survey.sample, self.vocab)
+        if heldout is None or self.ngrams is None:
             return options, None
         heldout = self.heldout_shards = heldout.without(set(self.compared["repeated"]))
-        return options, read_heldout(heldout, self.survey.sample, self.vocab, self.options)
+        return options, read_heldout(heldout, self.ngrams, self.vocab, self.options)
 
     def _last_measurement(self) -> Measurement | None:
         """Return the run's last evaluation, as the chief has read it."""

@@ -8,44 +8,27 @@ import shutil
 from collections.abc import Iterator, Mapping
 from contextlib import contextmanager, suppress
 from pathlib import Path
-from typing import Any, NamedTuple
+from typing import Any
 
 from absl import logging
 
+from bilm.data.ngrams import DATASET, Ngrams
 from bilm.data.stream import same_shards
 from bilm.errors import BilmError, DataError, OptionsError, WeightsError
 from bilm.options import schema
 from bilm.options.run_options import CHANGEABLE, RunOptions
-from bilm.scoring.perplexity import Perplexity
 from bilm.storage.checkpoint import (
     Checkpoint,
     checkpoint_paths,
     latest_checkpoint,
     remove_unfinished,
 )
+from bilm.storage.hdf5 import save_hdf5
 from bilm.storage.run_record import RunRecord
 from bilm.support.files import replacing, try_lock
-from bilm.support.model_files import HISTORY, LOCK, MEASURED, OPTIONS, VOCABULARY
+from bilm.support.model_files import HISTORY, LOCK, MEASURED, NGRAMS, OPTIONS, VOCABULARY
 from bilm.support.urls import require_local
-
-
-class Measurement(NamedTuple):
-    """The last evaluation of a run, as `heldout.json` stores it: the number of steps before it,
-    the perplexity, and the files of the text."""
-
-    step: int
-    perplexity: Perplexity
-    text: list[str]
-
-    @classmethod
-    def from_record(cls, record: Mapping[str, Any]) -> Measurement:
-        """Restore it from the content of `heldout.json`. Raises: OptionsError."""
-        perplexity = Perplexity.from_record(record)
-        return cls(record.get("step", -1), perplexity, record.get("text", []))
-
-    def to_record(self) -> dict[str, Any]:
-        """Return the content of `heldout.json`."""
-        return {"step": self.step, **self.perplexity._asdict(), "text": self.text}
+from bilm.training.measurement import Measurement
 
 
 class RunFolder:
@@ -69,6 +52,7 @@ class RunFolder:
         self.vocab_file = self.path / VOCABULARY
         self.measured_file = self.path / MEASURED
         self.history_file = self.path / HISTORY
+        self.ngrams_file = self.path / NGRAMS
         self.lock_file = self.path / LOCK
         self._lock: os.stat_result | None = None  # of the lock file, while this object holds it
 
@@ -147,7 +131,7 @@ class RunFolder:
         `vocab_content` is the content of `vocab_file` when it was read."""
         if not self.holds_run:
             # If the lock file exists, a run that ended before its first save has written the files.
-            for path in (self.options_file, self.vocab_file, self.history_file):
+            for path in (self.options_file, self.vocab_file, self.history_file, self.ngrams_file):
                 if path.exists() and not self.lock_file.exists():
                     raise BilmError(
                         f"{path}: exists, but {self} does not contain a training run; training "
@@ -195,19 +179,26 @@ class RunFolder:
 
     # --- files beside the checkpoints ---
 
-    def write_inputs(self, options: Mapping[str, Any], vocab_content: bytes) -> None:
-        """Write the options, and the vocabulary unless a resumed run contains it."""
+    def write_inputs(
+        self, options: Mapping[str, Any], vocab_content: bytes, ngrams: Ngrams | None
+    ) -> None:
+        """Write the options, the counts of the text unless they are None, and the vocabulary unless
+        a resumed run contains it."""
         if not self.writes:
             return
         schema.write(self.options_file, options)
+        if ngrams is not None:
+            save_hdf5(self.ngrams_file, {DATASET: ngrams.pairs})
         if not (self.holds_run and self.vocab_file.exists()):
             with replacing(self.vocab_file) as temporary:
                 temporary.write_bytes(vocab_content)
 
-    def copy_inputs_to_best(self) -> None:
-        """Copy options and vocabulary into `best`, which then is a model of its own."""
+    def copy_inputs_to_best(self, measured: Measurement) -> None:
+        """Copy options, vocabulary and counts into `best`, which then is a model of its own, and
+        write its evaluation."""
         self.best.mkdir(exist_ok=True)
-        for path in (self.options_file, self.vocab_file):
+        schema.write(self.best / MEASURED, measured.to_record())
+        for path in (self.options_file, self.vocab_file, *self.path.glob(NGRAMS)):
             with replacing(self.best / path.name) as temporary:
                 shutil.copyfile(path, temporary)
 
@@ -236,7 +227,8 @@ class RunFolder:
     # --- which checkpoint to use ---
 
     def log_end(self, step: int) -> None:
-        """Log which checkpoint to export after a run of `step` steps, and the command for it."""
+        """Log which checkpoint to export after a run of `step` steps, the verdict on it and the
+        command for it."""
         measured = self.read_measured()
         best = self.find_best()
         source = self.path
@@ -248,6 +240,9 @@ class RunFolder:
             logging.info(
                 "best on held-out text: %s (%s); the last: %s (%s)", lowest, self.best, last, self
             )
+            judged = RunFolder(self.best).read_measured() or measured
+            for line in judged.verdict():
+                logging.info("%s", line)
         flags = f"--model={source}", f"--output={self.path}/export", "--include_softmax"
         logging.info("to export: %s", shlex.join(["bilm", "export", *flags]))
 

@@ -10,8 +10,13 @@ import pytest
 from command_runs import assert_fails, environment, run, words_of
 from tiny_runs import HELDOUT, OPTIONS, TEXT, VOCABULARY, tiny_run, weights_of
 
+from bilm.data.ngrams import text_ids
+from bilm.data.shards import resolve_shards
+from bilm.data.verdict import Comparison
+from bilm.data.vocabulary import Vocabulary
 from bilm.export.hdf5 import dump_weights
 from bilm.scoring.scorer import load_scorer
+from bilm.storage.stored_model import open_model
 
 FAST = {"char_cnn": None, "bidirectional": False}
 NOT_WHOLE = "not a whole checkpoint ("
@@ -193,12 +198,35 @@ def test_test_command_states_unknown_words_and_the_perplexity_without_them(run_h
     backward = [score.backward[np.append(True, score.is_known[:-1])] for score in scores]
     without = np.exp(-(forward.mean() + np.concatenate(backward).mean()) / 2)
     assert found["perplexity_without_unknown_words"] == pytest.approx(without)
-    logs = np.log((counts := np.array([2, 4, 2])) / (8 - 1 + 49))  # of the word, <UNK>, ends
-    assert found["word_frequencies_perplexity"] == pytest.approx(np.exp(-(counts @ logs) / 8))
+    stored = open_model(folder).ngrams
+    ids = text_ids(resolve_shards(text), Vocabulary(VOCABULARY))
+    compared = Comparison.of(ids, Vocabulary(VOCABULARY), stored)
+    name = "bigrams_of_the_training_text_perplexity"
+    assert found[name] == pytest.approx(compared.bigrams)
+    assert found[f"{name}_without_unknown_words"] == pytest.approx(compared.known_bigrams)
+    assert found["word_frequencies_of_the_training_text_perplexity"] == pytest.approx(
+        compared.words
+    )
     done = run_here(*command)
     assert done.stdout.startswith("READING = single sentences\n")
     assert f"AVERAGE PERPLEXITY = {found['average_perplexity']:.2f}\n" in done.stdout
-    assert done.stderr.endswith(f"; 66.7 % of the words unknown; without them: {without:.2f}\n")
+    assert f"without unknown words, 66.7 %: {without:.2f}; bigrams of the" in done.stderr
+    assert done.stderr.endswith(f"\n{found['verdict'][-1]}\n")
+
+
+def test_model_without_counts_is_compared_with_the_frequencies_of_the_tested_text(
+    run_here, tmp_path
+):
+    """Each word by the rest of the text."""
+    folder, text = shutil.copytree(tiny_run("words"), tmp_path / "run"), tmp_path / "text"
+    (folder / "ngrams.hdf5").unlink()
+    known = VOCABULARY.read_text(encoding="utf-8").split()[3]
+    text.write_text(f"{known} zzz\nzzz yyy {known} xxx\n", encoding="utf-8")
+    arguments = ["--model", folder, "--input", text, "--json"]
+    found = json.loads(run_here("bilm test", *arguments).stdout)
+    logs = np.log((counts := np.array([2, 4, 2])) / (8 - 1 + 49))  # of the word, <UNK>, ends
+    frequencies = found["word_frequencies_of_the_tested_text_perplexity"]
+    assert frequencies == pytest.approx(np.exp(-(counts @ logs) / 8))
 
 
 def test_finetune_names_the_model_in_a_warning_about_the_order_of_its_words(run_here, tmp_path):

@@ -67,7 +67,7 @@ def test_export_softmax_with_vocabulary(variant, tmp_path):
     assert [path.name for path in written] == ["elmo.hdf5", "options.json", "elmo_softmax.hdf5"]
     values = stored_values(load_run(run))
     with h5py.File(written[2]) as file:
-        assert dataset_names(file) == {"softmax/W", "softmax/b", "vocabulary"}
+        assert dataset_names(file) == {"softmax/W", "softmax/b", "vocabulary", "ngrams"}
         expected = values.get("softmax/W", values.get("embedding"))
         np.testing.assert_array_equal(file["softmax/W"], expected)
         np.testing.assert_array_equal(file["softmax/b"], values["softmax/b"])

@@ -23,7 +23,7 @@ from tiny_runs import (
     weights_of,
 )
 
-from bilm.data.ngrams import bigram_perplexity, text_ids
+from bilm.data.ngrams import Ngrams, text_ids
 from bilm.data.shards import resolve_shards
 from bilm.data.vocabulary import Vocabulary
 from bilm.errors import DataError
@@ -288,15 +288,21 @@ def test_bigrams_of_the_training_text_are_the_baseline(tmp_path):
         (tmp_path / name).write_text(text)
     train, heldout = (resolve_shards(tmp_path / name) for name in ("train", "heldout"))
     vocab = Vocabulary(tmp_path / "vocab")
-    found = read_heldout(heldout, survey(train, vocab).sample, vocab, tiny_options())
+    ngrams = Ngrams.of(survey(train, vocab).sample, vocab)
+    compared = read_heldout(heldout, ngrams, vocab, tiny_options()).compared
     # Pairs: </S> a (twice), a b, b </S>, a <UNK>, <UNK> </S>. Words by the pairs that end in them:
     # </S> 2; <UNK>, a and b 1; each of the 5 has a part of 0.75 (4 + 1).
     end, other = (2 - 0.75 + 0.75) / 5.75, (1 - 0.75 + 0.75) / 5.75
     expected = (2 - 0.75 + 0.75 * 2 * other) / 2.75  # a after </S>
     expected *= (1 - 0.75 + 0.75 * 3 * other) / 2.75  # <UNK> after a
     expected *= (1 - 0.75 + 0.75 * 2 * end) / 1.75  # </S> after <UNK>
-    assert found.bigrams == pytest.approx(expected ** (-1 / 3))
-    assert found.compared == f"bigrams alone: {found.bigrams:.2f}; 50.0 % of the words unknown"
+    assert compared.bigrams == pytest.approx(expected ** (-1 / 3))
+    known = (expected / ((1 - 0.75 + 0.75 * 3 * other) / 2.75)) ** (-1 / 2)
+    assert compared.known_bigrams == pytest.approx(known)
+    # a 2, </S> 2, b 1 and <UNK> 1, each with 1 added, of 6 + 5
+    assert compared.words == pytest.approx((3 * 2 * 3 / 11**3) ** (-1 / 3))
+    assert compared.known_words == pytest.approx(11 / 3)
+    assert str(compared) == f"bigrams alone: {compared.bigrams:.2f}; 50.0 % of the words unknown"
 
 
 @pytest.mark.parametrize("is_complete", [True, False], ids=["no unknown words", "unknown words"])
@@ -307,7 +313,8 @@ def test_bigrams_predict_unknown_words_of_a_text_without_them(tmp_path, is_compl
     (tmp_path / "train").write_text("a b c\na c d e\na f c\n")
     vocab = Vocabulary(tmp_path / "vocab")
     train = text_ids(resolve_shards(tmp_path / "train"), vocab)
-    after = [1 / bigram_perplexity(train, np.array([3, w]), vocab) for w in range(vocab.size)]
+    pairs = np.insert(np.arange(vocab.size), np.arange(vocab.size), 3)  # 3 before each word
+    after = Ngrams.of(train, vocab).bigram_probabilities(pairs)[::2]
     assert sum(after) == pytest.approx(1) and min(after) > 0
     unknown, b, d = (after[vocab.word_to_id(word)] for word in ("<UNK>", "b", "d"))
     assert unknown > d and (d > b) == is_complete

@@ -95,8 +95,8 @@ class Format(ABC):
     Args:
         options_file, weight_file: the two paths that identify the model.
     Attributes:
-        vocabulary_path, softmax_path: paths of the vocabulary, and of the softmax of an export,
-            whether they exist or not.
+        vocabulary_path, softmax_path, ngrams_path: paths of the vocabulary, of the softmax of an
+            export, and of the counts of the training text, whether they exist or not.
     """
 
     name: ClassVar[str]  # in messages, such as "ELMoForManyLangs"
@@ -110,6 +110,7 @@ class Format(ABC):
         self.folder = self.options_file.parent
         self.vocabulary_path = self.folder / VOCABULARY
         self.softmax_path = self.weight_file.with_name(self.weight_file.stem + SOFTMAX_ENDING)
+        self.ngrams_path = self.softmax_path
 
     def __getstate__(self) -> dict[str, Any]:
         """Return the paths for pickle, without the parts that were read."""

@@ -15,7 +15,7 @@ from bilm.options.model_options import ModelOptions
 from bilm.options.run_options import load_model_options
 from bilm.storage import names
 from bilm.storage.formats.base import Format, LazyTensors, Softmax, one_folder
-from bilm.support.model_files import CHECKPOINT, OPTIONS
+from bilm.support.model_files import CHECKPOINT, MEASURED, NGRAMS, OPTIONS
 
 if TYPE_CHECKING:
     from bilm.storage.checkpoint import Checkpoint
@@ -36,6 +36,7 @@ class Run(Format):
 
     def __init__(self, options_file: Path, weight_file: Path):
         super().__init__(options_file, weight_file)
+        self.ngrams_path = self.folder / NGRAMS
         vocabularies = list(self.folder.glob(VOCABULARIES))
         if len(vocabularies) == 1:
             self.vocabulary_path = vocabularies[0]
@@ -54,7 +55,8 @@ class Run(Format):
             raise WeightsError(f"{where}: found checkpoints, but {OPTIONS} beside them is missing")
         beside = [p for p in paths if p.parent == home]
         checkpoints = [p for p in beside if OURS.fullmatch(p.name)]
-        return [home / OPTIONS, home, *checkpoints, *(p for p in beside if p.match(VOCABULARIES))]
+        others = [p for p in beside if p.match(VOCABULARIES) or p.name in (NGRAMS, MEASURED)]
+        return [home / OPTIONS, home, *checkpoints, *others]
 
     @classmethod
     def owns(cls, weight_file: Path) -> bool:

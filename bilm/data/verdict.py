@@ -1,0 +1,129 @@
+"""The verdict on a model: its perplexity beside those of bigrams and word frequencies; advice."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+import numpy as np
+
+from bilm.data.ngrams import Ngrams, unigram_probabilities
+from bilm.data.vocabulary import Vocabulary
+from bilm.options import schema
+from bilm.options.schema import POSITIVE, SHARE, Checked, key
+
+SPREAD = 1.2  # of the expected range, around its middle
+FEW, ALMOST_ALL = 0.5, 0.9  # shares of the useful epochs
+MANY_UNKNOWN = 0.2  # share of the words
+
+
+@dataclass(frozen=True)
+class Comparison(Checked):
+    """What the perplexity of a model is compared with, and how the model was trained.
+
+    `words` and `bigrams` are perplexities by the counts of the training text; if `bigrams` is None,
+    `words` is by those of the measured text. `known_*` omit unknown words, whose share is
+    `unknown`. `auto` recommends `n_useful` epochs, which take `hours`, and expects a perplexity of
+    `ratio` times that of bigrams.
+    """
+
+    unknown: float = key(SHARE)
+    words: float = key(POSITIVE)
+    known_words: float = key(POSITIVE)
+    bigrams: float | None = key(POSITIVE, None)
+    known_bigrams: float | None = key(POSITIVE, None)
+    n_epochs: float | None = key(POSITIVE, None)
+    n_useful: int | None = key(schema.NUMBER, None)
+    hours: float | None = key(POSITIVE, None)
+    ratio: float | None = key(POSITIVE, None)
+
+    @classmethod
+    def of(cls, ids: np.ndarray, vocab: Vocabulary, ngrams: Ngrams | None) -> Comparison:
+        """Compare with the counts of the training text or, if `ngrams` is None, with those of the
+        measured text, whose ids are the result of `text_ids`."""
+
+        def perplexities(probabilities: np.ndarray) -> tuple[float, float]:
+            logs = np.log(probabilities)
+            return float(np.exp(-logs.mean())), float(np.exp(-logs[is_known].mean()))
+
+        is_known = ids[1:] != vocab.unk
+        unknown = float((~is_known).sum() / (ids != vocab.eos).sum())
+        if ngrams is None:
+            return cls(unknown, *perplexities(unigram_probabilities(ids, vocab.size)))
+        words = perplexities(ngrams.word_probabilities(ids))
+        return cls(unknown, *words, *perplexities(ngrams.bigram_probabilities(ids)))
+
+    def __str__(self) -> str:
+        bigrams = "" if self.bigrams is None else f"bigrams alone: {self.bigrams:,.2f}; "
+        return f"{bigrams}{100 * self.unknown:.1f} % of the words unknown"
+
+    @property
+    def baselines(self) -> dict[str, tuple[float, float]]:
+        """The two perplexities of each thing that the model is compared with, by its name."""
+        words = (self.words, self.known_words)
+        if self.bigrams is None or self.known_bigrams is None:
+            return {"word frequencies of the tested text": words}
+        bigrams = (self.bigrams, self.known_bigrams)
+        return {
+            "bigrams of the training text": bigrams,
+            "word frequencies of the training text": words,
+        }
+
+    @property
+    def expected(self) -> tuple[float, float] | None:
+        """The range of perplexity that `auto` expects, at most that of word frequencies."""
+        if self.ratio is None or self.bigrams is None:
+            return None
+        middle = self.ratio * self.bigrams
+        return min(middle / SPREAD, self.words), min(middle * SPREAD, self.words)
+
+
+def verdict(perplexity: float, known: float | None, compared: Comparison) -> list[str]:
+    """Return the verdict on a model in lines for people; `known`: its perplexity without unknown
+    words, if it was computed."""
+    lines = []
+    is_worse = False
+    unknown = f"without unknown words, {100 * compared.unknown:.1f} %"
+    for k, (name, value) in enumerate({"perplexity": perplexity, unknown: known}.items()):
+        if value is None or (k and not compared.unknown):
+            continue
+        figures = []
+        for baseline, both in compared.baselines.items():
+            is_worse |= value > both[k]
+            result = f"the model is {_difference(value, both[k])}"
+            figures.append(f"{baseline} {both[k]:,.2f} ({result})")
+        lines.append(f"{name}: {value:,.2f}; {', '.join(figures)}")
+
+    if compared.expected is not None:
+        least, most = map(round, compared.expected)
+        is_reached = round(perplexity) <= most
+        result = "reached" if is_reached else f"not reached, {_difference(perplexity, most)}"
+        lines.append(f"auto expected {least:,} to {most:,}: {result}")
+    if compared.n_epochs is not None:
+        useful = "" if compared.n_useful is None else f" of {compared.n_useful} useful ones"
+        lines.append(f"epochs read: {compared.n_epochs:.2f}{useful}")
+    return [*lines, f"advice: {_advice(compared, is_worse)}"]
+
+
+def _difference(model: float, other: float) -> str:
+    """Return by how many percent a perplexity is better or worse than another one."""
+    percent = 100 * (model / other - 1)
+    return f"{abs(percent):.1f} % {'worse' if percent > 0 else 'better'}"
+
+
+def _advice(compared: Comparison, is_worse: bool) -> str:
+    """Return what to do next; `is_worse`: whether what the model is compared with is better."""
+    if compared.n_epochs is not None and compared.n_useful is not None:
+        share = compared.n_epochs / compared.n_useful
+        if share < (ALMOST_ALL if is_worse else FEW):
+            hours = compared.hours
+            time = "" if hours is None else f": about {hours:,.2f} hours on this machine (--hours)"
+            return f"more time, for all {compared.n_useful} useful epochs{time}"
+        if is_worse:
+            return f"more text or a smaller model: all {compared.n_useful} useful epochs were read"
+    if is_worse:
+        return "more epochs (--n_epochs), more text or a smaller model"
+    if compared.unknown > MANY_UNKNOWN:
+        return f"a lower --min_count: {100 * compared.unknown:.1f} % of the words are unknown"
+    if compared.bigrams is None:
+        return "none, because the counts of the training text are not stored with the model"
+    return "none needed"

@@ -1,0 +1,60 @@
+"""The lines of the verdict on a model, from its figures."""
+
+import pytest
+
+from bilm.data.verdict import Comparison, verdict
+
+SHORT = Comparison(0.1, 150.0, 200.0, 60.0, 100.0, 1.06, 24, 4.5, ratio=0.8)
+
+
+def test_verdict_on_a_short_run_asks_for_time():
+    assert verdict(75.0, 90.0, SHORT) == [
+        "perplexity: 75.00; bigrams of the training text 60.00 (the model is 25.0 % worse), "
+        "word frequencies of the training text 150.00 (the model is 50.0 % better)",
+        "without unknown words, 10.0 %: 90.00; bigrams of the training text 100.00 (the model is "
+        "10.0 % better), word frequencies of the training text 200.00 (the model is 55.0 % better)",
+        "auto expected 40 to 58: not reached, 29.3 % worse",
+        "epochs read: 1.06 of 24 useful ones",
+        "advice: more time, for all 24 useful epochs: about 4.50 hours on this machine (--hours)",
+    ]
+
+
+ALL_READ = SHORT.replace(n_epochs=23.9)
+UNPLANNED = SHORT.replace(n_useful=None, ratio=None, hours=None)
+TESTED = Comparison(0.0, 200.0, 200.0)
+
+
+@pytest.mark.parametrize(
+    ("mean", "compared", "advice"),
+    [
+        pytest.param(50.0, SHORT.replace(hours=None), "more time, for all 24 useful epochs"),
+        pytest.param(50.0, SHORT.replace(n_epochs=13.0), "none needed"),
+        pytest.param(61.0, SHORT.replace(n_epochs=13.0, hours=None), "more time, for all 24 useful"
+                     " epochs"),
+        pytest.param(61.0, ALL_READ, "more text or a smaller model: all 24 "
+                     "useful epochs were read"),
+        pytest.param(59.0, ALL_READ, "none needed"),
+        pytest.param(59.0, ALL_READ.replace(unknown=0.25), "a lower --min_count: 25.0 % of the "
+                     "words are unknown"),
+        pytest.param(61.0, UNPLANNED, "more epochs (--n_epochs), more text or a smaller model"),
+        pytest.param(201.0, TESTED, "more epochs (--n_epochs), more text or a smaller model"),
+        pytest.param(199.0, TESTED, "none, because the counts of the training text are not stored "
+                     "with the model"),
+    ],
+)  # fmt: skip
+def test_advice_follows_from_the_figures(mean, compared, advice):
+    assert verdict(mean, None, compared)[-1] == f"advice: {advice}"
+
+
+def test_verdict_without_counts_of_the_training_text_names_the_tested_text():
+    assert verdict(100.0, 100.0, TESTED)[:-1] == [
+        "perplexity: 100.00; word frequencies of the tested text 200.00 (the model is 50.0 % "
+        "better)"
+    ]
+
+
+@pytest.mark.parametrize(
+    ("mean", "result"), [(40.0, "reached"), (58.4, "reached"), (30, "reached")]
+)
+def test_expected_range_is_reached_below_its_upper_end(mean, result):
+    assert verdict(mean, None, SHORT)[1] == f"auto expected 40 to 58: {result}"

@@ -1,0 +1,88 @@
+"""The evaluation, verdict and counts that are stored with runs and exports."""
+
+import json
+import shutil
+
+import keras
+import numpy as np
+import pytest
+
+if keras.backend.backend() != "tensorflow":
+    pytest.skip("training is TensorFlow's", allow_module_level=True)
+from tiny_runs import HELDOUT, TEXT, VOCABULARY, WORDS, on_cpu, tiny_options, train
+
+from bilm.commands.info import describe
+from bilm.data.ngrams import Ngrams, text_ids
+from bilm.data.shards import resolve_shards
+from bilm.data.vocabulary import Vocabulary
+from bilm.errors import WeightsError
+from bilm.export.hdf5 import dump_weights
+from bilm.export.model_card import write_card
+from bilm.storage.hdf5 import save_hdf5
+from bilm.storage.stored_model import open_model
+from bilm.training.measurement import Measurement
+from bilm.training.run_folder import RunFolder
+
+
+@pytest.fixture(scope="module")
+def a_run(tmp_path_factory):
+    folder = tmp_path_factory.mktemp("verdict") / "run"
+    options = tiny_options(**WORDS).replace(n_train_tokens=358)
+    auto = {"n_steps": None, "precision": "float32", "hours": None}
+    inputs = [str(VOCABULARY), TEXT, folder, HELDOUT]
+    train(options, *inputs, strategy=on_cpu(), auto=auto, n_steps=9, log_steps=1, eval_steps=3)
+    return folder
+
+
+def ids(pattern):
+    return text_ids(resolve_shards(pattern), Vocabulary(VOCABULARY))
+
+
+def test_run_and_export_store_the_counts_and_the_verdict(a_run, tmp_path):
+    run = open_model(a_run)
+    expected = Ngrams.of(ids(TEXT), Vocabulary(VOCABULARY))
+    measured = RunFolder(a_run).read_measured()
+    assert measured.compared.n_epochs == pytest.approx(9 * 10 / 358)
+    assert measured.compared.n_useful == 24 and measured.compared.hours > 0
+    assert measured.verdict()[-2] == "epochs read: 0.25 of 24 useful ones"
+
+    written = dump_weights(run, tmp_path, include_softmax=True)
+    for model in (run, open_model(tmp_path), open_model(a_run / "best")):
+        assert model.ngrams.n_words == expected.n_words
+        np.testing.assert_array_equal(model.ngrams.pairs, expected.pairs)
+        assert describe(model)["verdict"] == Measurement.of(model).verdict() != []
+    assert Measurement.of(open_model(tmp_path)) == measured._replace(text=[])
+    card = write_card(run, written).read_text(encoding="utf-8")
+    assert f"| verdict | {'; '.join(measured.verdict())} |" in card
+
+
+def test_best_checkpoint_has_the_evaluation_of_its_step(a_run):
+    best = RunFolder(a_run).find_best()
+    measured = RunFolder(a_run / "best").read_measured()
+    assert (measured.step, measured.perplexity.mean) == (best.record.step, best.record.best)
+
+
+def test_end_of_the_log_is_the_verdict(a_run, log):
+    RunFolder(a_run).log_end(9)
+    lines = RunFolder(a_run / "best").read_measured().verdict()
+    assert log.messages[1:-1] == lines and "expected" in lines[-3]
+
+
+def test_model_without_a_record_has_no_verdict(a_run, tmp_path):
+    folder = shutil.copytree(a_run, tmp_path / "run")
+    (folder / "ngrams.hdf5").unlink()
+    record = json.loads((folder / "heldout.json").read_text())
+    for changed in (record | {"step": 5}, record | {"compared": None}, record | {"compared": 3}):
+        (folder / "heldout.json").write_text(json.dumps(changed))
+        model = open_model(folder)
+        assert model.ngrams is None and describe(model)["verdict"] == []
+
+
+@pytest.mark.parametrize("pairs", [[[0, 49, 1]], [[0, -1, 1]], [[1, 2]], [1]])
+def test_counts_of_another_vocabulary_are_refused(a_run, tmp_path, pairs):
+    folder = shutil.copytree(a_run, tmp_path / "run")
+    save_hdf5(folder / "ngrams.hdf5", {"ngrams": np.array(pairs, np.int32)})
+    with pytest.raises(
+        WeightsError, match=r"ngrams.hdf5: expected counts of pairs of the model's 49"
+    ):
+        _ = open_model(folder).ngrams
