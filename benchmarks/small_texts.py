@@ -23,7 +23,7 @@ import common
 from absl import app, flags
 
 import bilm
-from bilm.scoring.filling import MASK, pattern
+from bilm.data.gap_marks import MASK, pattern
 from bilm.scoring.memory import StoredMemory
 from bilm.storage.stored_model import open_model
 

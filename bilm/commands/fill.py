@@ -21,9 +21,10 @@ if TYPE_CHECKING:
 GAP_COLUMNS = {"position": int, "gap": str, "rank": int, "word": str, "probability": float}
 NOTE = """
 A gap is a token: [MASK] for a lost word; ki[..]g for a word without two letters; k[---] for a word
-without an unknown number of letters. Several gaps of a sentence are filled jointly. Probabilities
-are those among the 40 candidates (or --n) that fit best, by the whole sentence. A gap that no
-candidate matches has no rows.
+without an unknown number of letters. --tokenize does not split these marks. Several gaps of a
+sentence are filled jointly. Probabilities are those among the 40 candidates (or --n) that fit best
+and those that fit as well as the last, by the whole sentence. A gap that no candidate matches has
+no rows.
 """
 
 
@@ -45,8 +46,8 @@ candidate matches has no rows.
 )  # fmt: skip
 @constraint(mutually_exclusive, ["output", "json", "restored"])
 def fill(
-    model: scoring.Model, text: scoring.Text, mask: str, words: str | None, memory: str | None,
-    n: int, output: str | None, json: bool, restored: bool
+    model: scoring.Model, text: scoring.Text, words: str | None, memory: str | None, n: int,
+    output: str | None, json: bool, restored: bool
 ) -> None:  # fmt: skip
     """List the most probable words for gaps in a text.
 
@@ -61,31 +62,21 @@ def fill(
     from bilm.scoring.filling import n_predictions
     from bilm.scoring.memory.file import StoredMemory
 
-    scorer = text.scorer(model, partial(n_predictions, mask=mask))
+    scorer = text.scorer(model, partial(n_predictions, mask=text.mask))
     stored = StoredMemory.load(memory, model.stored, scorer.words) if memory else (None, None)
     recall, exponents = stored
     lines = read_lines(words) if words else ()
     filler = scorer.filler((word for _, line in lines for word in line.split()), recall, exponents)
 
-    n_gaps = 0
-    unfilled: list[str] = []  # gaps without a candidate
-    others: list[str] = []  # other tokens with brackets
-
     def filled(sentences: Iterator[list[str]]) -> Iterator[Filled]:
-        nonlocal n_gaps
         for tokens in sentences:
-            gaps = filler.fill(tokens, n, mask)
-            n_gaps += len(gaps)
-            unfilled.extend(gap.token for gap in gaps if not gap.candidates)
-            marks = {gap.token for gap in gaps}
-            for token in tokens:
-                if token not in marks and ("[" in token or "]" in token):
-                    others.append(token)
-            yield tokens, gaps
+            yield tokens, filler.fill(tokens, n, text.mask)
 
-    sentences = text.scored(filled)
+    sentences = text.scored(filled, with_empty=restored)
     if restored:
-        _print_restored(sentences)
+        for _, (tokens, gaps) in sentences:
+            best = {gap.position: gap.candidates[0].word for gap in gaps if gap.candidates}
+            print(printable(" ".join(best.get(i, token) for i, token in enumerate(tokens))))
     elif json:
         for place, (_, gaps) in sentences:
             named_place = dict(zip(text.columns, place, strict=True))
@@ -95,22 +86,13 @@ def fill(
         inputs = [*text.files, *model.files, words, memory]
         write_table(output, text.columns | GAP_COLUMNS, _rows(sentences), inputs)
 
-    logging.info("gaps: %d", n_gaps)
-    if unfilled:
-        logging.warning("without a candidate: %d, such as %s", len(unfilled), unfilled[0])
-    if others:
-        logging.warning("other tokens with brackets: %d, such as %s", len(others), others[0])
-
-
-def _print_restored(sentences: Iterable[tuple[scoring.Place, Filled]]) -> None:
-    """Print the text with the best words, one sentence per line, and its blank lines."""
-    n_lines = 0
-    for place, (tokens, gaps) in sentences:
-        number = int(place[-1])
-        print("\n" * (number - n_lines), end="")  # sentences without words
-        best = {gap.position: gap.candidates[0].word for gap in gaps if gap.candidates}
-        print(printable(" ".join(best.get(i, token) for i, token in enumerate(tokens))))
-        n_lines = number + 1
+    for name, count in filler.counts.items():
+        if name == "gaps" and count:
+            logging.info("gaps: %d", count)
+        elif name == "gaps":
+            logging.warning("gaps: 0, expected a token %s, or such as ki[..]g or k[---]", text.mask)
+        elif count:
+            logging.warning("%s: %d", name, count)
 
 
 def _rows(sentences: Iterable[tuple[scoring.Place, Filled]]) -> Iterator[Row]:

@@ -127,12 +127,13 @@ def flag(name: str, help: str, **more: Any) -> Decorator:
 
 def gathered(name: str, gather: Callable[..., object], declare: Decorator) -> Decorator:
     """Declare options whose values the function receives as one argument, the result of `gather`,
-    which has an argument for each option."""
+    which has an argument for each option, and may have others with defaults."""
 
     def decorate(function: Callable) -> Callable:
         @wraps(function)
         def call(**values: Any) -> Any:
-            gathered_values = {key: values.pop(key) for key in signature(gather).parameters}
+            names = [key for key in signature(gather).parameters if key in values]
+            gathered_values = {key: values.pop(key) for key in names}
             return function(**values, **{name: gather(**gathered_values)})
 
         return declare(call)

@@ -9,6 +9,7 @@ from typing import TYPE_CHECKING, NamedTuple, TypeVar
 
 from bilm.commands import options as opt
 from bilm.commands.main import start_tensorflow
+from bilm.data import gap_marks
 from bilm.data.readers import Corpus
 from bilm.data.signs import TextSigns
 from bilm.data.text import STANDARD_INPUT, matching_files
@@ -96,19 +97,23 @@ def n_predictions(words: Sequence[str]) -> int:
 class Text:
     """Sentences to score, from the values of the options. Raises: DataError.
 
-    Attributes: `files`, the files that `input_` matches; `columns`, those of a sentence's place.
+    Attributes: `files`, the files that `input_` matches; `columns`, those of a sentence's place;
+        `mask`, the token of a lost word in a text with gaps, whose marks are not split, or "".
     """
 
     def __init__(
         self, input_: str, column: str | None, id_column: str | None, on_bad_utf8: str,
-        tokenize: str | None
+        tokenize: str | None, mask: str | None = None
     ):  # fmt: skip
-        self.name, self._signs = input_, TextSigns(input_)
+        self.name, self._signs, self.mask = input_, TextSigns(input_), mask or ""
+        marks = None if mask is None else gap_marks.marks(mask)
         self.files = [input_] if input_ == STANDARD_INPUT else matching_files(input_)
         self._corpora = [
-            Corpus(path, column, id_column, None, tokenize, on_bad_utf8, signs=self._signs)
+            Corpus(
+                path, column, id_column, None, tokenize, on_bad_utf8, signs=self._signs, marks=marks
+            )
             for path in self.files
-        ]
+        ]  # fmt: skip
         self._sentences = self._read()
         self.columns: dict[str, type] = {"file": str} if len(self.files) > 1 else {}
         if any(corpus.has_ids for corpus in self._corpora):
@@ -146,11 +151,13 @@ class Text:
         score: Callable[[Iterator[list[str]]], Iterable[Result]],
         apart: bool = False,
         logs_progress: bool = False,
+        with_empty: bool = False,
     ) -> Iterator[tuple[Place, Result]]:
         """Yield the place and the result of each sentence with words, in order, in bounded memory.
 
         Args:
             score: function from sentences to their results, called once or, if `apart`, per file.
+            with_empty: also yield those of sentences without words.
         """
         from bilm.support.progress import progress
 
@@ -158,8 +165,9 @@ class Text:
 
         def words_of(sentences: Iterable[Sentence]) -> Iterator[list[str]]:
             for place, words in sentences:
-                places.append(place)
-                yield words
+                if words or with_empty:
+                    places.append(place)
+                    yield words
 
         texts: Iterable[Iterable[Sentence]] = [self._sentences]
         if apart and "file" in self.columns:
@@ -172,13 +180,12 @@ class Text:
                         bar.add(1)
 
     def _read(self) -> Iterator[Sentence]:
-        """Yield the sentences with words of all files."""
+        """Yield the sentences of all files."""
         for corpus in self._corpora:
             for number, record in enumerate(corpus):
-                if record.words:
-                    place: dict[str, str | int]
-                    place = {"file": corpus.path, "id": record.id or "", "sentence": number}
-                    yield [place[name] for name in self.columns], record.words
+                place: dict[str, str | int]
+                place = {"file": corpus.path, "id": record.id or "", "sentence": number}
+                yield [place[name] for name in self.columns], record.words
 
 
 text_options = opt.gathered("text", Text, opt.group(

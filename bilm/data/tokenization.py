@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 import sys
 from collections.abc import Callable, Iterable, Iterator, Mapping, Set
 from itertools import chain, groupby, islice
@@ -10,10 +11,12 @@ from typing import Any
 from bilm.errors import DataError
 from bilm.support.imports import optional
 
+SplitWords = Callable[[str], list[str]]
 UNORDERED = (str, bytes, Set, Mapping)  # iterables that are not lists of words
 MAX_PARTS = 2  # of a word with blanks, such as "10 000"; more is a text
 MAX_REPR = 60  # characters of a value in a message
 PART_WORDS = 10_000  # words of a paragraph that are split into sentences at a time
+RARE_LETTERS = "".join(map(chr, range(0x1E01, 0x1E95, 2)))  # such as ḁ, that spaCy keeps in words
 
 
 def checked_sentence(sentence: Iterable[str], name: str) -> list[str]:
@@ -52,7 +55,7 @@ def checked_sentences(sentences: Iterable[Iterable[str]]) -> list[list[str]]:
 # --- splitting text ---
 
 
-def tokenizer(language: str | None = None) -> Callable[[str], list[str]]:
+def tokenizer(language: str | None = None) -> SplitWords:
     """Return a function that splits a text into words, at whitespace or by spaCy's rules for a
     language, such as `en`.
 
@@ -62,6 +65,18 @@ def tokenizer(language: str | None = None) -> Callable[[str], list[str]]:
         return str.split
     make_doc = _spacy_pipeline(language).make_doc
     return lambda text: _words(make_doc(text))
+
+
+def keep_whole(split: SplitWords, marks: re.Pattern[str]) -> SplitWords:
+    """Return a function that splits a text into words like `split`, to which marks are letters."""
+
+    def split_around_marks(text: str) -> list[str]:
+        letter = next(letter for letter in RARE_LETTERS if letter not in text)
+        in_order = (match[0] for match in marks.finditer(text))
+        words = split(marks.sub(letter, text))
+        return [re.sub(letter, lambda _: next(in_order), word) for word in words]
+
+    return split_around_marks
 
 
 def sentence_splitter(

@@ -2,13 +2,15 @@
 
 from __future__ import annotations
 
-import re
+from collections import Counter
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from typing import NamedTuple
 from unicodedata import normalize
 
 import numpy as np
+from absl import logging
 
+from bilm.data.gap_marks import MASK, pattern, unread_marks
 from bilm.data.marks import UNK
 from bilm.data.tokenization import checked_sentence
 from bilm.scoring.memory.fitting import fit_exponents
@@ -17,31 +19,25 @@ from bilm.scoring.predicted_words import PredictedWords
 from bilm.scoring.scores import Score
 from bilm.support.progress import progress
 
-MASK = "[MASK]"
-LOST = re.compile(r"\[(\.+|-+)\]")  # a dot for each lost letter, dashes for an unknown number
 N_COMPARED = 40  # candidates with which the whole sentence is scored
+MAX_COMPARED = 1000  # if more of them fit as well as the last
+ROUNDING = 1e-6  # difference between equal logarithms, or between equal probabilities in relation
+N_NAMED = 3  # warnings of a problem
+UNREAD, UNFILLED = "tokens that look like gaps, but are not", "gaps without a candidate"
+TIED, CUT = "gaps with equally probable words", "words left out of comparisons"
+PROBLEMS = {
+    UNREAD: "not read as a gap. A gap is one token: [MASK] or the value of --mask (argument mask), "
+    "ki[..]g with a dot for each lost letter, or k[---]; separate punctuation with a blank",
+    UNFILLED: "no word of the vocabulary or of --words matches; separate punctuation with a blank",
+    TIED: "some of the best words are equally probable, so their order has no meaning. If the "
+    "model reads whole words, all words that its vocabulary lacks are equal",
+    CUT: f"not compared, although as likely by both sides of a gap as the last of the "
+    f"{MAX_COMPARED:,} words that are compared; reduce --words (argument words)",
+}
 N_FITTED = 300  # words that the exponents are fitted to
 # Exponents before they are fitted, about the mean of fitted ones
 MODEL_EXPONENT = 0.6  # divided among the directions of the model
 MEMORY_EXPONENTS = (0.2, 0.5, 0.5, -0.9)  # of the views of the memory and of word frequency
-
-
-def pattern(token: str, mask: str = MASK) -> re.Pattern[str] | None:
-    """Return the pattern of the words, in NFC, that a token with a gap can be; None without a gap.
-
-    A gap is the mask, or letters in brackets: `ki[..]g` lacks two letters, and `k[---]` lacks an
-    unknown number of them, at least one.
-    """
-    if token == mask:
-        return re.compile(".+")
-    first, *rest = LOST.split(normalize("NFC", token))
-    if not rest:
-        return None
-    expression = re.escape(first)
-    for lost, kept in zip(rest[::2], rest[1::2], strict=True):
-        letters = f".{{{len(lost)}}}" if "." in lost else ".+"
-        expression += letters + re.escape(kept)
-    return re.compile(expression)
 
 
 class Candidate(NamedTuple):
@@ -82,6 +78,7 @@ class Filler:
         others: candidates besides the vocabulary.
         exponents: of the factors, float64 (factors,).
         memory: memory of the training text; None for none.
+    Attributes: `counts`, of gaps and of each of `PROBLEMS`; the first `N_NAMED` are also logged.
     """
 
     def __init__(
@@ -95,6 +92,7 @@ class Filler:
     ):
         self.exponents = exponents
         self.memory = memory
+        self.counts: Counter[str] = Counter(gaps=0)
         self._vocabulary = vocabulary
         self._log_probabilities = log_probabilities
         self._score = score
@@ -130,32 +128,47 @@ class Filler:
         text = [UNK if i in allowed else token for i, token in enumerate(tokens)]
         if len(allowed) > 1:
             self._fill_surest_first(text, allowed)
-        return [Gap(i, tokens[i], self._best(text, i, allowed[i], n)) for i in allowed]
+        ranked = {i: self._ranked(text, i, allowed[i], n) for i in allowed}
+        gaps = [Gap(i, tokens[i], ranked[i][:n]) for i in allowed]
+
+        # Problems
+        self.counts["gaps"] += len(gaps)
+        self._report(UNFILLED, [gap.token for gap in gaps if not gap.candidates])
+        self._report(TIED, [tokens[i] for i in allowed if _has_tie(ranked[i], n)])
+        self._report(UNREAD, unread_marks(tokens, mask))
+        return gaps
+
+    def _report(self, problem: str, names: Sequence[str]) -> None:
+        """Count the tokens or words that have a problem, and warn of the first ones."""
+        n_more = max(N_NAMED - self.counts[problem], 0)
+        for name in names[:n_more]:
+            logging.warning("%s: %s", name, PROBLEMS[problem])
+        self.counts[problem] += len(names)
 
     def _fill_surest_first(self, text: list[str], allowed: dict[int, np.ndarray]) -> None:
         """Replace each gap of a text by its best word: first the one whose best word is the most
         probable, then the others given this word."""
         remaining = [i for i in allowed if len(allowed[i])]
         while remaining:
-            best = {i: self._best(text, i, allowed[i], 1)[0] for i in remaining}
+            best = {i: self._ranked(text, i, allowed[i], 1)[0] for i in remaining}
             surest = max(remaining, key=lambda i: best[i].probability)
             text[surest] = best[surest].word
             remaining.remove(surest)
 
-    def _best(self, text: list[str], i: int, allowed: np.ndarray, n: int) -> list[Candidate]:
-        """Return the `n` best allowed words at place `i`, whose word in the text has no effect."""
+    def _ranked(self, text: list[str], i: int, allowed: np.ndarray, n: int) -> list[Candidate]:
+        """Return the best allowed words, `n` or more, at place `i`, whose word has no effect."""
         if not len(allowed):
             return []
         words, factors = self._compare(text, i, allowed, max(n, N_COMPARED))
         probabilities = np.exp(_normalized(factors @ self.exponents))
-        best = np.argsort(-probabilities, kind="stable")[:n]
-        return [Candidate(words[k], float(probabilities[k])) for k in best]
+        order = np.argsort(-probabilities, kind="stable")
+        return [Candidate(words[k], float(probabilities[k])) for k in order]
 
     def _compare(
         self, text: list[str], i: int, allowed: np.ndarray, n: int
     ) -> tuple[list[str], np.ndarray]:
-        """Return the `n` of A allowed words that fit best by both sides of place `i`, and the
-        logarithms of their factors, float64 (n, factors)."""
+        """Return the `n` of A allowed words that fit best by both sides of place `i`, with those
+        that fit as well as the last, and the logarithms of their factors, float64 (n, factors)."""
         ids = self._ids[allowed]  # A
         log_sharing = self._log_sharing[allowed, None]  # A, 1
 
@@ -168,7 +181,13 @@ class Filler:
             remembered = self.memory.log_probabilities(text, i)[ids] - log_sharing
             by_memory = remembered[:, 0]
             fit = np.logaddexp(_normalized(fit), _normalized(by_memory))
-        best = np.argsort(-fit, kind="stable")[:n]  # n
+
+        # The best ones, and those that fit as well as the last of them
+        order = np.argsort(-fit, kind="stable")
+        last = fit[order[:n]][-1]
+        best = order[: np.count_nonzero(fit >= last - ROUNDING)]
+        best, others = np.split(best, [max(n, MAX_COMPARED)])  # n
+        self._report(CUT, [self.words[k] for k in allowed[others]])
 
         # Factors of the best ones: the sentence with each of them, and the memory
         words = [self.words[k] for k in allowed[best]]
@@ -192,6 +211,12 @@ class Filler:
                 if sentence[i] in words:
                     relative.append(factors - factors[words.index(sentence[i])])
         return fit_exponents(relative, self.exponents)
+
+
+def _has_tie(ranked: list[Candidate], n: int) -> bool:
+    """Return whether one of the `n` first words is as probable as the next one."""
+    probabilities = np.array([candidate.probability for candidate in ranked[: n + 1]])
+    return bool(np.any(probabilities[1:] > (1 - ROUNDING) * probabilities[:-1]))
 
 
 def _normalized(logs: np.ndarray) -> np.ndarray:

@@ -13,6 +13,7 @@ from typing import Any
 
 import numpy as np
 
+from bilm.data.gap_marks import MASK
 from bilm.data.marks import EOS, MARKS, UNK
 from bilm.data.shards import sentence_digest
 from bilm.data.tokenization import MAX_PARTS, check_batch, checked_sentence
@@ -20,7 +21,7 @@ from bilm.errors import DataError, OptionsError
 from bilm.inference.backend import Backend, open_backend
 from bilm.inference.reading import Measure, Text, TextReader
 from bilm.inference.softmax import described_dtype
-from bilm.scoring.filling import MASK, Filler, Gap, first_exponents
+from bilm.scoring.filling import Filler, Gap, first_exponents
 from bilm.scoring.memory.file import StoredMemory
 from bilm.scoring.memory.fitting import fit_memory, fit_shares
 from bilm.scoring.memory.prediction import Memory
@@ -230,7 +231,8 @@ class Scorer:
 
         Args:
             tokens: a sentence. `mask` is a lost word; `ki[..]g` is a word without two of its
-                letters, and `k[---]` a word without an unknown number of letters.
+                letters, and `k[---]` a word without an unknown number of letters. A warning names
+                other tokens that look like gaps, and gaps that no word matches.
             n: maximum number of words for each gap.
             words: candidates besides the vocabulary.
         Returns: the gaps in the order of the sentence.

@@ -15,12 +15,17 @@ if keras.backend.backend() != "tensorflow":
 from scorers import ATOL, MARKS, MODELS, WORDS, model_of, one, scorer_of
 
 from bilm.errors import DataError
-from bilm.scoring.filling import Filler, pattern
+from bilm.scoring.filling import Filler
 from bilm.scoring.memory import fitting
 from bilm.scoring.memory.fitting import PRIOR, fit_memory
 from bilm.scoring.predicted_words import PredictedWords
 
 PROPER = [word for word in dict.fromkeys(WORDS) if word not in ("", *MARKS)]
+
+
+def warned(caplog):
+    """Return the warnings of bilm; TensorFlow warns of retracing."""
+    return [record.getMessage() for record in caplog.records if record.name == "absl"]
 
 
 @pytest.fixture(scope="module", params=MODELS)
@@ -66,6 +71,49 @@ def test_fill_compares_other_words_if_more_words_match_than_are_compared(monkeyp
     assert WORDS.index("<UNK>") in best  # a likely place of an unknown word
     (gap,) = scorer.fill(["[MASK]", "cat"], 3, words=["emu"])
     assert "emu" in dict(gap.candidates)
+
+
+def test_fill_compares_all_words_that_tie_with_the_last(monkeypatch, caplog):
+    monkeypatch.setattr("bilm.scoring.filling.N_COMPARED", 3)
+    scorer = scorer_of(model_of("chars"))
+    names = ["emu", "eft", "elk", "eel", "ewe"]
+    tokens = ["the", "e[..]", "sat"]
+    (gap,) = scorer.fill(tokens, words=names)
+    expected = by_brute_force(scorer, tokens, 1, sorted(names), n_unknown=5)
+    assert dict(gap.candidates) == pytest.approx(expected, rel=20 * ATOL)
+    assert scorer.fill(tokens, 2, words=names)[0].candidates == gap.candidates[:2]
+    assert warned(caplog) == []
+
+    monkeypatch.setattr("bilm.scoring.filling.MAX_COMPARED", 4)
+    (gap,) = scorer.fill(tokens, 4, words=names)
+    assert {word for word, _ in gap.candidates} == {"eel", "eft", "elk", "emu"}
+    (message,) = warned(caplog)
+    assert message.startswith("ewe: not compared, although as likely by both sides of a gap")
+
+
+def test_fill_warns_of_equally_probable_words(caplog):
+    scorer = scorer_of(model_of("words"))
+    filler = scorer.filler(["emu", "elk"])
+    filler.fill(["the", "e[..]"], 1)
+    (message,) = warned(caplog)
+    assert message.startswith("e[..]: some of the best words are equally probable")
+    assert filler.counts["gaps with equally probable words"] == 1
+
+
+def test_fill_warns_of_tokens_that_look_like_gaps_and_of_gaps_without_words(scorer, caplog):
+    assert scorer.fill(["the", "<mask>", "sat"]) == []
+    assert scorer.fill(["the", "ca[.],", "[mask]", "[MASK]."]) == [(1, "ca[.],", [])]
+    assert [message.split(":")[0] for message in warned(caplog)] == [
+        "<mask>", "ca[.],", "[mask]", "[MASK]."
+    ]  # fmt: skip
+    assert "not read as a gap" in warned(caplog)[0] and "no word of" in warned(caplog)[1]
+
+    caplog.clear()
+    filler = scorer.filler()
+    for _ in range(9):
+        filler.fill(["the", "____", "sat"])
+    assert filler.counts["tokens that look like gaps, but are not"] == 9
+    assert len(warned(caplog)) == 3
 
 
 def test_fill_with_a_memory_multiplies_powers(scorer, monkeypatch):
@@ -134,25 +182,6 @@ def test_fill_starts_with_the_surest_of_several_gaps(scorer):
         assert dict(gap.candidates) == pytest.approx(expected, rel=50 * ATOL)
 
 
-def test_fill_of_lost_letters_offers_matching_words_only():
-    words = ["", "k", "king", "kiing", "kingg", "ki..g", "kibg", "re\u0301g", "ring"]
-    cases = {
-        "ki[..]g": {"kiing", "kingg", "ki..g"}, "ki[.]g": {"king", "kibg"},
-        "k[---]": set(words[2:7]),
-        "[-]g": {"king", "kiing", "kingg", "ki..g", "kibg", "re\u0301g", "ring"},
-        "[..]": set(), "[....]": {"king", "kibg", "ring"}, "[.]i[.]g": {"king", "kibg", "ring"},
-        "r[.]g": {"re\u0301g"}, "[MASK]": set(words[1:]),
-    }  # fmt: skip
-    from unicodedata import normalize
-
-    for token, expected in cases.items():
-        found = pattern(token)
-        assert {w for w in words if found.fullmatch(normalize("NFC", w))} == expected, token
-    for token in ("king", "[", "[]", "[.-]", "..", "[a]", "[mask]"):
-        assert pattern(token) is None
-    assert pattern("[MASK]", "[?]") is None and pattern("[?]", "[?]").fullmatch("king")
-
-
 def test_fill_without_a_matching_word_has_no_candidates(scorer):
     unmatched, other = scorer.fill(["xx[.]", "[MASK]"], 1)
     assert unmatched == (0, "xx[.]", []) and len(other.candidates) == 1
@@ -189,15 +218,15 @@ def test_filler_refuses_a_memory_fitted_to_other_directions(scorer, monkeypatch)
 
 def test_fill_command_writes_table_json_and_text(run_here, tmp_path):
     text, more = tmp_path / "text", tmp_path / "more"
-    text.write_text("w1 [MASK] w2\n\nw1 [w3]\nqq[.] w[.]\n\n\nzz[.]\n", encoding="utf-8")
+    text.write_text("w1 [MASK] w2\n\nw1 [w3]\nqq[.] w[.]\n\n\nzz[.]\n\n", encoding="utf-8")
     more.write_text("qqa qqb\nqqcc\n", encoding="utf-8")
     arguments = ["--model", tiny_run("words"), "--input", text, "--words", more, "--n", "2"]
     done = run_here("bilm fill", *arguments)
     rows = [line.split("\t") for line in done.stdout.splitlines()]
     assert {
-        "gaps: 4", "without a candidate: 1, such as zz[.]",
-        "other tokens with brackets: 1, such as [w3]",
+        "gaps: 4", "gaps without a candidate: 1", "tokens that look like gaps, but are not: 1",
     } <= {*done.stderr.splitlines()}  # fmt: skip
+    assert "zz[.]: no word of the vocabulary" in done.stderr and "[w3]: not read" in done.stderr
     assert rows[0] == ["sentence", "position", "gap", "rank", "word", "probability"]
     places = [("0", "1", "[MASK]"), ("3", "0", "qq[.]"), ("3", "1", "w[.]")]
     assert [tuple(row[:4]) for row in rows[1:]] == [(*p, r) for p, r in product(places, "12")]
@@ -207,10 +236,28 @@ def test_fill_command_writes_table_json_and_text(run_here, tmp_path):
     assert [gap["token"] for gap in found] == ["[MASK]", "qq[.]", "w[.]", "zz[.]"]
     assert [word for gap in found for word, _ in gap["candidates"]] == [row[4] for row in rows[1:]]
     done = run_here("bilm fill", *arguments, "--restored")
-    filled = f"w1 {rows[1][4]} w2\n\nw1 [w3]\n{rows[3][4]} {rows[5][4]}\n\n\nzz[.]\n"
+    filled = f"w1 {rows[1][4]} w2\n\nw1 [w3]\n{rows[3][4]} {rows[5][4]}\n\n\nzz[.]\n\n"
     assert done.stdout == filled  # blank lines are kept
     done = run_here("bilm fill", *arguments, "--json", "--restored")
     assert done.returncode == 2 and "mutually exclusive" in done.stderr
     listed = more.rename(tmp_path / "more.csv")
     arguments = ["--model", tiny_run("words"), "--input", text, "--words", listed]
     assert_fails(run_here("bilm fill", *arguments, "--output", listed), "is also an input")
+
+
+def test_fill_command_restores_every_line_of_every_file(run_here, tmp_path):
+    for name, content in {"a": "\n\nw1\n\n", "b": "\nw2 w3\n", "c": "\n"}.items():
+        (tmp_path / f"{name}.txt").write_text(content, encoding="utf-8")
+    arguments = ["--model", tiny_run("words"), "--input", tmp_path / "*.txt"]
+    done = run_here("bilm fill", *arguments, "--restored")
+    assert done.stdout == "\n\nw1\n\n\nw2 w3\n\n"
+    assert "gaps: 0, expected a token [MASK]" in done.stderr
+
+
+def test_fill_command_reads_marks_of_editors_with_blanks(run_here, tmp_path):
+    (text := tmp_path / "text").write_text("w1 w[. .] [— — —] (w2)\n", encoding="utf-8")
+    done = run_here("bilm fill", "--model", tiny_run("words"), "--input", text, "--json")
+    gaps = [json.loads(line) for line in done.stdout.splitlines()]
+    assert [(gap["position"], gap["token"]) for gap in gaps] == [(1, "w[. .]"), (2, "[— — —]")]
+    done = run_here("bilm fill", "--model", tiny_run("words"), "--input", text, "--mask", "")
+    assert_fails(done, "the mask is ''; expected the token of a lost word")

@@ -20,7 +20,7 @@ from bilm.data.readers import conllu, fasta, tables
 from bilm.data.readers.form import Form, InputFile, Record, Split
 from bilm.data.signs import TextSigns
 from bilm.data.text import ON_BAD_UTF8, input_files, read_lines, unpacked_name
-from bilm.data.tokenization import sentence_splitter, tokenizer
+from bilm.data.tokenization import keep_whole, sentence_splitter, tokenizer
 from bilm.errors import DataError, OptionsError
 from bilm.support.progress import progress
 
@@ -70,6 +70,7 @@ class Corpus:
         on_bad_utf8: "error", or "replace" to decode invalid UTF-8 as U+FFFD.
         split_sentences, paragraph_per_line: also split text into sentences: `sentence_splitter`.
         signs: counter of signs in the first iteration, shared by the files of a text.
+        marks: pattern of marks in texts that are not split.
     Attributes: `path`; `form`; `has_ids`, whether records have ids.
     Raises: DataError if an argument is missing or does not apply to the form; BilmError if a
         package is missing. Iterating raises DataError that names file and line or row.
@@ -86,6 +87,7 @@ class Corpus:
         split_sentences: bool = False,
         paragraph_per_line: bool = False,
         signs: TextSigns | None = None,
+        marks: re.Pattern[str] | None = None,
     ):
         self.path = os.path.expanduser(os.fspath(path))
         self.form = form_of(self.path)
@@ -107,7 +109,8 @@ class Corpus:
         # How to split texts into sentences, and sentences into words.
         split: Split
         if not split_sentences:
-            split = partial(map, tokenizer(tokenize))
+            words_of = tokenizer(tokenize)
+            split = partial(map, keep_whole(words_of, marks) if marks else words_of)
         elif tokenize is None or self.has_ids:
             problem = "ids would not be unique" if self.has_ids else "--tokenize is missing"
             raise DataError(f"{self.path}: --split_sentences cannot be used: {problem}")

@@ -20,10 +20,11 @@ class Memory:
 
         P(w | context) = (1 - FLOOR) * sum of exp(s_i) with w_i = w / sum of exp(s_i) + FLOOR * P(w)
         s_i = sum over offsets k of weights[k] . phi(v at k, u at i + k)
-              + weights[-1] . sum over all words v, u of the two sentences of phi(v, u)
+              + weights[-1] . sum over v, u of phi(v, u)
 
-    for words v of the context and u of the text; see `features` for phi. The view `forward`
-    compares the words to the left, `backward` those to the right, `both` all.
+    for words v of the context and u of the text; see `features` for phi. The last sum is over each
+    different word v once, and over all words u of the sentence of place i. The context of the view
+    `forward` is the words to the left, of `backward` those to the right, of `both` all.
 
     Args:
         words: the vocabulary in the order of ids, V of them.
