@@ -30,6 +30,7 @@ from bilm.tensors import n_filters
 from bilm.training.measurement import Measurement
 
 ALLENNLP_CHARACTERS = 50  # of a word, with its marks
+ALLENNLP_ACTIVATIONS = ("relu", "tanh")
 
 
 def dump_weights(
@@ -112,14 +113,17 @@ def missing_for_allennlp(options: ModelOptions) -> list[str]:
     """Return the reasons why AllenNLP's `Elmo` cannot load a model; empty if it can."""
     lstm, cnn = options.lstm, options.char_cnn
     reasons = []
-    if cnn is None:
-        reasons.append("it reads words, not characters")
     if len(options.directions) == 1:
         reasons.append("it reads forwards only")
-    if cnn is not None and (n := cnn.max_characters_per_token) != ALLENNLP_CHARACTERS:
-        reasons.append(f"it spells words in {n} characters, not {ALLENNLP_CHARACTERS}")
-    if cnn is not None and n_filters(cnn.filters) == lstm.projection_dim:
-        reasons.append("its token encoder has no CNN_proj")
+    if cnn is None:
+        reasons.append("it reads words, not characters")
+    else:
+        if cnn.activation not in ALLENNLP_ACTIVATIONS:
+            reasons.append(f"the activation of its character CNN is {cnn.activation}")
+        if (n := cnn.max_characters_per_token) != ALLENNLP_CHARACTERS:
+            reasons.append(f"it spells words in {n} characters, not {ALLENNLP_CHARACTERS}")
+        if n_filters(cnn.filters) == lstm.projection_dim:
+            reasons.append("its token encoder has no CNN_proj")
     if lstm.projection_dim == lstm.dim:
         reasons.append("its LSTM has no projection W_P_0")
     if not lstm.use_skip_connections:

@@ -17,7 +17,7 @@ MAX_ROWS = 192  # more rows hardly speed up products, and their steps no longer 
 GATE_BYTES = 1 << 29  # maximum size in bytes of the input's part of the gates in a window of steps
 
 T = TypeVar("T")
-Window = tuple[slice, dict[str, Any]]  # steps, and layers by direction: see `Backend.begin`
+Window = tuple[slice, dict[str, Any]]  # steps, and layers by direction: see `Backend.run_window`
 
 
 class Packing(NamedTuple):

@@ -1,5 +1,7 @@
 """HDF5 export: the vectors of the run, under the names that other readers expect."""
 
+import dataclasses
+
 import h5py
 import numpy as np
 import pytest
@@ -10,7 +12,8 @@ from bilm.data.model_ids import Batcher, TokenBatcher
 from bilm.data.vocabulary import vocabulary_of
 from bilm.embedding.embedder import ElmoEmbedder
 from bilm.errors import DataError, WeightsError
-from bilm.export.hdf5 import dump_weights
+from bilm.export.hdf5 import dump_weights, missing_for_allennlp
+from bilm.options.run_options import load_run_options
 from bilm.storage.hdf5 import dataset_names
 from bilm.storage.names import stored_values
 from bilm.storage.stored_model import StoredModel
@@ -105,6 +108,14 @@ def test_export_warns_if_allennlp_cannot_load_the_model(variant, reason, tmp_pat
     dump_weights(tiny_run(variant), tmp_path / "weights.hdf5")
     (warning,) = [m for m in caplog.messages if "AllenNLP" in m]
     assert f"cannot load this model ({reason})" in warning
+
+
+def test_allennlp_cannot_load_an_activation_other_than_its_two():
+    options = load_run_options("small").model
+    cnn = dataclasses.replace(options.char_cnn, activation="sigmoid")
+    assert missing_for_allennlp(options) == []
+    (reason,) = missing_for_allennlp(options.replace(char_cnn=cnn))
+    assert reason == "the activation of its character CNN is sigmoid"
 
 
 def test_export_that_reads_back_differently_is_not_kept(tmp_path, monkeypatch):
