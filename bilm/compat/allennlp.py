@@ -172,9 +172,9 @@ class _ElmoBiLm(torch.nn.Module):
 
         # Words of similar length are encoded together.
         encoder = self.bilm.encoder
-        widest = max(width for width, _ in encoder.filters)
+        widest = max(width for width, _ in encoder.cnn.filters)
         widths = needed_characters(lengths, widest, rows.shape[1])
-        groups = [group for group, _ in batches(widths, encoder_budget(encoder.filters))]
+        groups = [group for group, _ in batches(widths, encoder_budget(encoder.cnn.filters))]
         order = torch.as_tensor(np.concatenate(groups), device=rows.device)
         encoded = []
         for group, words in zip(groups, rows[order].split(list(map(len, groups))), strict=True):
