@@ -79,15 +79,17 @@ def test_wrong_download_is_one_line_and_leaves_no_file(
     assert "\n" not in str(error.value) and not files_in(cache)
 
 
-def test_download_is_repeated_after_an_error_of_the_server(server, monkeypatch):
+@pytest.mark.parametrize("failure", [lambda self: self.answer(status=503), Handler.short])
+def test_download_is_repeated_after_an_error_of_the_server(server, failure, monkeypatch):
+    """Also after a connection that is closed in the middle of the file."""
     monkeypatch.setattr(download, "RETRIES", 1)
 
-    def busy_once(self):
-        Handler.busy = Handler.moved
-        self.answer(status=503)
+    def fail_once(self):
+        Handler.once = Handler.moved
+        failure(self)
 
-    monkeypatch.setattr(Handler, "busy", busy_once, raising=False)
-    found = fetch(f"{server}/odd/busy.hdf5", HDF5Tensors)
+    monkeypatch.setattr(Handler, "once", fail_once, raising=False)
+    found = fetch(f"{server}/odd/once.hdf5", HDF5Tensors)
     assert found.read_bytes() == WEIGHTS.read_bytes()
 
 

@@ -9,6 +9,7 @@ aiohttp, which only the extra `remote` installs; TensorFlow requires requests.
 from __future__ import annotations
 
 import shutil
+import time
 from collections.abc import Callable
 from pathlib import Path
 
@@ -108,11 +109,20 @@ def _receive(url: str, path: Path) -> None:
     for scheme in WEB:
         session.mount(f"{scheme}://", requests.adapters.HTTPAdapter(max_retries=retries))
 
+    # `Retry` covers the time until the body starts. A body that breaks off is requested again.
+    broken_off = requests.exceptions.ChunkedEncodingError, requests.ConnectionError
     headers = {"Accept-Encoding": "identity"}
-    with session, session.get(url, stream=True, timeout=SECONDS, headers=headers) as answer:
-        answer.raise_for_status()
-        n_bytes = int(answer.headers.get("Content-Length", 0)) or None
-        with progress("downloading", "bytes", n_bytes) as log, open(path, "wb") as file:
-            for piece in answer.iter_content(COPY_BYTES):
-                file.write(piece)
-                log.add(len(piece))
+    for attempt in range(RETRIES + 1):
+        time.sleep(attempt)
+        with session, session.get(url, stream=True, timeout=SECONDS, headers=headers) as answer:
+            answer.raise_for_status()
+            n_bytes = int(answer.headers.get("Content-Length", 0)) or None
+            try:
+                with progress("downloading", "bytes", n_bytes) as log, open(path, "wb") as file:
+                    for piece in answer.iter_content(COPY_BYTES):
+                        file.write(piece)
+                        log.add(len(piece))
+                return
+            except broken_off:
+                if attempt == RETRIES:
+                    raise
