@@ -104,10 +104,10 @@ class Scorer:
             before.append(words)
             n_tokens += _n_predictions(group[-1])
             if n_tokens >= GROUP_BATCHES * self.batch_tokens:
-                yield from self._scores(group, -1, n_likeliest)
+                yield from self._scores(group, [text[-1:] for text in group], n_likeliest)
                 group = []
                 n_tokens = 0
-        yield from self._scores(group, -1, n_likeliest)
+        yield from self._scores(group, [text[-1:] for text in group], n_likeliest)
 
     def score_rows(self, sentences: Iterable[Sequence[str]], n_rows: int) -> Iterator[Score]:
         """Score the sentences of a short running text; yield the results row by row.
@@ -121,11 +121,14 @@ class Scorer:
             row = ends.index(min(ends))
             rows[row].append(words)
             ends[row] += len(words) + 1
-        return self._scores([text for text in rows if text], 0, None)
+        texts = [text for text in rows if text]
+        return self._scores(texts, texts, None)
 
-    def _scores(self, group: list[Text], first: int, n_likeliest: int | None) -> Iterator[Score]:
-        """Yield the scores of the sentences of each text, from the sentence with index `first`."""
-        if not group:
+    def _scores(
+        self, texts: list[Text], scored: list[Text], n_likeliest: int | None
+    ) -> Iterator[Score]:
+        """Yield the scores of the last sentences of each text, which `scored` contains."""
+        if not texts:
             return
         measure: Measure = self._softmax.losses
         dtype: np.dtype[Any] = np.dtype(np.float32)
@@ -135,13 +138,12 @@ class Scorer:
             dtype = described_dtype(n)
 
         # What is measured at the predictions of these sentences, by direction
-        scored = [text[first:] for text in group]
-        lengths = [_n_predictions(text) for text in scored]
-        measured = self._reader.measured(group, lengths, measure, dtype, self.batch_tokens)
+        lengths = [_n_predictions(sentences) for sentences in scored]
+        measured = self._reader.measured(texts, lengths, measure, dtype, self.batch_tokens)
 
-        for text, values in zip(scored, measured, strict=True):
+        for sentences, values in zip(scored, measured, strict=True):
             start = 0
-            for words in text:
+            for words in sentences:
                 stop = start + len(words) + 1
                 yield self._as_score(words, {d: values[d][start:stop] for d in values})
                 start = stop
