@@ -92,8 +92,8 @@ ROWS = [row for rows in PARTS.values() for row in rows]
 class TensorSpec:
     """A tensor of a model.
 
-    `name` and `attribute` are those of its row with the numbers of its direction and of its layer
-    or filter; `shape` has no row for padding.
+    `name` and `attribute` come from its row, with the numbers of its direction and of its layer or
+    filter; `shape` has no row for padding.
     """
 
     name: str

@@ -31,7 +31,7 @@ class NumpyBackend(Backend):
     """A biLM in float32.
 
     Args:
-        values: the tensors of the model by name; those of its cells are removed.
+        values: the tensors of the model by name; the tensors of the cells are removed.
     """
 
     def __init__(self, options: ModelOptions, values: dict[str, np.ndarray]):

@@ -108,7 +108,7 @@ def stack_model(stack: LSTMStack, levels: int) -> bytes:
 
 
 def _stack_step(graph: Int8Graph, stack: LSTMStack, widths: Sequence[int]) -> Int8Graph:
-    """Write the graph of one step of all layers; `widths` are those of the state's arrays."""
+    """Write the graph of one step of all layers; `widths`: of the arrays of the state."""
     old = [graph.input(f"old_{k}", "B", width) for k, width in enumerate(widths)]
     x = graph.input("x", "B", stack.projection_dim)
     factor = graph.input("factor", "B", 1)

@@ -35,7 +35,7 @@ class SampledSoftmax(WeightedLayer):
     Args:
         n_tokens: vocabulary size V.
         dim: width P of the hidden vectors.
-        precision: that of the sampled loss, see `BiLM`. The full loss is computed in float32.
+        precision: dtype of the products of the sampled loss, see `BiLM`; the full loss is float32.
 
     Inputs: hidden vectors float `(N, P)`, targets integer `(N,)`, and `Negatives` for the sampled
     loss. Returns: float32 `(N,)`, the negative log-probability of each target in nats. The sampled

@@ -97,7 +97,7 @@ class Filler:
         self._log_probabilities = log_probabilities
         self._score = score
 
-        # Words that can be candidates: those of the vocabulary, and others; no marks of gaps
+        # Words that can be candidates, of the vocabulary and others; no marks of gaps
         proper = [vocabulary.words[i] for i in vocabulary.proper.tolist()]
         known = [word for word in proper if pattern(word) is None]
         in_vocabulary = {normalize("NFC", word) for word in vocabulary.words}

@@ -264,7 +264,7 @@ class StoredModel:
         return _built(self.weights(), self.require_softmax(purpose))
 
     def assign(self, model: BiLM, softmax: bool = True) -> None:
-        """Set the variables of a built model, and those of its softmax if `softmax` is true and the
+        """Set the variables of a built model. If `softmax` is true, also set its softmax, if the
         stored model has one."""
         names.assign_tensors(model, self.tensors, only=names.is_bilm)
         if softmax and self.softmax is not None:

@@ -52,7 +52,7 @@ RATIO, BY_SIZE, BY_SAMPLE, BY_EPOCHS = 0.494, -0.12, -0.21, 0.65
 
 
 class Request(NamedTuple):
-    """What the user has requested.
+    """The requests of the user.
 
     Fields:
         changes: options of the run that replace those chosen.

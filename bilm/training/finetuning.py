@@ -225,8 +225,8 @@ class Source:
         self.id = [str(p.resolve()) if p.exists() else masked(name) for name, p in paths]
 
     def run_options(self, changes: dict[str, Any]) -> RunOptions:
-        """Return the options of a run that starts from here: `changes` by key, or else those of the
-        source or defaults. Raises: OptionsError.
+        """Return the options of a run that starts from here: `changes` by key, and otherwise
+        the options of the source or defaults. Raises: OptionsError.
 
         The learning rate is the source's if the optimizer is unchanged. The warm-up is a tenth of
         the source's, at least 15 steps, but never longer than the source's.
@@ -266,7 +266,7 @@ class Source:
 def choose_vocabulary(
     start: Source, of_source: str | Path | None, new: str | Path | None
 ) -> tuple[Path | None, Path]:
-    """Return the vocabulary of the source (None if it is unknown) and that of the new run, from the
+    """Return the vocabularies of the source (None if it is unknown) and of the new run, from the
     arguments of `finetune`. Raises: DataError if one is missing or does not fit the source."""
     reads_words = start.model.options.char_cnn is None
     if reads_words and new is not None:

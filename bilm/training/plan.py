@@ -161,8 +161,8 @@ def replica_options(
 
 
 class Plan:
-    """Number of steps in an epoch, in the run and between evaluations; `options` are those of a
-    replica, `settings` contains the numbers of steps that were requested."""
+    """Number of steps in an epoch, in the run and between evaluations. `options` are of a replica;
+    `settings` contains the numbers of steps that were requested."""
 
     def __init__(self, options: RunOptions, n_replicas: int, settings: RunSettings):
         n_tokens = options.n_train_tokens or 0

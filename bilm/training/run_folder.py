@@ -194,7 +194,7 @@ class RunFolder:
                 temporary.write_bytes(vocab_content)
 
     def copy_inputs_to_best(self, measured: Measurement) -> None:
-        """Copy options, vocabulary and counts into `best`, which then is a model of its own, and
+        """Copy options, vocabulary and counts into `best`, which is then a complete model, and
         write its evaluation."""
         self.best.mkdir(exist_ok=True)
         schema.write(self.best / MEASURED, measured.to_record())

@@ -48,7 +48,7 @@ class Trainer:
         seed: seed of dropout and resets, combined with step, replica, direction and layer. The
             initial weights depend on Keras' global seed instead.
         precision: dtype of matrix-multiplication inputs, see `BiLM`.
-        schedule: learning rate of each step; None for that of the options, which must not decay.
+        schedule: learning rate of each step; None for the options' rate, which must not decay.
     """
 
     def __init__(

@@ -36,7 +36,7 @@ class TrainingText:
 
     `positions` contains one position for each window that was read and not yet trained on; the
     training loop removes one from its left end for each step. Call `close` when no more steps
-    follow. The seed keys the order of the text and the negatives; options are those of a replica.
+    follow. The seed keys the order of the text and the negatives; options are of one replica.
     """
 
     def __init__(self, options: RunOptions, vocab: Vocabulary, shards: Shards, seed: int):

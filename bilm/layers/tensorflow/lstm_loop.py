@@ -37,7 +37,7 @@ def loop(
     dtype: tf.DType,
 ) -> tuple[Tensors, list[Series]]:
     """Run `carry, values = body(t, carry)` over time; return the last carry, and the series of each
-    value. `shapes` and `dtype` are those of the values.
+    value. The values have the given shapes and dtype.
 
     A short static length is unrolled, so that the steps of the two directions overlap.
     """

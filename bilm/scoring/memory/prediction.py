@@ -31,7 +31,7 @@ class Memory:
         ids: the text, as `text_ids` returns it.
         weights: by view, float (offsets + 1, features).
         shares: share of the biLM in its mixture with the memory by direction, float (directions,).
-        digests: those of the sentences of the text, see `sentence_digest`.
+        digests: of the sentences of the text, see `sentence_digest`.
     """
 
     def __init__(
