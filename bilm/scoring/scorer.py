@@ -8,6 +8,7 @@ from __future__ import annotations
 from collections import deque
 from collections.abc import Iterable, Iterator, Sequence
 from functools import partial
+from itertools import compress
 from pathlib import Path
 from typing import Any
 
@@ -275,14 +276,22 @@ class Scorer:
 
         memory = fit_memory(text, self.words)
         memory.shares = memory.shares[: len(self.directions)]
-        new = [score for score in scores if sentence_digest(score.tokens) not in memory.digests]
+        with progress("reading held-out text", "sentences", len(scores)) as bar:
+            remembered = [
+                memory.sentence_log_probabilities(score.tokens, score.logs)
+                for score in bar.over(scores)
+            ]
+
+        # Fit to the sentences that the text does not contain
+        is_new = [sentence_digest(score.tokens) not in memory.digests for score in scores]
+        new = list(compress(scores, is_new))
         if new:
-            fit_shares(memory, new)
+            fit_shares(memory, new, list(compress(remembered, is_new)))
         exponents = self.filler(memory=memory).fit_exponents([score.tokens for score in new])
 
         with_memory, alone = LossCounter(memory.digests), LossCounter(memory.digests)
-        for score in scores:
-            with_memory.add(memory.mixed(score))
+        for score, logs in zip(scores, remembered, strict=True):
+            with_memory.add(memory.mixed(score, logs))
             alone.add(score)
         mixed, unmixed = new_perplexities(with_memory, alone, "held-out text")
         return StoredMemory(memory, exponents), mixed, unmixed

@@ -115,10 +115,17 @@ def test_memory_gradient_equals_differences_and_leaves_out_the_own_sentence(memo
         assert found[index] == pytest.approx(expected, abs=2e-3)
 
 
+def fit_to(memory, scores):
+    """Fit the shares of a memory to scored sentences."""
+    fit_shares(
+        memory, scores, [memory.sentence_log_probabilities(s.tokens, s.logs) for s in scores]
+    )
+
+
 def test_memory_fits_shares(memory):
     logs = {"forward": np.log([0.5, 0.5, 0.9]), "backward": np.log([1e-9, 1e-9, 1e-9])}
     score = Score(logs["forward"], logs["backward"], ["the", "cat"], np.ones(3, bool))
-    fit_shares(memory, [score])
+    fit_to(memory, [score])
     shares = memory.shares
     recalled = np.exp(memory.sentence_log_probabilities(["the", "cat"], logs)["forward"])
 
@@ -130,7 +137,7 @@ def test_memory_fits_shares(memory):
     mixed = memory.mixed(score).forward
     expected = shares[0] * np.exp(logs["forward"]) + (1 - shares[0]) * recalled
     np.testing.assert_allclose(np.exp(mixed), expected, rtol=1e-5)
-    fit_shares(memory, [score._replace(backward=None)])  # a forward-only model
+    fit_to(memory, [score._replace(backward=None)])  # a forward-only model
     assert memory.shares == pytest.approx(shares[:1])
     with pytest.raises(DataError, match="directions of the model: 2; expected 1"):
         memory.mixed(score)
@@ -220,10 +227,10 @@ def test_memory_of_another_model_is_refused(run_here, tmp_path, monkeypatch):
 def test_share_at_its_bound_is_a_warning(memory, log):
     for probability, share in ((1e-9, 1e-6), (1 - 1e-9, 1 - 1e-6)):
         logs = np.full(4, np.log(probability))
-        fit_shares(memory, [Score(logs, None, ["the", "cat", "walked"], np.ones(4, bool))] * 3)
+        fit_to(memory, [Score(logs, None, ["the", "cat", "walked"], np.ones(4, bool))] * 3)
         assert f"(forward) is at its bound: {share:g}; " in log.text
         log.clear()
-    fit_shares(memory, [Score(np.log([0.9, 1e-3]), None, ["the"], np.ones(2, bool))])
+    fit_to(memory, [Score(np.log([0.9, 1e-3]), None, ["the"], np.ones(2, bool))])
     assert "bound" not in log.text
 
 

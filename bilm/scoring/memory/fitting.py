@@ -6,7 +6,7 @@ biLM, and the exponents with which a `Filler` compares candidates, are fitted to
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 
 import numpy as np
 from absl import logging
@@ -123,18 +123,13 @@ def log_gradient(memory: Memory, view: str, place: int) -> np.ndarray:
 # --- shares of the mixture ---
 
 
-def fit_shares(memory: Memory, scores: Sequence[Score]) -> None:
+def fit_shares(
+    memory: Memory, scores: Sequence[Score], remembered: Sequence[Mapping[str, np.ndarray]]
+) -> None:
     """Set the shares of the biLM in the mixture to those that maximize the probability of held-out
-    sentences, by expectation maximization."""
-    directions = list(scores[0].logs)
-    with progress("reading held-out text", "sentences", len(scores)) as bar:
-        remembered = [
-            memory.sentence_log_probabilities(score.tokens, directions)
-            for score in bar.over(scores)
-        ]
-
+    sentences, by expectation maximization; `remembered` are their `sentence_log_probabilities`."""
     shares = []
-    for direction in directions:
+    for direction in scores[0].logs:
         logs = np.concatenate([score.logs[direction] for score in scores], dtype=np.float64)
         by_model = np.exp(logs)  # n, the words of all sentences
         by_memory = np.exp(np.concatenate([logs[direction] for logs in remembered]))  # n

@@ -70,13 +70,16 @@ class Memory:
             logs[direction] = np.log(by_place)
         return logs
 
-    def mixed(self, score: Score) -> Score:
+    def mixed(self, score: Score, remembered: Mapping[str, np.ndarray] | None = None) -> Score:
         """Return the score by the mixture share * P_biLM(w) + (1 - share) * P_memory(w).
 
+        Args:
+            remembered: `sentence_log_probabilities` of the sentence; None to compute them.
         Raises: DataError for a model with other directions.
         """
         self.check_directions(len(score.logs))
-        remembered = self.sentence_log_probabilities(score.tokens, score.logs)
+        if remembered is None:
+            remembered = self.sentence_log_probabilities(score.tokens, score.logs)
         mixture = {}
         for share, (direction, logs) in zip(self.shares, score.logs.items(), strict=True):
             log = np.log(share) + logs
