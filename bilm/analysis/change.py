@@ -14,7 +14,7 @@ from bilm.analysis.usages import Usages
 from bilm.analysis.usages_file import UsagesFile
 from bilm.errors import DataError, OptionsError
 from bilm.support.imports import optional
-from bilm.support.progress import progress
+from bilm.support.progress import Progress
 
 if TYPE_CHECKING:
     import pandas
@@ -136,11 +136,11 @@ def measure_change(usages: UsagesFile | Usages, settings: Settings = DEFAULTS) -
     # A row for each word and layer
     rows = []
     frames = []
-    with progress("measuring change", "words", len(usages.words)) as bar:
-        for word, of_word in bar.over(usages.by_word(stored)):
-            kept = _compared(of_word, settings, groupings)
-            rows += [_row(word, kept, layer, groupings, settings) for layer in measured]
-            frames.append(kept.frame)
+    bar = Progress("measuring change", "words", len(usages.words))
+    for word, of_word in bar.over(usages.by_word(stored)):
+        kept = _compared(of_word, settings, groupings)
+        rows += [_row(word, kept, layer, groupings, settings) for layer in measured]
+        frames.append(kept.frame)
     if not rows:
         raise DataError("the table contains no usages; write it with words that occur in the texts")
 

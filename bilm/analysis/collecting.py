@@ -15,7 +15,7 @@ from bilm.analysis.finding import FoundUsages, find_usages, open_texts, parse_qu
 from bilm.analysis.usages import Usages, frame_of
 from bilm.analysis.usages_file import UsagesFile, write_table
 from bilm.support.files import protect, scratch
-from bilm.support.progress import progress
+from bilm.support.progress import Progress
 
 if TYPE_CHECKING:
     from bilm.embedding.embedder import ElmoEmbedder
@@ -98,10 +98,8 @@ def write_usages(
     embedded = embedder.embed_sentences(sentences, description.layers)
 
     with scratch(output) as folder:
-        with (
-            open(folder / "vectors", "wb") as file,
-            progress("embedding", "usages", len(usages)) as bar,
-        ):
+        bar = Progress("embedding", "usages", len(usages))
+        with open(folder / "vectors", "wb") as file:
             for numbers, vectors in zip(by_sentence, embedded, strict=True):  # layers, T, D
                 for number in bar.over(numbers):
                     content = vectors[:, usages[number].position].astype(dtype).tobytes()

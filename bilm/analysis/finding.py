@@ -16,7 +16,7 @@ from bilm.data.readers import Corpus, Record
 from bilm.data.signs import TextSigns
 from bilm.data.text import matching_files, read_lines
 from bilm.errors import DataError
-from bilm.support.progress import progress
+from bilm.support.progress import Progress
 
 SAMPLE = 1_000  # usages per word and grouping
 MAX_FORMS = 1_000_000  # of a text, whose queries are kept in memory
@@ -181,15 +181,15 @@ def find_usages(
     match = matcher(queries, ignore_case)
     samples = Samples(sample, seed)
     groupings = [Grouping(name, [text.path for text in texts[name]]) for name in texts]
-    with progress("finding", "sentences") as bar:
-        for grouping in groupings:
-            for corpus in texts[grouping.name]:
-                for line, record in enumerate(bar.over(corpus), 1):
-                    grouping.sentences += bool(record.words)
-                    grouping.tokens += len(record.words)
-                    for word, position in _matches(record, match, lemma, tags, corpus.path):
-                        place = corpus.path, line, position
-                        samples.add(_usage(word, grouping.name, place, record))
+    bar = Progress("finding", "sentences")
+    for grouping in groupings:
+        for corpus in texts[grouping.name]:
+            for line, record in enumerate(bar.over(corpus), 1):
+                grouping.sentences += bool(record.words)
+                grouping.tokens += len(record.words)
+                for word, position in _matches(record, match, lemma, tags, corpus.path):
+                    place = corpus.path, line, position
+                    samples.add(_usage(word, grouping.name, place, record))
     found_usages = samples.result([query.name for query in queries], groupings)
     if not found_usages.usages:
         raise DataError(

@@ -18,7 +18,7 @@ from bilm.analysis.usages import Usages
 from bilm.errors import OptionsError
 from bilm.support.files import protect, replacing
 from bilm.support.imports import optional
-from bilm.support.progress import Progress, progress
+from bilm.support.progress import Progress
 
 SYMBOLS = ("circle", "square", "triangle-up", "diamond", "triangle-down", "cross", "x")
 N_NEIGHBOURS = 10
@@ -52,8 +52,8 @@ def write_page(
     usages[0].vectors(layer)  # an error before anything is computed
     protect(path)
     plotly = optional("plotly.offline", "analysis", "pages of usages").get_plotlyjs()
-    with progress("projecting", "maps", len(usages) * len(layers)) as bar:
-        words = [_content(of_word, n_clusters, seed, bar) for of_word in usages]
+    bar = Progress("projecting", "maps", len(usages) * len(layers))
+    words = [_content(of_word, n_clusters, seed, bar) for of_word in usages]
     data = {
         "words": words,
         "layers": layers,

@@ -83,21 +83,21 @@ def minimal_pairs(
     from bilm.data.signs import TextSigns
     from bilm.data.text import matching_files
     from bilm.errors import DataError
-    from bilm.support.progress import progress
+    from bilm.support.progress import Progress
 
     paths = matching_files(input_)
     pairs: list[MinimalPair] = []
-    with progress("reading", "pairs") as bar:
-        for path in paths:
-            pairs += bar.over(read_pairs(path, tokenize, on_bad_utf8))
+    bar = Progress("reading", "pairs")
+    for path in paths:
+        pairs += bar.over(read_pairs(path, tokenize, on_bad_utf8))
     if not pairs:
         raise DataError(f"{input_}: found no pairs, expected at least one")
     n_tokens = sum(map(scoring.n_predictions, chain.from_iterable(pair[:2] for pair in pairs)))
     scorer = model.scorer(n_tokens)
     signs = TextSigns(input_, frozenset(scorer.words))
     watched = signs.watch(pairs, lambda pair: pair.good)
-    with progress("scoring", "pairs", len(pairs)) as bar:
-        scores = list(bar.over(score_pairs(scorer, watched)))
+    bar = Progress("scoring", "pairs", len(pairs))
+    scores = list(bar.over(score_pairs(scorer, watched)))
     groups = list(_groups(PairResults.of(scores)))
     rows = [_row(*group) for group in groups]
 

@@ -159,7 +159,7 @@ class Text:
             score: function from sentences to their results, called once or, if `apart`, per file.
             with_empty: also yield those of sentences without words.
         """
-        from bilm.support.progress import progress
+        from bilm.support.progress import Progress
 
         places: deque[Place] = deque()  # of the sentences read, but not yet scored
 
@@ -172,12 +172,12 @@ class Text:
         texts: Iterable[Iterable[Sentence]] = [self._sentences]
         if apart and "file" in self.columns:
             texts = (text for _, text in groupby(self._sentences, lambda sentence: sentence[0][0]))
-        with progress("scoring", "sentences") as bar:
-            for text in texts:
-                for result in score(words_of(text)):
-                    yield places.popleft(), result
-                    if logs_progress:
-                        bar.add(1)
+        bar = Progress("scoring", "sentences")
+        for text in texts:
+            for result in score(words_of(text)):
+                yield places.popleft(), result
+                if logs_progress:
+                    bar.add(1)
 
     def _read(self) -> Iterator[Sentence]:
         """Yield the sentences of all files."""

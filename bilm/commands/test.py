@@ -121,17 +121,17 @@ def _single_sentences(
     the text that they describe, see `new_perplexities`."""
     from bilm.scoring.memory.file import StoredMemory
     from bilm.scoring.perplexity import LossCounter, new_perplexities
-    from bilm.support.progress import progress
+    from bilm.support.progress import Progress
 
     scorer = model.scorer(n_tokens)
     recall = StoredMemory.load(memory, model.stored, scorer.words).memory if memory else None
     remembered = recall.digests if recall else ()
     alone, with_memory = LossCounter(remembered), LossCounter(remembered)
-    with progress("scoring", "sentences") as bar:
-        for score in bar.over(scorer.score(text.sentences())):
-            alone.add(score)
-            if recall is not None:
-                with_memory.add(recall.mixed(score))
+    bar = Progress("scoring", "sentences")
+    for score in bar.over(scorer.score(text.sentences())):
+        alone.add(score)
+        if recall is not None:
+            with_memory.add(recall.mixed(score))
     if recall is None:
         return alone.perplexity(), None, text
     mixed, result = new_perplexities(with_memory, alone, text.name)

@@ -49,7 +49,7 @@ def text(
     from absl import logging
 
     from bilm.data.text import writing_text
-    from bilm.support.progress import progress
+    from bilm.support.progress import Progress
 
     protect(output, input_)
     corpus = Corpus(
@@ -58,7 +58,8 @@ def text(
     )  # fmt: skip
 
     n_sentences = n_words = n_changed = 0
-    with writing_text(output) as file, progress("writing", "sentences") as written:
+    written = Progress("writing", "sentences")
+    with writing_text(output) as file:
         for record in corpus:
             words = " ".join(record.words).split()  # as readers of the text will split it
             n_sentences += 1

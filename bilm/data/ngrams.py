@@ -9,7 +9,7 @@ import numpy as np
 
 from bilm.data.shards import Shards
 from bilm.data.vocabulary import Vocabulary
-from bilm.support.progress import progress
+from bilm.support.progress import Progress
 
 DATASET = "ngrams"  # in HDF5, the pairs of `Ngrams`
 DISCOUNT = 0.75  # D of `Ngrams.bigram_probabilities`
@@ -19,10 +19,10 @@ def text_ids(shards: Shards, vocab: Vocabulary) -> np.ndarray:
     """Return the id of `</S>` and those of all words and ends of sentences, int64 (N + 1,). Raises:
     DataError, also for an unknown word if the vocabulary lacks `<UNK>`."""
     ids = array("i", [vocab.eos])
-    with progress("counting", "sentences") as counted:
-        for words in counted.over(shards.sentences()):
-            ids.frombytes(vocab.known_ids(words).tobytes())
-            ids.append(vocab.eos)
+    counted = Progress("counting", "sentences")
+    for words in counted.over(shards.sentences()):
+        ids.frombytes(vocab.known_ids(words).tobytes())
+        ids.append(vocab.eos)
     return np.array(ids, np.int64)
 
 

@@ -11,7 +11,7 @@ from bilm.data.readers import TEXT, form_of
 from bilm.data.signs import SAMPLE_WORDS, TextSigns
 from bilm.data.text import ON_BAD_UTF8, matching_files, placed_lines
 from bilm.errors import DataError
-from bilm.support.progress import progress
+from bilm.support.progress import Progress
 from bilm.support.urls import is_url
 
 MAX_EXAMINED = 8  # files whose first lines are examined
@@ -125,8 +125,8 @@ class TextCounts(NamedTuple):
 def count_tokens(shards: Shards) -> TextCounts:
     """Count the sentences and tokens of all files. Raises: DataError as `read_lines` does."""
     n_sentences = n_tokens = 0
-    with progress("counting", "sentences") as counted:
-        for words in counted.over(shards.sentences()):
-            n_sentences += 1
-            n_tokens += len(words)
+    counted = Progress("counting", "sentences")
+    for words in counted.over(shards.sentences()):
+        n_sentences += 1
+        n_tokens += len(words)
     return TextCounts(n_sentences, n_tokens)

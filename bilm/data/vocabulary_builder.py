@@ -10,7 +10,7 @@ from bilm.data.marks import BOS, EOS, MARKS, NOT_A_WORD
 from bilm.data.shards import resolve_shards
 from bilm.errors import DataError
 from bilm.support.files import expanded, protect, replacing
-from bilm.support.progress import progress
+from bilm.support.progress import Progress
 
 
 class VocabularyCounts(NamedTuple):
@@ -54,10 +54,10 @@ def build_vocabulary(
     # Occurrences of each word. The words of marks are not words of the vocabulary.
     counts: Counter[str] = Counter()
     n_sentences = 0
-    with progress("counting words", "sentences") as counted:
-        for words in counted.over(shards.sentences()):
-            counts.update(words)
-            n_sentences += 1
+    counted = Progress("counting words", "sentences")
+    for words in counted.over(shards.sentences()):
+        counts.update(words)
+        n_sentences += 1
     n_tokens = counts.total()
     n_ends = counts[BOS] + counts[EOS]
     for name in (*MARKS, NOT_A_WORD):

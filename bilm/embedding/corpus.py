@@ -33,7 +33,7 @@ from bilm.inference.backend import sooner_backend
 from bilm.storage.finding.download import local_copy
 from bilm.storage.stored_model import StoredModel, open_model
 from bilm.support import files
-from bilm.support.progress import Progress, progress
+from bilm.support.progress import Progress
 
 DTYPES = ("float32", "float16")
 WARM_PARTS = 16  # number of parts after which the cache of token vectors is cleared
@@ -122,8 +122,8 @@ def dump_bilm_embeddings(
     how = layers if isinstance(layers, str) else list(map(int, layers)), pool, normalize
     size = part_sentences or (PART_VECTORS if is_pooled else PART_SENTENCES)
     with open_parts(outfile, writer, content, (*settings, *how)) as parts:
-        with progress("embedding", "tokens", n_tokens) as bar:
-            _write_parts(parts, _in_parts(corpus, size), embedder, how, bar)
+        bar = Progress("embedding", "tokens", n_tokens)
+        _write_parts(parts, _in_parts(corpus, size), embedder, how, bar)
         parts.merge()
     return parts.n_sentences
 
@@ -165,21 +165,21 @@ def read_first(corpus: Corpora, name_of: Callable[[str], str]) -> tuple[int, int
     and for ids with equal names in the output."""
     n_sentences = n_tokens = 0
     names: set[int] = set()
-    with progress("counting", "sentences") as counted:
-        for words, id_, *_ in counted.over(corpus):
-            n_sentences += 1
-            n_tokens += len(words)
-            where = f"{corpus.path}, record {n_sentences}"
-            refuse_tabs(words, where)
-            if id_ is None:
-                continue
-            name = hash(name_of(id_))
-            if name in names:
-                raise DataError(
-                    f"{where}: the id {id_!r} occurs before, or becomes the same name in the "
-                    "output as an id before; ids must be unique"
-                )
-            names.add(name)
+    counted = Progress("counting", "sentences")
+    for words, id_, *_ in counted.over(corpus):
+        n_sentences += 1
+        n_tokens += len(words)
+        where = f"{corpus.path}, record {n_sentences}"
+        refuse_tabs(words, where)
+        if id_ is None:
+            continue
+        name = hash(name_of(id_))
+        if name in names:
+            raise DataError(
+                f"{where}: the id {id_!r} occurs before, or becomes the same name in the "
+                "output as an id before; ids must be unique"
+            )
+        names.add(name)
     return n_sentences, n_tokens
 
 
@@ -254,7 +254,8 @@ class Parts:
                 os.replace(self.paths[0], merged)
             else:
                 out = self.writer(merged, self.content, 0, self.n_rows)
-                with closing(out), progress("merging", "parts", len(self.paths)) as merging:
+                merging = Progress("merging", "parts", len(self.paths))
+                with closing(out):
                     for path in merging.over(self.paths):
                         _append(out, path)
         # After a kill, the folder is either complete or among the leftovers that the next run

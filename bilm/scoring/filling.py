@@ -17,7 +17,7 @@ from bilm.scoring.memory.fitting import fit_exponents
 from bilm.scoring.memory.prediction import Memory
 from bilm.scoring.predicted_words import PredictedWords
 from bilm.scoring.scores import Score
-from bilm.support.progress import progress
+from bilm.support.progress import Progress
 
 N_COMPARED = 40  # candidates with which the whole sentence is scored
 MAX_COMPARED = 1000  # if more of them fit as well as the last
@@ -204,12 +204,12 @@ class Filler:
 
         # Factors of the candidates relative to those of the right word, if it is one of them
         relative = []
-        with progress("fitting the exponents", "words", len(chosen)) as bar:
-            for number in bar.over(chosen):
-                sentence, i = places[number]
-                words, factors = self._compare([*sentence], i, everything, N_COMPARED)
-                if sentence[i] in words:
-                    relative.append(factors - factors[words.index(sentence[i])])
+        bar = Progress("fitting the exponents", "words", len(chosen))
+        for number in bar.over(chosen):
+            sentence, i = places[number]
+            words, factors = self._compare([*sentence], i, everything, N_COMPARED)
+            if sentence[i] in words:
+                relative.append(factors - factors[words.index(sentence[i])])
         return fit_exponents(relative, self.exponents)
 
 

@@ -30,7 +30,7 @@ from bilm.scoring.perplexity import LossCounter, Perplexity, new_perplexities
 from bilm.scoring.predicted_words import PredictedWords
 from bilm.scoring.scores import Predicted, Score, Substitutes
 from bilm.storage.stored_model import StoredModel, open_model
-from bilm.support.progress import progress
+from bilm.support.progress import Progress
 
 PathLike = str | Path  # of a file or folder
 GROUP_BATCHES = 4  # number of batches whose sentences are read ahead and packed together
@@ -269,18 +269,18 @@ class Scorer:
         """Return the memory of a training text, fitted to the held-out sentences that it does not
         contain, and their perplexities with and without it. Raises: DataError if a text has too few
         words."""
-        with progress("scoring held-out text", "sentences") as bar:
-            scores = list(bar.over(self.score(heldout)))
+        bar = Progress("scoring held-out text", "sentences")
+        scores = list(bar.over(self.score(heldout)))
         if not any(score.tokens for score in scores):
             raise DataError("held-out text: found no words, expected at least one sentence")
 
         memory = fit_memory(text, self.words)
         memory.shares = memory.shares[: len(self.directions)]
-        with progress("reading held-out text", "sentences", len(scores)) as bar:
-            remembered = [
-                memory.sentence_log_probabilities(score.tokens, score.logs)
-                for score in bar.over(scores)
-            ]
+        bar = Progress("reading held-out text", "sentences", len(scores))
+        remembered = [
+            memory.sentence_log_probabilities(score.tokens, score.logs)
+            for score in bar.over(scores)
+        ]
 
         # Fit to the sentences that the text does not contain
         is_new = [sentence_digest(score.tokens) not in memory.digests for score in scores]

@@ -5,7 +5,6 @@ from __future__ import annotations
 import math
 import time
 from collections.abc import Iterable, Iterator
-from contextlib import contextmanager
 from datetime import timedelta
 from typing import TypeVar
 
@@ -58,9 +57,3 @@ class Progress:
         for value in values:
             yield value
             self.add(1)
-
-
-@contextmanager
-def progress(what: str, unit: str, total: int | None = None) -> Iterator[Progress]:
-    """Yield the `Progress` of some work; see there for the arguments."""
-    yield Progress(what, unit, total)

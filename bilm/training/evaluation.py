@@ -20,7 +20,7 @@ from bilm.language_model import BiLM
 from bilm.layers.functional import compiled
 from bilm.scoring.perplexity import Perplexity, exp_of_loss
 from bilm.support.out_of_memory import explaining_memory
-from bilm.support.progress import Progress, progress
+from bilm.support.progress import Progress
 
 N_STEPS = 20  # minimum number of steps in a window
 PREDICTIONS_A_WINDOW = 640  # predictions in a window, unless N_STEPS requires more
@@ -120,5 +120,5 @@ def perplexity(
     """
     with explaining_memory(dataset.filepattern, "batch_size"):
         windows = heldout_windows(dataset, batch_size, drop_remainder)
-        with progress("evaluating", "predictions per direction") as bar:
-            return Evaluator(model, dataset.vocab.unk)(windows, state, bar)
+        bar = Progress("evaluating", "predictions per direction")
+        return Evaluator(model, dataset.vocab.unk)(windows, state, bar)

@@ -18,7 +18,7 @@ from bilm.data.signs import SAMPLE_WORDS
 from bilm.data.text import placed_lines
 from bilm.data.vocabulary import Vocabulary
 from bilm.errors import DataError
-from bilm.support.progress import progress
+from bilm.support.progress import Progress
 
 SAMPLE_TOKENS = 1_000_000  # of a sample of a text
 LONG_TEXT = 10 * SAMPLE_TOKENS  # predictions of a text that is not counted if they are given
@@ -68,25 +68,25 @@ def survey(
     words: Counter[str] = Counter()
     sample = array("i", [vocab.eos])
     n_sentences = n_tokens = 0
-    with progress("counting", "files", len(shards)) as counted:
-        for path in counted.over(shards):
-            n_read = 0  # words of this file
-            for *_, line in placed_lines(path, shards.errors):
-                sentence = line.split()
-                if not sentence:
-                    continue
-                if path in examined and n_read < max_examined:
-                    signs.add(sentence)
-                if n_read < max_sample:
-                    sample.frombytes(vocab.known_ids(sentence).tobytes())
-                    sample.append(vocab.eos)
-                elif not is_whole:
-                    break
-                repeated |= heldout_digests & {sentence_digest(sentence)}
-                words.update(sentence)
-                n_sentences += 1
-                n_read += len(sentence)
-            n_tokens += n_read
+    counted = Progress("counting", "files", len(shards))
+    for path in counted.over(shards):
+        n_read = 0  # words of this file
+        for *_, line in placed_lines(path, shards.errors):
+            sentence = line.split()
+            if not sentence:
+                continue
+            if path in examined and n_read < max_examined:
+                signs.add(sentence)
+            if n_read < max_sample:
+                sample.frombytes(vocab.known_ids(sentence).tobytes())
+                sample.append(vocab.eos)
+            elif not is_whole:
+                break
+            repeated |= heldout_digests & {sentence_digest(sentence)}
+            words.update(sentence)
+            n_sentences += 1
+            n_read += len(sentence)
+        n_tokens += n_read
     signs.warn()
     if not n_sentences:
         raise DataError(f"{shards.name}: no sentence; every line is blank")

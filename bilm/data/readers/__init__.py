@@ -22,7 +22,7 @@ from bilm.data.signs import TextSigns
 from bilm.data.text import ON_BAD_UTF8, input_files, read_lines, unpacked_name
 from bilm.data.tokenization import keep_whole, sentence_splitter, tokenizer
 from bilm.errors import DataError, OptionsError
-from bilm.support.progress import progress
+from bilm.support.progress import Progress
 
 MAX_SHARES = 100_000
 
@@ -177,8 +177,8 @@ class Corpora:
         self._first = 0
         self._end: int | None = None
         if share is not None:
-            with progress("counting", "sentences") as counted:
-                n_records = sum(1 for _ in counted.over(self))
+            counted = Progress("counting", "sentences")
+            n_records = sum(1 for _ in counted.over(self))
             self._first = n_records * share.number // share.n
             self._end = n_records * (share.number + 1) // share.n
             self.path += f" (share {share.number} of {share.n})"

@@ -17,7 +17,7 @@ from bilm.scoring.memory.prediction import FLOOR, Memory
 from bilm.scoring.memory.text import text_ids
 from bilm.scoring.predicted_words import PredictedWords
 from bilm.scoring.scores import Score
-from bilm.support.progress import Progress, progress
+from bilm.support.progress import Progress
 
 FIRST_WEIGHTS = (1.5, 1.0, 0.3, 0.3, 0.3)  # of the features, before they are fitted
 FIRST_SHARE = 0.5  # of the biLM in the mixture, before it is fitted
@@ -56,9 +56,9 @@ def fit_memory(sentences: Iterable[Sequence[str]], words: Sequence[str]) -> Memo
     if n_sentences < 2:
         raise DataError(f"number of sentences with words: {n_sentences}; expected 2 or more")
 
-    with progress("fitting the memory", "steps", N_STEPS * len(OFFSETS)) as bar:
-        for view in OFFSETS:
-            fit_view(part, view, bar)
+    bar = Progress("fitting the memory", "steps", N_STEPS * len(OFFSETS))
+    for view in OFFSETS:
+        fit_view(part, view, bar)
     return Memory(words, ids, weights, shares, digests)
 
 

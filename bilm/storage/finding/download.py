@@ -18,7 +18,7 @@ from absl import logging
 from bilm.errors import WeightsError
 from bilm.storage.finding.cache import cached, filled, write_record
 from bilm.support.files import replacing, sha256_of
-from bilm.support.progress import progress
+from bilm.support.progress import Progress
 from bilm.support.remote import RemoteError, reading, stat
 from bilm.support.urls import WEB, is_url, masked, name_of, scheme_of
 
@@ -118,7 +118,8 @@ def _receive(url: str, path: Path) -> None:
             answer.raise_for_status()
             n_bytes = int(answer.headers.get("Content-Length", 0)) or None
             try:
-                with progress("downloading", "bytes", n_bytes) as log, open(path, "wb") as file:
+                log = Progress("downloading", "bytes", n_bytes)
+                with open(path, "wb") as file:
                     for piece in answer.iter_content(COPY_BYTES):
                         file.write(piece)
                         log.add(len(piece))
