@@ -68,18 +68,19 @@ def dump_weights(
     softmax_file = weight_file.with_name(weight_file.stem + SOFTMAX_ENDING)
     words_file = weight_file.with_name(model_files.VOCABULARY)
 
-    # The model, with its softmax if it has one that is exported or counts for the id.
-    has_softmax = include_softmax or stored.checkpoint
-    model = stored.build_language_model("be exported") if has_softmax else stored.build()
+    # The words, and the softmax if it is exported or counts for the id.
+    has_softmax = include_softmax or stored.checkpoint is not None
+    if has_softmax:
+        stored.require_softmax("be exported")
     words = stored.vocabulary(vocab_file).words if include_softmax else []  # of the softmax
     model_words_file = _words_to_copy(stored, vocab_file, words_file)
     if stored.mixes:
         logging.warning("%s: the learned mix of the layers is not exported", stored)
-    if reasons := "; ".join(missing_for_allennlp(model.options)):
+    if reasons := "; ".join(missing_for_allennlp(stored.options)):
         logging.warning("AllenNLP's Elmo cannot load this model (%s); bilm can.", reasons)
 
-    # Its values; the same mark in all files shows that they belong together.
-    values, options = names.stored_values(model), model.options.for_export()
+    # The values; the same mark in all files shows that they belong together.
+    values, options = dict(stored.values(has_softmax)), stored.options.for_export()
     weights = {name: value for name, value in values.items() if names.is_bilm(name)}
     options.pop(EVALUATION, None)  # of the run whose options were copied
     mark = {EXPORT_ID: _export_id(options, values)}
@@ -100,9 +101,8 @@ def dump_weights(
         new_options = renaming.enter_context(replacing(options_file))
         save_hdf5(new_weights, weights, mark)
         write_options(new_options, options | mark)
-        loaded = names.stored_values(open_model(new_options, new_weights).build())
-        for name, value in weights.items():
-            if not np.array_equal(loaded[name], value):
+        for name, value in open_model(new_options, new_weights).values(has_softmax=False):
+            if not np.array_equal(weights[name], value):
                 raise WeightsError(
                     f"{name} differs after it was written and read back; no file was kept"
                 )
@@ -132,8 +132,8 @@ def missing_for_allennlp(options: ModelOptions) -> list[str]:
 
 
 def _words_to_copy(stored: StoredModel, vocab_file: str | Path | None, copy: Path) -> Path | None:
-    """Return the vocabulary that a model requires beside its weights; None if it requires none, or
-    if the copy exists. Raises: DataError if the copy contains other words."""
+    """Return the vocabulary that a model requires beside its weights; None if it requires none or
+    has the copy. Raises: DataError if the copy contains other words."""
     words_file = stored.vocabulary_file(vocab_file)
     stored.check_words(words_file)
     if words_file is None or not copy.exists():
@@ -196,12 +196,10 @@ def _export_of(options_file: Path) -> str | None:
 
 
 def _is_needed(export: str, weight_file: Path) -> bool:
-    """Return whether `options.json` of an export belongs to a run or to other weights, too.
-
-    A run may use the options of an export, and users of the reference add the row of padding to the
-    options of a run by hand.
-    """
+    """Return whether `options.json` of an export belongs to a run or to other weights, too."""
     folder = weight_file.parent
+    # A run may use the options of an export, and users of the reference add the row of padding to
+    # the options of a run by hand.
     if (folder / model_files.CHECKPOINT_LIST).exists() or checkpoint_paths(folder):
         return True
     replaced = weight_file.name, weight_file.stem + SOFTMAX_ENDING

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
 from pathlib import Path
 
 import tensorflow as tf
@@ -45,23 +44,35 @@ def export_saved_model(elmo: Elmo, path: str | Path) -> None:
             "a SavedModel cannot contain the lexicons of ELMoForManyLangs; export the model to "
             "ONNX, which reads the ids of its batcher()"
         )
+
+    tokens_spec = tf.TensorSpec((None, None), tf.string, name="tokens")
+    lengths_spec = tf.TensorSpec((None,), tf.int32, name="sequence_len")
+
+    @tf.function(input_signature=[tokens_spec, lengths_spec])
+    def tokens(tokens: tf.Tensor, sequence_len: tf.Tensor) -> Outputs:
+        return hub_outputs(elmo, tokens, sequence_len)
+
+    @tf.function(input_signature=[tf.TensorSpec((None,), tf.string, name="strings")])
+    def default(strings: tf.Tensor) -> Outputs:
+        return hub_outputs(elmo, strings)
+
+    @tf.function(input_signature=[tf.TensorSpec((None,), tf.string, name="sentences")])
+    def serving_default(sentences: tf.Tensor) -> Outputs:
+        return serving_outputs(elmo, sentences)
+
     # The module refers to the variables and not to the layer: TensorFlow would write each variable
     # of a Keras layer twice and initialize only one copy, so only Python could load them.
     module = tf.Module()
     module.weights = [variable.value for variable in elmo.variables]
-    signatures = _signatures(elmo)
+    signatures = {"serving_default": serving_default, "tokens": tokens, "default": default}
     for name, function in signatures.items():
         setattr(module, name, function)
-
     with new_folder(path) as folder:
         tf.saved_model.save(module, str(folder), signatures)
 
 
 def require_strings(elmo: Elmo, form: str) -> None:
-    """Check that a layer can be exported in a form that reads strings; build it.
-
-    Raises: OptionsError, WeightsError.
-    """
+    """Build a layer. Raises: OptionsError if it cannot be exported in a form that reads strings."""
     if elmo.stateful:
         raise OptionsError(f"{form} requires a stateless Elmo; this one has stateful=True")
     if elmo.options.reads_words:
@@ -92,12 +103,9 @@ def serving_outputs(elmo: Elmo, inputs: tf.Tensor) -> Outputs:
 
 
 def _embed(elmo: Elmo, inputs: tf.Tensor) -> tuple[tf.Tensor, ...]:
-    """Return what an `Elmo` layer computes, as float32 and 0 at padding.
-
-    Returns: layers (B, layers + 1, T, 2 P) of the biLM; vectors (B, T, P) of the tokens from their
-        characters; output (B, T, 2 P) of the layer, and its mean (B, 2 P) over the tokens; and
-        numbers of tokens int32 (B,).
-    """
+    """Return what an `Elmo` layer computes, as float32 and 0 at padding: layers (B, layers + 1, T,
+    2 P) of the biLM; vectors (B, T, P) of the tokens from their characters; output (B, T, 2 P) of
+    the layer, and its mean (B, 2 P) over the tokens; and numbers of tokens int32 (B,)."""
     layers, mask, vectors = elmo.layers_of(inputs)
     mixed = tf.cast(elmo.combined(layers, mask), tf.float32)
     is_token = tf.cast(mask, tf.float32)[..., None]  # B, T, 1
@@ -105,23 +113,3 @@ def _embed(elmo: Elmo, inputs: tf.Tensor) -> tuple[tf.Tensor, ...]:
     mean = tf.math.divide_no_nan(tf.reduce_sum(mixed, axis=1), n_tokens)
     counts = tf.cast(n_tokens[:, 0], tf.int32)  # B
     return layers * is_token[:, None], vectors * is_token, mixed, mean, counts
-
-
-def _signatures(elmo: Elmo) -> dict[str, Callable[..., Outputs]]:
-    """Return the functions that a SavedModel contains; see `export_saved_model`."""
-    tokens_spec = tf.TensorSpec((None, None), tf.string, name="tokens")
-    lengths_spec = tf.TensorSpec((None,), tf.int32, name="sequence_len")
-
-    @tf.function(input_signature=[tokens_spec, lengths_spec])
-    def tokens(tokens: tf.Tensor, sequence_len: tf.Tensor) -> Outputs:
-        return hub_outputs(elmo, tokens, sequence_len)
-
-    @tf.function(input_signature=[tf.TensorSpec((None,), tf.string, name="strings")])
-    def default(strings: tf.Tensor) -> Outputs:
-        return hub_outputs(elmo, strings)
-
-    @tf.function(input_signature=[tf.TensorSpec((None,), tf.string, name="sentences")])
-    def serving_default(sentences: tf.Tensor) -> Outputs:
-        return serving_outputs(elmo, sentences)
-
-    return {"serving_default": serving_default, "tokens": tokens, "default": default}

@@ -29,20 +29,16 @@ import tensorflow as tf
 from absl import logging
 
 from bilm.data.stream import Position
-from bilm.data.vocabulary import Vocabulary
 from bilm.errors import NotFiniteError, WeightsError
 from bilm.storage import names
 from bilm.storage.formats.base import LazyTensor, LazyTensors
 from bilm.storage.run_record import RunRecord
 from bilm.storage.tensor_reader import UNREADABLE, TensorReader, reason
 from bilm.support.files import expanded, replacing
-from bilm.support.model_files import CHECKPOINT, CHECKPOINT_LIST
+from bilm.support.model_files import CHECKPOINT, CHECKPOINT_ENDING, CHECKPOINT_FILE, CHECKPOINT_LIST
 
 STATE, POSITION = "state/", "position/"
 POSITION_PARTS = ("reader", "buffer", "rows")
-
-ENDING = r"(index|data-\d+-of-\d+|json)"
-CHECKPOINT_FILE = re.compile(re.escape(CHECKPOINT) + rf"-(\d+)\.{ENDING}")
 UNFINISHED = re.compile(re.escape(CHECKPOINT) + r"-\d+_temp")  # the folder of an unfinished save
 # Hides "Sharding callback duration", which TensorFlow logs at each save.
 logging.get_absl_logger().addFilter(lambda record: "functional_saver" not in record.pathname)
@@ -89,12 +85,17 @@ class Checkpoint:
             )
         self.n_words = bias_shape[0]
 
-        # The rest of a run, which the reference does not store.
+        # The record and the position, which the reference does not store.
         self.is_reference = not self._keys_of(names.WEIGHTS)
         self._record = None if self.is_reference else RunRecord.read(self.path)
         if self._record is None and not self.is_reference:  # a save was interrupted
             raise WeightsError(f"{self.path}: not a whole checkpoint (its JSON file is missing)")
-        self.position = self._read_position()
+        position = {}
+        for key in self._keys_of(POSITION):
+            name = key.removeprefix(POSITION).removesuffix(names.SUFFIX)
+            position[name] = self._tensor(key)
+        is_known = any(array.size for array in position.values())
+        self.position: Position | None = position if is_known else None
 
     @property
     def record(self) -> RunRecord:
@@ -110,10 +111,6 @@ class Checkpoint:
         _ = self.record
         n_states = len(self._keys_of(STATE))
         return [self._tensor(f"{STATE}{i}{names.SUFFIX}") for i in range(n_states)]
-
-    def has_words(self, vocabulary: Vocabulary) -> bool:
-        """Return whether the model can have been trained with a vocabulary."""
-        return self.is_reference or self.record.vocabulary == vocabulary.digest
 
     def check(self, only: Callable[[str], bool]) -> None:
         """Read the weights whose names `only` selects. Raises: WeightsError if one is damaged."""
@@ -140,14 +137,6 @@ class Checkpoint:
         if is_float and key.endswith(names.SUFFIX) and not np.isfinite(value).all():
             raise WeightsError(f"{self.path}: {key.removesuffix(names.SUFFIX)} is not finite")
         return value
-
-    def _read_position(self) -> Position | None:
-        position = {}
-        for key in self._keys_of(POSITION):
-            name = key.removeprefix(POSITION).removesuffix(names.SUFFIX)
-            position[name] = self._tensor(key)
-        is_known = any(array.size for array in position.values())
-        return position if is_known else None
 
 
 def latest_checkpoint(
@@ -207,7 +196,7 @@ def remove_unfinished(folder: str | Path) -> None:
 def _files(path: str) -> tuple[Path, ...]:
     """Return the files of a checkpoint, given its path without their endings."""
     folder, name = os.path.split(path)
-    pattern = re.compile(rf"{re.escape(name)}\.{ENDING}")
+    pattern = re.compile(rf"{re.escape(name)}\.{CHECKPOINT_ENDING}")
     return tuple(sorted(file for file in _entries(folder) if pattern.fullmatch(file.name)))
 
 
@@ -326,7 +315,12 @@ class CheckpointFolder:
             # earlier one.
             paths = checkpoint_paths(self.folder)
             kept = paths[paths.index(path) :][: self.keep]
-            self._write_list(kept)
+            listed = [os.path.basename(kept_path) for kept_path in kept]
+            state = tf.compat.v1.train.generate_checkpoint_state_proto(
+                str(self.folder), listed[0], listed[::-1]
+            )
+            with replacing(self.folder / CHECKPOINT_LIST) as temporary:
+                temporary.write_text(str(state), encoding="utf-8")
         except (tf.errors.OpError, OSError) as error:
             last = next(iter(checkpoint_paths(self.folder)), "none")
             raise WeightsError(
@@ -348,12 +342,3 @@ class CheckpointFolder:
             temporary.write_text(json.dumps(record.to_dict(), indent=1), encoding="utf-8")
         for file in sorted(unfinished.iterdir()):  # the JSON file is the last
             os.replace(file, self.folder / file.name)
-
-    def _write_list(self, paths: Sequence[str]) -> None:
-        """Write the list of checkpoints that TensorFlow reads, given their paths, latest first."""
-        listed = [os.path.basename(path) for path in paths]
-        state = tf.compat.v1.train.generate_checkpoint_state_proto(
-            str(self.folder), listed[0], listed[::-1]
-        )
-        with replacing(self.folder / CHECKPOINT_LIST) as temporary:
-            temporary.write_text(str(state), encoding="utf-8")

@@ -30,10 +30,8 @@ DAMAGE = (OSError, RuntimeError, KeyError, ValueError, TypeError, OverflowError)
 
 @contextmanager
 def open_hdf5(path: str | Path) -> Iterator[h5py.File]:
-    """Open an HDF5 file for reading; damage found in the block raises WeightsError too.
-
-    Raises: WeightsError if it is missing, cut short, damaged or not an HDF5 file.
-    """
+    """Open an HDF5 file for reading. Raises: WeightsError if it is missing, cut short, damaged or
+    not an HDF5 file, also in the block."""
     if not Path(path).is_file():
         raise WeightsError(f"{path}: no such file; expected an HDF5 weight file")
     try:
@@ -100,10 +98,7 @@ class _Disk(io.FileIO):
 def save_hdf5(
     path: str | Path, values: Mapping[str, np.ndarray], attributes: Mapping[str, str] | None = None
 ) -> None:
-    """Write arrays and attributes by name into one file, whole or not at all.
-
-    Raises: OSError, naming `path`, if it cannot be written.
-    """
+    """Write arrays and attributes by name into one file, whole or not at all."""
     with replacing(path) as temporary, NewHDF5(temporary) as file:
         file.attrs.update(attributes or {})
         for name, value in values.items():
@@ -130,10 +125,8 @@ def dataset_names(group: h5py.Group) -> set[str]:
 
 
 def numbers(file: h5py.File, name: str) -> h5py.Dataset:
-    """Return a dataset of real numbers without reading its values.
-
-    Raises: WeightsError if it contains anything else, if its values are in another file, or if it
-        declares a size that exceeds the file's.
+    """Return a dataset of real numbers without reading its values. Raises: WeightsError if it
+    contains anything else, has values in another file or declares a size that exceeds the file's.
     """
     dataset = _dataset(file, name)
     if dataset.shape is None or dataset.dtype.kind not in "fiu":
@@ -144,10 +137,8 @@ def numbers(file: h5py.File, name: str) -> h5py.Dataset:
 
 
 def strings(file: h5py.File, name: str) -> list[str]:
-    """Read a dataset of strings, shape (n,).
-
-    Raises: WeightsError as `numbers` does, or if they are not UTF-8.
-    """
+    """Read a dataset of strings, shape (n,). Raises: WeightsError as `numbers` does, or if they are
+    not UTF-8."""
     dataset = _dataset(file, name)
     is_list = dataset.shape is not None and dataset.ndim == 1
     if not is_list or h5py.check_string_dtype(dataset.dtype) is None:

@@ -16,7 +16,6 @@ import numpy as np
 from absl import logging
 
 from bilm.errors import WeightsError
-from bilm.options.model_options import ModelOptions
 from bilm.storage.formats.base import Tensors
 from bilm.tensors import CELL, ROWS, TensorSpec, row_of, template_pattern, tensors_of
 
@@ -96,10 +95,7 @@ def found_names(
     wanted: Iterable[str], tensors: Tensors, only: Callable[[str], bool]
 ) -> dict[str, str]:
     """Return the name in a file of each wanted tensor that `only` selects; unused tensors cause one
-    warning.
-
-    Raises: WeightsError if a tensor is missing in the file.
-    """
+    warning. Raises: WeightsError if a tensor is missing in the file."""
     stored_names = {}
     for name in filter(only, wanted):
         in_one_layer = name.replace("MultiRNNCell/Cell0/", "")  # files of one layer may omit this
@@ -116,15 +112,6 @@ def found_names(
     return stored_names
 
 
-def assign_tensors(
-    model: BiLM, tensors: Tensors, only: Callable[[str], bool] = lambda name: True
-) -> None:
-    """Set the variables of a built `BiLM` that `only` selects: see `checked_values`."""
-    variables = stored_variables(model)
-    for name, value in checked_values(specs_of(model), tensors, only, model.padding):
-        variables[name].assign(value)
-
-
 def checked_values(
     specs: Mapping[str, TensorSpec],
     tensors: Tensors,
@@ -132,10 +119,7 @@ def checked_values(
     padding: bool = False,
 ) -> Iterator[tuple[str, np.ndarray]]:
     """Yield name and value of the tensors that `only` selects, with a padding row if the model has
-    padding.
-
-    Raises: WeightsError if a value is missing, damaged, of another shape or not finite.
-    """
+    padding. Raises: WeightsError if one is missing, damaged, of another shape or not finite."""
     with tensors.opened() as read:
         for name, stored in found_names(specs, tensors, only).items():
             where = f"{tensors.source}: {stored}"
@@ -143,14 +127,9 @@ def checked_values(
 
 
 def checked(value: Any, spec: TensorSpec, padding: bool, where: str) -> np.ndarray:
-    """Return a stored value as the value of a variable: float32, with a padding row if the model
-    has padding.
-
-    Args:
-        value: an object with a shape that NumPy can convert to an array.
-        where: source and name of the value, for messages.
-    Raises: WeightsError if it has another shape than `spec` or is not finite.
-    """
+    """Return a stored value, an object with a shape that NumPy can convert to an array, as that of
+    a variable: float32, with a padding row if the model has padding. Raises: WeightsError, which
+    contains `where`, if it has another shape than `spec` or is not finite."""
     if value.shape != spec.shape:
         raise WeightsError(f"{where} has shape {value.shape}, but the options require {spec.shape}")
     # NumPy converts values, because HDF5 converts float16 ten times more slowly. A float64 value
@@ -162,14 +141,6 @@ def checked(value: Any, spec: TensorSpec, padding: bool, where: str) -> np.ndarr
     if padding and spec.row.has_padding:
         return np.concatenate([np.zeros_like(value[:1]), value])
     return value
-
-
-def with_directions(options: ModelOptions, stored: Callable[[], Iterable[str]]) -> ModelOptions:
-    """Return options that contain `bidirectional`; if the key is missing, it is derived from the
-    names of the weights, which `stored` returns."""
-    if options.bidirectional is not None:
-        return options
-    return options.replace(bidirectional=any("RNN_1/" in name for name in stored()))
 
 
 def is_bilm(name: str) -> bool:

@@ -20,7 +20,7 @@ from bilm.storage import names
 from bilm.storage.finding.locate import locate
 from bilm.storage.formats.base import Format, Mix, Softmax, Tensors
 from bilm.storage.hdf5 import HDF5Tensors, numbers, open_hdf5
-from bilm.storage.stored_weights import StoredWeights, UnchangingTensors
+from bilm.storage.stored_weights import Source, StoredWeights
 from bilm.support.files import expanded, sha256_of
 from bilm.support.urls import masked
 from bilm.tensors import tensors_of
@@ -105,10 +105,10 @@ class StoredModel:
         """The options."""
         return self.format.options()
 
-    @cached_property
+    @property
     def tensors(self) -> Tensors:
         """The weights of the biLM."""
-        return self.format.tensors(self.options)
+        return self.format.tensors
 
     @cached_property
     def softmax(self) -> Softmax | None:
@@ -174,16 +174,9 @@ class StoredModel:
 
     def values(self, has_softmax: bool) -> Iterator[tuple[str, np.ndarray]]:
         """Yield name and value of each weight: see `bilm.storage.names.checked_values`."""
-        sources = [(self.tensors, names.is_bilm)]
-        n_words = names.n_words(self.tensors) if self.options.reads_words else None
-        if has_softmax:
-            softmax = self.require_softmax()
-            sources.append((softmax.tensors, names.is_softmax))
-            n_words = softmax.n_words
-
-        specs = {spec.name: spec for spec in tensors_of(self.options, n_words, has_softmax)}
-        for tensors, is_part in sources:
-            yield from names.checked_values(specs, tensors, is_part)
+        weights = self.weights(softmax=self.require_softmax() if has_softmax else None)
+        specs = tensors_of(self.options, weights.n_words, has_softmax)
+        return weights.values({spec.name: spec for spec in specs})
 
     def check_unchanged(self) -> None:
         """Raise WeightsError if the files have changed since `digest` was computed, so that results
@@ -224,7 +217,10 @@ class StoredModel:
         return self.checkpoint
 
     def weights(
-        self, token_ids: bool = False, token_table: str | Path | None = None
+        self,
+        token_ids: bool = False,
+        token_table: str | Path | None = None,
+        softmax: Softmax | None = None,
     ) -> StoredWeights:
         """Return the stored weights with which a biLM for inference is initialized; their values
         are read later.
@@ -233,42 +229,52 @@ class StoredModel:
             token_ids: whether the biLM reads token ids even if the stored model reads characters.
             token_table: HDF5 with `embedding` (V, P), the vectors of token ids, as
                 `dump_token_embeddings` writes it; None for the table of a model that reads words.
+            softmax: the softmax, if the biLM has it.
         """
-        options, tensors = self.options, self.tensors
-        if not options.reads_words and not token_ids:
-            return StoredWeights(options, None, tensors)
-        table: Tensors = tensors
-        if token_table is not None:
-            table = HDF5Tensors(os.path.expanduser(token_table))
-        elif options.lexicon_encoder is not None:
-            raise OptionsError(
-                f"{self}: the model reads characters and words of lexicons; to read token ids, "
-                "give the embedding_weight_file that dump_token_embeddings writes"
-            )
-        of_words = options.replace(char_cnn=None, lexicon_encoder=None)
-        return StoredWeights(of_words, names.n_words(table), tensors, table)
+        options, n_words = self.options, None
+        sources: list[Source] = [(self.tensors, names.is_bilm)]
+        if options.reads_words or token_ids:
+            table: Tensors = self.tensors
+            if token_table is not None:
+                table = HDF5Tensors(os.path.expanduser(token_table))
+            elif options.lexicon_encoder is not None:
+                raise OptionsError(
+                    f"{self}: the model reads characters and words of lexicons; to read token ids, "
+                    "give the embedding_weight_file that dump_token_embeddings writes"
+                )
+            options = options.replace(char_cnn=None, lexicon_encoder=None)
+            n_words = names.n_words(table)
+            sources = [
+                (table, lambda name: name == "embedding"),
+                (self.tensors, lambda name: name.startswith("RNN_")),
+            ]
+        if softmax is not None:
+            n_words = softmax.n_words
+            sources.append((softmax.tensors, names.is_softmax))
+        return StoredWeights(options, n_words, sources, has_softmax=softmax is not None)
 
     def build(self, token_ids: bool = False, token_table: str | Path | None = None) -> BiLM:
         """Build a biLM with padding, which reads the ids of `Batcher` or `TokenBatcher`; for the
         arguments, see `weights`."""
-        return _built(self.weights(token_ids, token_table), padding=True)
+        return self.weights(token_ids, token_table).build(padding=True)
 
     def build_frozen(self, precision: str = "float32", has_softmax: bool = False) -> BiLM:
         """Build a biLM whose weights are constants, for inference: see `BiLM` for `precision`, and
         `BiLM.freeze`."""
         softmax = self.require_softmax() if has_softmax else None
-        return _built(self.weights(), softmax, precision=precision, frozen=True)
+        return self.weights(softmax=softmax).build(precision=precision, frozen=True)
 
     def build_language_model(self, purpose: str = SCORING) -> BiLM:
         """Build a biLM with its softmax; without one, the model cannot `purpose`."""
-        return _built(self.weights(), self.require_softmax(purpose))
+        return self.weights(softmax=self.require_softmax(purpose)).build()
 
     def assign(self, model: BiLM, softmax: bool = True) -> None:
         """Set the variables of a built model. If `softmax` is true, also set its softmax, if the
         stored model has one."""
-        names.assign_tensors(model, self.tensors, only=names.is_bilm)
-        if softmax and self.softmax is not None:
-            names.assign_tensors(model, self.softmax.tensors, only=names.is_softmax)
+        variables = names.stored_variables(model)
+        weights = self.weights(softmax=self.softmax if softmax else None)
+        for name, value in weights.values(names.specs_of(model), model.padding):
+            variables[name].assign(value)
 
     def vocabulary_file(self, vocab_file: str | Path | None = None) -> Path | None:
         """Return the absolute path of the vocabulary file of a model that reads words: the given
@@ -320,7 +326,11 @@ class StoredModel:
         the checkpoint, or else beside the options. Raises: DataError."""
         vocabulary = vocabulary_of(expanded(file), self.options, n_words, marks)
         checkpoint = self.checkpoint
-        if checkpoint is not None and not checkpoint.has_words(vocabulary):
+        if (
+            checkpoint is not None
+            and not checkpoint.is_reference
+            and checkpoint.record.vocabulary != vocabulary.digest
+        ):
             raise DataError(
                 f"{vocabulary.filename}: differs from the vocabulary that {checkpoint.path} "
                 "was trained with; use that vocabulary"
@@ -332,28 +342,6 @@ class StoredModel:
         if stored is not None:
             vocabulary.require_words_of(stored)
         return vocabulary
-
-
-def _built(
-    weights: StoredWeights,
-    softmax: Softmax | None = None,
-    padding: bool = False,
-    precision: str = "float32",
-    frozen: bool = False,
-) -> BiLM:
-    """Build a biLM that reads its variables from files; `softmax` is None for one without."""
-    from bilm.language_model import BiLM
-
-    n_words = weights.n_words if softmax is None else softmax.n_words
-    has_softmax = softmax is not None
-    model = BiLM(weights.options, n_words, padding, has_softmax, precision=precision, name="bilm")
-    weights.start(model)
-    if softmax is not None:
-        UnchangingTensors(softmax.tensors, names.is_softmax).start(model)
-    if frozen:
-        model.freeze()
-    model.build()
-    return model
 
 
 def _changed(what: object) -> WeightsError:

@@ -4,7 +4,7 @@ creates them."""
 from __future__ import annotations
 
 import hashlib
-from collections.abc import Callable
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any, ClassVar
 
@@ -21,17 +21,18 @@ if TYPE_CHECKING:
     from bilm.language_model import BiLM
 
 _known: dict[str, StoredWeights] = {}
+Source = tuple[Tensors, Callable[[str], bool]]  # tensors, and a function that selects their names
 
 
 class StoredWeights:
-    """The weights of a biLM for inference and, if it reads token ids, the table of token vectors.
-    Values are not kept in memory: a variable's initializer reads them from the file whenever Keras
-    requests them, which may be later and more than once. The files must not change before that.
+    """The weights of a biLM for inference. Values are not kept in memory: a variable's initializer
+    reads them from the file whenever Keras requests them, which may be later and more than once.
+    The files must not change before that.
 
     Args:
-        weights: tensors of the biLM.
-        n_words, table: for a biLM that reads token ids, the tensors that contain `embedding`, and
-            its number of rows.
+        n_words: number of words of the table of token vectors or the softmax; None without both.
+        sources: the tensors that are read, of the biLM and of its softmax.
+        has_softmax: whether they include the softmax.
     Attributes:
         key: hash that identifies the options and the current version of the files; see
             `known_weights`. It does not reveal their paths.
@@ -41,20 +42,49 @@ class StoredWeights:
         self,
         options: ModelOptions,
         n_words: int | None,
-        weights: Tensors,
-        table: Tensors | None = None,
+        sources: Sequence[Source],
+        has_softmax: bool = False,
     ):
-        self.options, self.n_words = options, n_words
-        if table is None:
-            self._sources = [UnchangingTensors(weights, names.is_bilm)]
-        else:
-            self._sources = [
-                UnchangingTensors(table, lambda name: name == "embedding"),
-                UnchangingTensors(weights, lambda name: name.startswith("RNN_")),
-            ]
-        files = [(source.tensors.source, source.found) for source in self._sources]
-        self.key = hashlib.sha256(repr([options, files]).encode()).hexdigest()
+        self.options, self.n_words, self.has_softmax = options, n_words, has_softmax
+        self._sources = sources
+        self._versions = self._look()
+        self.key = hashlib.sha256(repr([options, self._versions]).encode()).hexdigest()
         _known[self.key] = self
+
+    def _look(self) -> list[tuple]:
+        """Return the path and the version of each file."""
+        paths = [path for tensors, _ in self._sources for path in tensors.paths]
+        return [(str(path), version_of(path)) for path in paths]
+
+    @property
+    def unchanged(self) -> bool:
+        """Whether the files exist and are unchanged."""
+        try:
+            return self._look() == self._versions
+        except FileNotFoundError:
+            return False
+
+    def build(
+        self, padding: bool = False, precision: str = "float32", frozen: bool = False
+    ) -> BiLM:
+        """Build a biLM; its weights are constants if `frozen`."""
+        from bilm.language_model import BiLM
+
+        model = BiLM(
+            self.options, self.n_words, padding, self.has_softmax, precision=precision, name="bilm"
+        )
+        self.start(model)
+        if frozen:
+            model.freeze()
+        model.build()
+        return model
+
+    def values(
+        self, specs: Mapping[str, TensorSpec], padding: bool = False
+    ) -> Iterator[tuple[str, np.ndarray]]:
+        """Yield name and value of each tensor: see `bilm.storage.names.checked_values`."""
+        for tensors, only in self._sources:
+            yield from names.checked_values(specs, tensors, only, padding)
 
     def start(self, model: BiLM) -> None:
         """Set the initializers of a model that is not built yet; unused datasets cause one warning.
@@ -62,62 +92,26 @@ class StoredWeights:
         Raises: WeightsError if a dataset is missing; when a variable is created, if a dataset has
             the wrong shape or values that are not finite.
         """
-        for source in self._sources:
-            source.start(model)
-
-    @property
-    def unchanged(self) -> bool:
-        """Whether the files exist and are unchanged."""
-        return all(source.unchanged for source in self._sources)
-
-
-def known_weights(key: str | None) -> StoredWeights | None:
-    """Return the weights that this process opened under a key, if their files are unchanged."""
-    stored = _known.get(key or "")
-    return stored if stored is not None and stored.unchanged else None
-
-
-class UnchangingTensors:
-    """Tensors whose files must not change until the variables of `only` have been read."""
-
-    def __init__(self, tensors: Tensors, only: Callable[[str], bool]):
-        self.tensors, self.only = tensors, only
-        self.found = self._look()
-
-    def _look(self) -> list[tuple]:
-        try:
-            return [(str(path), *version_of(path)) for path in self.tensors.paths]
-        except FileNotFoundError as error:
-            raise WeightsError(
-                f"{error.filename}: removed while the model was read; open the model again"
-            ) from error
-
-    @property
-    def unchanged(self) -> bool:
-        """Whether the files exist and are unchanged."""
-        return all(p.is_file() for p in self.tensors.paths) and self._look() == self.found
-
-    def start(self, model: BiLM) -> None:
-        """Set the initializers of a model: see `StoredWeights.start`."""
         specs = names.specs_of(model)
-        for name, stored in names.found_names(specs, self.tensors, self.only).items():
-            spec = specs[name]
-            initializer = self._initializer(stored, spec, model.padding)
-            names.layer_of(model, spec).initial[spec.attribute] = initializer
+        for tensors, only in self._sources:
+            for name, stored in names.found_names(specs, tensors, only).items():
+                spec = specs[name]
+                initializer = self._initializer(tensors, stored, spec, model.padding)
+                names.layer_of(model, spec).initial[spec.attribute] = initializer
 
-    def _initializer(self, stored: str, spec: TensorSpec, padding: bool) -> Callable:
+    def _initializer(
+        self, tensors: Tensors, stored: str, spec: TensorSpec, padding: bool
+    ) -> Callable:
         """Return the initializer of a variable; `stored` is the tensor's name in the file."""
 
         def read() -> np.ndarray:
-            exist = all(path.is_file() for path in self.tensors.paths)
-            if exist and self._look() != self.found:
+            if not self.unchanged:
                 raise WeightsError(
-                    f"{self.tensors.source}: the file has changed since the layer was created; "
-                    "create the layer again"
+                    f"{tensors.source}: the file has changed since the layer was created, or is "
+                    "missing; create the layer again"
                 )
-            with self.tensors.opened() as tensor:
-                where = f"{self.tensors.source}: {stored}"
-                return names.checked(tensor(stored), spec, padding, where)
+            with tensors.opened() as tensor:
+                return names.checked(tensor(stored), spec, padding, f"{tensors.source}: {stored}")
 
         def initial_value(shape: Any, dtype: Any = None) -> Any:
             import keras
@@ -135,12 +129,16 @@ class UnchangingTensors:
         return initial_value
 
 
+def known_weights(key: str | None) -> StoredWeights | None:
+    """Return the weights that this process opened under a key, if their files are unchanged."""
+    stored = _known.get(key or "")
+    return stored if stored is not None and stored.unchanged else None
+
+
 @dataclass(frozen=True)
 class UnsetWeights:
-    """The weights of a biLM that a program assigns later; until then, they are NaN.
-
-    It has the interface of `StoredWeights`, which are read from files.
-    """
+    """The weights of a biLM that a program assigns later; until then, they are NaN. It has the
+    interface of `StoredWeights`, which are read from files."""
 
     options: ModelOptions
     n_words: int | None

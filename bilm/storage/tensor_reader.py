@@ -17,12 +17,8 @@ UNREADABLE = (tf.errors.OpError, RuntimeError, IndexError, ValueError)  # what T
 
 class TensorReader:
     """The tensors of a checkpoint in TensorFlow's format, or of a SavedModel's variables, by key,
-    with their `shapes` and `dtypes`.
-
-    Args:
-        path: path of the files, without their endings.
-    Raises: WeightsError if the index is damaged.
-    """
+    with their `shapes` and `dtypes`; `path` is that of the files without their endings. Raises:
+    WeightsError if the index is damaged."""
 
     def __init__(self, path: str):
         self.path = path

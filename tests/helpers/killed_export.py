@@ -12,16 +12,13 @@ from bilm.storage.stored_model import StoredModel
 
 FILES = ["options.json", "weights.hdf5", "weights_softmax.hdf5"]  # in the order of their renaming
 
+values = StoredModel.values
 
-build = StoredModel.build_language_model
 
-
-def build_other(self, *purpose):
-    """Build the model of a run; for an export, which states its purpose, with other values."""
-    model = build(self, *purpose)
-    for variable in model.variables if purpose else ():
-        variable.assign(variable + 0.1)
-    return model
+def other_values(self, has_softmax):
+    """Yield the values of a model; for the export of a run, which has a softmax, other values."""
+    for name, value in values(self, has_softmax):
+        yield name, value + 0.1 if has_softmax else value
 
 
 def stopping(n, folder, stop):
@@ -40,6 +37,6 @@ def stopping(n, folder, stop):
 
 if __name__ == "__main__":
     run, folder, vocabulary, n = sys.argv[1:]
-    StoredModel.build_language_model = build_other
+    StoredModel.values = other_values
     os.replace = stopping(int(n), folder, lambda: os.kill(os.getpid(), signal.SIGKILL))
     export.dump_weights(run, folder, include_softmax=True, vocab_file=vocabulary)

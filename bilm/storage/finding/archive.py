@@ -72,7 +72,7 @@ def open_archive(path: Path) -> Iterator[Members]:
 
 
 def _place(name: str, path: Path) -> PurePath:
-    """Return the path of a member. Raises: WeightsError if it is outside the archive."""
+    """Return a member's path. Raises: WeightsError if it is outside the archive."""
     place = PureWindowsPath(name)  # splits at either kind of slash
     if place.anchor or ".." in place.parts:
         raise WeightsError(f"{path}: {name} is a path outside the archive")
@@ -80,8 +80,7 @@ def _place(name: str, path: Path) -> PurePath:
 
 
 def unpack(members: Members, home: PurePath, folder: Path) -> None:
-    """Copy members, which are in the archive's folder `home`, to a folder. Raises: ValueError if
-    they are too large."""
+    """Copy members, which are in the archive's folder `home`. Raises: ValueError if too large."""
     n_bytes = sum(member.size for member in members.values())
     if n_bytes > MAX_BYTES:
         raise ValueError(f"the model has {n_bytes:,} bytes, expected at most {MAX_BYTES:,}")

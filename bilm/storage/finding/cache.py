@@ -47,9 +47,8 @@ def cached(key: str) -> Path:
 
 
 def filled(path: Path, fill: Callable[[Path], object]) -> Path:
-    """Return a file or folder of an entry; if it is missing, call `fill` to write it.
-
-    Only one thread of one process at a time fills an entry. `fill` renames the result into place.
+    """Return a file or folder of an entry; if it is missing, call `fill`, which writes it and
+    renames it into place, in only one thread of one process at a time.
 
     Raises: WeightsError if the cache cannot be written; the errors of `fill`.
     """

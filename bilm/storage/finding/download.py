@@ -49,7 +49,7 @@ def fetch(
     Args:
         url: http, https or another scheme that `bilm.support.remote` reads.
         check: function that raises BilmError if the file is not whole or of another kind.
-        sha256: its SHA-256; None if it is unknown.
+        sha256: its SHA-256, if it is known.
         name: the name that the user requested, if it was not the URL.
     Raises: NotFoundError if a web server does not have the file; WeightsError if the download fails
         in another way; RemoteError if an object store fails.
@@ -67,27 +67,21 @@ def fetch(
             except RemoteError:  # names the URL
                 raise
             except (OSError, ValueError) as error:  # of requests, and of the checks
-                raise _explained(url, error, part) from error
+                # One line that names the URL instead of the unfinished file.
+                reason = " ".join(str(error).split()).replace(str(part), "the downloaded file")
+                answer = getattr(error, "response", None)
+                is_missing = answer is not None and answer.status_code in MISSING
+                raise (NotFoundError if is_missing else WeightsError)(
+                    f"{masked(url)}: not in the cache, and cannot be downloaded: {masked(reason)}"
+                ) from error
         write_record(target.parent, name or url, sha256=received)
 
     return filled(copy_of(url), fill)
 
 
-def _explained(url: str, error: Exception, part: Path) -> WeightsError:
-    """Return an error of one line that names the URL instead of the unfinished file."""
-    reason = masked(" ".join(str(error).split()).replace(str(part), "the downloaded file"))
-    answer = getattr(error, "response", None)
-    is_missing = answer is not None and answer.status_code in MISSING
-    return (NotFoundError if is_missing else WeightsError)(
-        f"{masked(url)}: not in the cache, and cannot be downloaded: {reason}"
-    )
-
-
 def copy_of(url: str) -> Path:
-    """Return the path of a URL's local copy, whether it exists or not.
-
-    The copy of an object in an object store belongs to the object's version (ETag).
-    """
+    """Return the path of a URL's local copy, whether it exists or not. The copy of an object in an
+    object store belongs to the object's version (ETag)."""
     key = url if scheme_of(url) in WEB else f"{url}\0{stat(url)}"
     return cached(key) / (name_of(url)[-100:] or "file")
 

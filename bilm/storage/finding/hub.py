@@ -26,11 +26,7 @@ MAX_SHOWN = 300  # characters of a foreign error message
 
 def snapshot(name: str) -> Path:
     """Return the folder that contains the files of a model; download them if they are missing.
-
-    Args:
-        name: `hf:owner/name`, followed by `@` and a branch, tag or commit other than main.
-    Raises: BilmError if huggingface_hub is missing or the download fails, or if bilm cannot read
-        the model.
+    Raises: BilmError if huggingface_hub is missing, or if bilm cannot download or read the model.
     """
     match = NAME.fullmatch(name)
     if match is None:

@@ -47,10 +47,8 @@ NLPL, COLLECTIONS = "http://vectors.nlpl.eu/repository", (20, 11)
 
 def looked_up(name: str) -> Sequence[Path] | None:
     """Return the local paths of a published model: options and weights, or one folder or archive;
-    None if the name is unknown.
-
-    Raises: BilmError, naming every address that was tried and why it failed.
-    """
+    None if the name is unknown. Raises: BilmError, naming every address that was tried and why it
+    failed."""
     alternatives = _addresses(name)
     if not alternatives:
         return None
@@ -60,7 +58,11 @@ def looked_up(name: str) -> Sequence[Path] | None:
     failed = []
     for urls in sorted(alternatives, key=_is_missing):  # cached first, which also works offline
         try:
-            return _fetched(urls, name)
+            if len(urls) == 1:
+                return [fetch(urls[0], check_archive, name=name)]
+            options, weights = urls
+            options_file = fetch(options, read_object, name=name)
+            return [options_file, fetch(weights, HDF5Tensors, MODELS[name].sha256, name)]
         except WeightsError as error:
             failed.append(str(error))
             # A number of the other collection is another model.
@@ -85,12 +87,3 @@ def _addresses(name: str) -> Sequence[Sequence[str]]:
 def _is_missing(urls: Sequence[str]) -> bool:
     """Return whether the cache lacks one of several files."""
     return not all(copy_of(url).exists() for url in urls)
-
-
-def _fetched(urls: Sequence[str], name: str) -> Sequence[Path]:
-    """Return the local copies of one archive, or of options and weights. Raises: WeightsError."""
-    if len(urls) == 1:
-        return [fetch(urls[0], check_archive, name=name)]
-    options, weights = urls
-    options_file = fetch(options, read_object, name=name)
-    return [options_file, fetch(weights, HDF5Tensors, MODELS[name].sha256, name)]

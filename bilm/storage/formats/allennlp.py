@@ -10,7 +10,7 @@ from __future__ import annotations
 
 import functools
 import os
-from collections.abc import Iterator, Mapping
+from collections.abc import Mapping
 from pathlib import Path, PurePath
 from typing import Any, NamedTuple
 
@@ -117,33 +117,29 @@ class AllenNlp(Format):
 
     @classmethod
     def owns(cls, weight_file: Path) -> bool:
-        """Return whether the name ends as those of AllenNLP's state dicts do."""
         return weight_file.suffix == Path(ALLENNLP_WEIGHTS).suffix
 
     def files(self) -> list[Path]:
-        """Return the weights, the configuration and the options, as far as they exist."""
         candidates = [self.weight_file, self.weight_file.with_name(CONFIG), self.options_source]
         return [path for path in candidates if path is not None and path.exists()]
 
     def options(self) -> ModelOptions:
-        """Read the options, or derive them from the shapes. Raises: OptionsError, WeightsError."""
         source = self.options_source
         if source is None:
             logging.warning(RECIPE_USED, self.weight_file)
-            options = derived_options(self._tensors, RECIPE, RECIPE_LSTM)
+            options = derived_options(self.tensors, RECIPE, RECIPE_LSTM)
         else:
             options = _read_options(source)
             logging.info("%s: options from %s", self.weight_file, source)
+        _check_projections(options, self.weight_file)
         return options.replace(bidirectional=True)
 
-    def tensors(self, options: ModelOptions) -> LazyTensors:
-        """Open the weights. Raises: OptionsError, WeightsError."""
-        _check_projections(options, self.weight_file)
+    @functools.cached_property
+    def tensors(self) -> LazyTensors:
         logging.info("%s: ELMo in the module %r", self.weight_file, self._prefix)
-        return self._tensors
+        return state_dict_tensors(self.weight_file, [(self._stored, ROWS, self._prefix)])
 
     def mixes(self) -> list[Mix]:
-        """Read the learned mixes, `scalar_mix_0` and following. Raises: WeightsError."""
         entry = self._entry
         do_layer_norm = entry is not None and entry.values.get("do_layer_norm") is True
         start = f"{self._prefix.removesuffix(OUTER)}scalar_mix_"
@@ -166,10 +162,6 @@ class AllenNlp(Format):
         return StateDict(self.weight_file)
 
     @functools.cached_property
-    def _tensors(self) -> LazyTensors:
-        return state_dict_tensors(self.weight_file, [(self._stored, ROWS, self._prefix)])
-
-    @functools.cached_property
     def _prefix(self) -> str:
         """What precedes the names in `ROWS`: the name of the biLM's module. Raises: WeightsError
         if the file does not contain exactly one."""
@@ -186,12 +178,18 @@ class AllenNlp(Format):
 
     @functools.cached_property
     def _entry(self) -> Entry | None:
-        """The ELMo in `config.json`, None without exactly one."""
+        """The ELMo in `config.json`, at any depth; None without exactly one."""
         config = self.weight_file.parent / CONFIG
-        if not config.is_file():
-            return None
-        entries = list(configured(schema.read_object(config)))
-        return entries[0] if len(entries) == 1 else None
+        waiting = [Entry((), schema.read_object(config))] if config.is_file() else []
+        found = []
+        while waiting:
+            entry = waiting.pop()
+            if "options_file" in entry.values or entry.values.get("type") == TYPE:
+                found.append(entry)
+            for name, value in entry.values.items():
+                if isinstance(value, dict):
+                    waiting.append(Entry((*entry.path, name), value))
+        return found[0] if len(found) == 1 else None
 
     @functools.cached_property
     def options_source(self) -> Path | None:
@@ -226,18 +224,6 @@ def _read_options(source: Path) -> ModelOptions:
     if options.char_cnn is None:
         raise OptionsError(f"{source}: char_cnn: missing; AllenNLP's ELMo reads characters")
     return options
-
-
-def configured(values: Mapping[str, Any]) -> Iterator[Entry]:
-    """Yield the ELMos in the content of a `config.json`, at any depth."""
-    waiting: list[Entry] = [Entry((), values)]
-    while waiting:
-        entry = waiting.pop()
-        if "options_file" in entry.values or entry.values.get("type") == TYPE:
-            yield entry
-        for name, value in entry.values.items():
-            if isinstance(value, dict):
-                waiting.append(Entry((*entry.path, name), value))
 
 
 def _check_projections(options: ModelOptions, path: Path) -> None:

@@ -12,6 +12,7 @@ import numpy as np
 
 from bilm.errors import OptionsError, WeightsError
 from bilm.options.model_options import ModelOptions
+from bilm.options.run_options import load_model_options
 from bilm.support.model_files import SOFTMAX_ENDING, VOCABULARY
 
 WORDS_AS_TRAINED = "words tokenized like the training text, in their original case"
@@ -47,11 +48,7 @@ class LazyTensor(NamedTuple):
 
 
 class LazyTensors:
-    """`Tensors` of files that are opened when a value is read.
-
-    Attributes:
-        shapes: the shape of each tensor, by name.
-    """
+    """`Tensors` of files that are opened when a value is read, with their `shapes` by name."""
 
     def __init__(self, source: str, paths: Iterable[Path], by_name: Mapping[str, LazyTensor]):
         self.source = source
@@ -143,16 +140,18 @@ class Format(ABC):
         """Return the files that the model is read from, without its softmax and vocabulary."""
         return [self.options_file, self.weight_file]
 
-    @abstractmethod
     def options(self) -> ModelOptions:
-        """Read the options; if they omit the directions, infer these from the weights.
+        """Read the options; if they omit the directions, infer these from the weights. Raises:
+        OptionsError, DataError, WeightsError."""
+        options = load_model_options(self.options_file)
+        if options.bidirectional is not None:
+            return options
+        return options.replace(bidirectional=any("RNN_1/" in name for name in self.tensors.names))
 
-        Raises: OptionsError, DataError, WeightsError.
-        """
-
+    @property
     @abstractmethod
-    def tensors(self, options: ModelOptions) -> Tensors:
-        """Open the weights of the biLM. Raises: OptionsError, WeightsError."""
+    def tensors(self) -> Tensors:
+        """The weights of the biLM. Raises: WeightsError."""
 
     def softmax(self) -> Softmax | None:
         """Open the softmax; return None if the model has none. Raises: WeightsError."""
@@ -171,10 +170,7 @@ class Format(ABC):
         )
 
     def checkpoint(self) -> Any:
-        """Return the `bilm.storage.checkpoint.Checkpoint` of a run, None for other models.
-
-        Raises: WeightsError.
-        """
+        """Return the `Checkpoint` of a run, None for other models. Raises: WeightsError."""
         return None
 
     def fingerprint_files(self) -> list[Path]:
@@ -195,10 +191,7 @@ def folder_with(
 
 def one_folder(folders: Iterable[PurePath], where: str | Path, kind: str) -> PurePath | None:
     """Return the folder of a model: the top if it is one of them, or else the only one; None if
-    there are none. `where` and `kind`, the models in them, are for messages.
-
-    Raises: WeightsError if there are several.
-    """
+    there are none. Raises: WeightsError, with `where` and `kind`, if there are several."""
     candidates = sorted(set(folders))  # the top is the first
     if not candidates:
         return None

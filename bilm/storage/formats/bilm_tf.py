@@ -2,14 +2,13 @@
 
 from __future__ import annotations
 
+import functools
 from pathlib import Path, PurePath
 
 from bilm.errors import OptionsError, WeightsError
 from bilm.options.model_options import EXPORT_ID, ModelOptions
-from bilm.options.run_options import load_model_options
 from bilm.storage.formats.base import Format, Softmax
 from bilm.storage.hdf5 import HDF5Tensors, attribute, open_hdf5, strings
-from bilm.storage.names import with_directions
 from bilm.support.model_files import (
     CARD,
     HDF5_SUFFIXES,
@@ -68,28 +67,22 @@ class BilmTf(Format):
         return True
 
     def options(self) -> ModelOptions:
-        """Read the options.
-
-        Raises: OptionsError; WeightsError, also if the weights are of another export.
-        """
-        options = load_model_options(self.options_file)
+        options = super().options()
         if options.lexicon_encoder is not None:
             raise OptionsError(
                 f"{self.options_file}: found lexicon_encoder, which HDF5 files cannot store; "
                 "expected char_cnn or a model that reads words"
             )
-        options = with_directions(options, lambda: HDF5Tensors(self.weight_file).names)
         export_id = options.other.get(EXPORT_ID)
         if export_id is not None:  # options of a run have none
             self._check_export(self.options_file, export_id)
         return options
 
-    def tensors(self, options: ModelOptions) -> HDF5Tensors:
-        """Open the weights. Raises: WeightsError."""
+    @functools.cached_property
+    def tensors(self) -> HDF5Tensors:
         return HDF5Tensors(self.weight_file)
 
     def use_softmax(self, path: Path) -> None:
-        """Replace the file of the softmax. Raises: WeightsError if the file is missing."""
         if not path.is_file():
             raise WeightsError(
                 f"{path}: no such file; expected a softmax, which bilm export --include_softmax "
@@ -98,7 +91,6 @@ class BilmTf(Format):
         self.softmax_path = path.absolute()
 
     def softmax(self) -> Softmax | None:
-        """Open the softmax. Raises: WeightsError if it is of another export, or is damaged."""
         path = self.softmax_path
         if not path.is_file():
             return None
@@ -136,10 +128,7 @@ def options_names(weight_file: PurePath) -> list[str]:
 
 
 def read_export_id(path: str | Path) -> str | None:
-    """Return the id of an HDF5 file; None if another program or an older bilm wrote it.
-
-    Raises: WeightsError.
-    """
+    """Return the id of an HDF5 file; None if another program or an older bilm wrote it."""
     with open_hdf5(path) as file:
         return attribute(file, EXPORT_ID)
 

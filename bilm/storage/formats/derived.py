@@ -16,13 +16,9 @@ from bilm.tensors import CELL, row_of
 def derived_options(
     tensors: LazyTensors, char_cnn: Mapping[str, Any], lstm: Mapping[str, Any]
 ) -> ModelOptions:
-    """Return the options of a model that reads characters.
-
-    Args:
-        tensors: the weights of the biLM, whose shapes determine all sizes.
-        char_cnn, lstm: the other options of these sections, such as the activation.
-    Raises: WeightsError if the shapes are not those of an ELMo.
-    """
+    """Return the options of a model that reads characters: all sizes from the shapes of its
+    tensors, and the other options of `char_cnn` and `lstm`, such as the activation. Raises:
+    WeightsError if the shapes are not those of an ELMo."""
     characters = axis_lengths(tensors, "char_embed")
     filters = [axis_lengths(tensors, name) for name in numbered("CNN/W_cnn_{i}", tensors.names)]
     n_highway = len(numbered("CNN_high_{i}/W_carry", tensors.names))
@@ -55,10 +51,8 @@ def derived_options(
 
 
 def axis_lengths(tensors: LazyTensors, name: str) -> dict[str | int, int]:
-    """Return the length of each axis of a tensor, by the axes that `bilm.tensors` declares.
-
-    Raises: WeightsError if the tensor is missing, is empty or has another number of axes.
-    """
+    """Return the length of each axis of a tensor, by the axes that `bilm.tensors` declares. Raises:
+    WeightsError if the tensor is missing, is empty or has another number of axes."""
     axes, shape = row_of(name).axes, tensors.shapes.get(name)
     if shape is None:
         raise WeightsError(f"{tensors.source}: {name} is missing")

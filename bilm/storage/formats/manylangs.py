@@ -36,7 +36,6 @@ from bilm.storage.formats.pytorch_rows import (
     StoredRow,
     encoder_rows,
     lstm_rows,
-    plain,
     state_dict_tensors,
 )
 from bilm.support.model_files import CONFIG, EMBEDDER, ENCODER, LEXICONS
@@ -45,8 +44,8 @@ T = TypeVar("T", bound=Checked)
 IDEOGRAPHIC_SPACE = "\u3000"  # represented by an empty key, since keys are stripped
 LEXICON_ID = re.compile(r"[0-9]{1,10}")
 EMBEDDER_ROWS = (
-    StoredRow("word_embed", ("word_emb_layer.embedding.weight",), plain),
-    StoredRow("char_embed", ("char_emb_layer.embedding.weight",), plain),
+    StoredRow("word_embed", ("word_emb_layer.embedding.weight",)),
+    StoredRow("char_embed", ("char_emb_layer.embedding.weight",)),
     *encoder_rows("convolutions.", "highways._layers.", "projection"),
 )
 # The two published configurations are identical; published models do not include them.
@@ -63,7 +62,6 @@ class ManyLangs(Format):
 
     @classmethod
     def find(cls, paths: list[PurePath], where: str | Path) -> list[PurePath] | None:
-        """Choose the files of a model, at the top or in one folder inside."""
         home = folder_with([CONFIG, ENCODER, EMBEDDER], paths, where, f"{cls.name} models")
         if home is None:
             return None
@@ -74,11 +72,9 @@ class ManyLangs(Format):
 
     @classmethod
     def owns(cls, weight_file: Path) -> bool:
-        """Return whether the name is that of one of the two state dicts."""
         return weight_file.name in (ENCODER, EMBEDDER)
 
     def files(self) -> list[Path]:
-        """Return the options, the state dicts, the lexicons and the configuration."""
         home, configuration = self.weight_file.parent, _configuration_file(self.options_file)
         files = [self.options_file]
         files += [home / name for name in (ENCODER, EMBEDDER, *LEXICONS.values())]
@@ -87,11 +83,15 @@ class ManyLangs(Format):
         return [path for path in files if path.exists()]
 
     def options(self) -> ModelOptions:
-        """Read configuration and lexicons. Raises: OptionsError, DataError, WeightsError."""
         source = _configuration_file(self.options_file)
         values = schema.read_object(source)
         try:
-            lstm = _lstm_options(_section(values, "encoder", "elmo"))
+            encoder = {**_section(values, "encoder", "elmo"), "use_skip_connections": True}
+            for key in ("cell_clip", "proj_clip"):
+                encoder[key] = encoder.get(key) or None  # 0 is no clipping
+            lstm = _read(LstmOptions, "encoder", encoder)
+            if lstm.dim == lstm.projection_dim:
+                raise unexpected("encoder.dim", lstm.dim, "a width different from projection_dim")
             lexicons = self._lexicon_options(_section(values, "token_embedder", "cnn"))
         except OptionsError as error:
             raise OptionsError(f"{source}: {error}") from None
@@ -113,16 +113,12 @@ class ManyLangs(Format):
         """Return a table and its lexicon; None if its width in the configuration is 0."""
         if not dim:
             return None
-        n_rows = axis_lengths(self._tensors, variable)[name]
+        n_rows = axis_lengths(self.tensors, variable)[name]
         lexicon = read_lexicon(self.weight_file.with_name(LEXICONS[name]), n_rows, marks)
         return TableOptions(dim, n_rows, lexicon)
 
-    def tensors(self, options: ModelOptions) -> LazyTensors:
-        """Open the two state dicts. Raises: WeightsError."""
-        return self._tensors
-
     @functools.cached_property
-    def _tensors(self) -> LazyTensors:
+    def tensors(self) -> LazyTensors:
         home = self.weight_file.parent
         embedder, encoder = StateDict(home / EMBEDDER), StateDict(home / ENCODER)
         return state_dict_tensors(home, [(embedder, EMBEDDER_ROWS, ""), (encoder, lstm_rows(), "")])
@@ -135,17 +131,6 @@ def _section(values: Mapping[str, Any], name: str, kind: str) -> dict[str, Any]:
     if not isinstance(section, dict) or str(actual).lower() != kind:
         raise unexpected(f"{name}.name", actual, f'"{kind}", the only kind')
     return section
-
-
-def _lstm_options(section: Mapping[str, Any]) -> LstmOptions:
-    """Return the options of the LSTMs."""
-    values = {**section, "use_skip_connections": True}
-    for key in ("cell_clip", "proj_clip"):
-        values[key] = section.get(key) or None  # 0 is no clipping
-    lstm = _read(LstmOptions, "encoder", values)
-    if lstm.dim == lstm.projection_dim:
-        raise unexpected("encoder.dim", lstm.dim, "a width different from projection_dim")
-    return lstm
 
 
 def _read(cls: type[T], section: str, values: Mapping[str, Any]) -> T:
@@ -183,12 +168,8 @@ def _configuration_file(options_file: Path) -> Path:
 
 
 def read_lexicon(path: Path, n_rows: int, marks: Sequence[str]) -> dict[str, int]:
-    """Read a lexicon: `key<TAB>id` per line, UTF-8; the last of several equal keys is used.
-
-    Each row of the table that the ids index has an entry, and so do the marks.
-
-    Raises: DataError, naming the line, if the file cannot be used.
-    """
+    """Read a lexicon: `key<TAB>id` per line, UTF-8; the last of several equal keys is used. Raises:
+    DataError, also if it has no entry for a row of the table that the ids index, or for a mark."""
     try:
         content = path.read_bytes()
     except OSError as error:

@@ -73,11 +73,8 @@ class Tensor(NamedTuple):
 
 class StateDict:
     """The tensors of a PyTorch file, which must not change, by name, with their `shapes` and
-    `dtypes`; no value stays in memory.
-
-    Raises: WeightsError if it is not a whole state dict in one of the two formats, or contains
-        other objects.
-    """
+    `dtypes`; no value stays in memory. Raises: WeightsError if it is not a whole state dict in one
+    of the two formats, or contains other objects."""
 
     def __init__(self, path: str | Path):
         self.path = Path(path).absolute()
@@ -107,11 +104,21 @@ class StateDict:
         tensor = self._tensors[name]
         if 0 in tensor.shape:
             return np.zeros(tensor.shape, tensor.storage.dtype)
+        storage = tensor.storage
         try:
-            values = self._numbers(tensor.storage)[tensor.offset :]
+            if self._root is None:
+                place = self._places[storage.key]
+                numbers = np.fromfile(self.path, storage.dtype, storage.size, offset=place)
+            else:
+                with zipfile.ZipFile(self.path) as archive:  # checks the CRC of the member
+                    content = archive.read(f"{self._root}data/{storage.key}")
+                numbers = np.frombuffer(content, storage.dtype)
+            if len(numbers) != storage.size:
+                raise ValueError("truncated")
         except (*ZIP_DAMAGE, OSError, ValueError) as error:
             raise WeightsError(f"{self.path}: {name} cannot be read: {error}") from error
         # `_rebuilt` has checked that the last number lies in the storage.
+        values = numbers[tensor.offset :]
         strides = [stride * values.itemsize for stride in tensor.strides]
         return np.lib.stride_tricks.as_strided(values, tensor.shape, strides, writeable=False)
 
@@ -172,19 +179,6 @@ class StateDict:
         if sum(s.n_bytes for s in self._storages.values()) > os.stat(self.path).st_size:
             raise WeightsError(f"{self.path}: its members declare more bytes than the file has")
 
-    def _numbers(self, storage: Storage) -> np.ndarray:
-        """Read a storage; the CRC of a member of a ZIP archive is checked."""
-        if self._root is None:
-            place = self._places[storage.key]
-            numbers = np.fromfile(self.path, storage.dtype, storage.size, offset=place)
-        else:
-            with zipfile.ZipFile(self.path) as archive:
-                content = archive.read(f"{self._root}data/{storage.key}")
-            numbers = np.frombuffer(content, storage.dtype)
-        if len(numbers) != storage.size:
-            raise ValueError("truncated")
-        return numbers
-
     def _set_tensors(self, content: Any) -> None:
         """Set the tensors and their storages from the content of a pickle, a dict of tensors."""
         if not isinstance(content, dict) or not content:
@@ -206,11 +200,8 @@ class StateDict:
 
 
 def unpickled(file: IO[bytes], where: Path) -> Any:
-    """Read the next pickle of a file; `where` is its name in messages.
-
-    Raises: WeightsError if the pickle is truncated, or contains anything except plain values and
-        tensors; the message describes what was found.
-    """
+    """Read the next pickle of a file. Raises: WeightsError, with the name `where`, if it is
+    truncated, or contains anything except plain values and tensors."""
     start = file.tell()
     content = io.BytesIO(file.read(MAX_PICKLE_BYTES))
     try:

@@ -8,7 +8,7 @@ the 1 that bilm adds.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
 from typing import NamedTuple
 
@@ -26,24 +26,18 @@ Layout = Callable[..., np.ndarray]
 # --- layouts: a variable's value, from the stored arrays; ValueError if their shapes do not fit ---
 
 
-def plain(stored: np.ndarray) -> np.ndarray:
-    """Return the array itself."""
-    return stored
-
-
 def filter_kernel(stored: np.ndarray) -> np.ndarray:
     """(filters, E, width) -> (1, width, E, filters)."""
     return stored.transpose(2, 1, 0)[None]
 
 
 def transform(stored: np.ndarray) -> np.ndarray:
-    """Return the transform of a highway layer, the upper half: (2 F, F) -> (F, F), or (2 F,) ->
-    (F,)."""
+    """Return a highway's transform, the upper half: (2 F, F) -> (F, F), or (2 F,) -> (F,)."""
     return np.split(stored, 2)[0].T
 
 
 def carry(stored: np.ndarray) -> np.ndarray:
-    """Return the gate of a highway layer, the lower half, negated: shapes as for `transform`."""
+    """Return a highway's gate, the lower half, negated: shapes as for `transform`."""
     return -np.split(stored, 2)[1].T
 
 
@@ -72,19 +66,12 @@ def kernel(inputs: np.ndarray, states: np.ndarray) -> np.ndarray:
 
 
 class StoredRow(NamedTuple):
-    """One row of a table: a variable and the stored tensors that it is made of. The names are
-    templates with `{i}`, the index of a filter or layer."""
+    """One row of a table: a variable and the stored tensors that it is made of, by default the
+    same tensor. The names are templates with `{i}`, the index of a filter or layer."""
 
     variable: str
     stored: tuple[str, ...]
-    layout: Layout
-
-    def variables_in(self, names: Iterable[str]) -> Iterator[tuple[str, list[str]]]:
-        """Yield the variables of this row, and the stored names of each."""
-        pattern = template_pattern(self.stored[0])
-        for match in filter(None, map(pattern.fullmatch, names)):
-            index = match.groupdict()
-            yield self.variable.format(**index), [name.format(**index) for name in self.stored]
+    layout: Layout = np.asarray
 
 
 def lstm_rows(prefix: str = "") -> list[StoredRow]:
@@ -106,13 +93,13 @@ def encoder_rows(convolution: str, highway: str, projection: str) -> tuple[Store
     """Return the rows of the token encoder, given the names of its modules before the index."""
     return (
         StoredRow("CNN/W_cnn_{i}", (convolution + "{i}.weight",), filter_kernel),
-        StoredRow("CNN/b_cnn_{i}", (convolution + "{i}.bias",), plain),
+        StoredRow("CNN/b_cnn_{i}", (convolution + "{i}.bias",)),
         StoredRow("CNN_high_{i}/W_transform", (highway + "{i}.weight",), transform),
         StoredRow("CNN_high_{i}/b_transform", (highway + "{i}.bias",), transform),
         StoredRow("CNN_high_{i}/W_carry", (highway + "{i}.weight",), carry),
         StoredRow("CNN_high_{i}/b_carry", (highway + "{i}.bias",), carry),
         StoredRow("CNN_proj/W_proj", (projection + ".weight",), np.transpose),
-        StoredRow("CNN_proj/b_proj", (projection + ".bias",), plain),
+        StoredRow("CNN_proj/b_proj", (projection + ".bias",)),
     )
 
 
@@ -135,21 +122,19 @@ Stored = StateDict | LoadedStateDict
 def state_dict_tensors(
     source: str | Path, files: Sequence[tuple[Stored, Sequence[StoredRow], str]]
 ) -> LazyTensors:
-    """Return the tensors of a model in state dicts.
-
-    Args:
-        source: name of the files, for messages.
-        files: state dicts, the rows that are read from each, and the prefix of their names.
-    Raises: WeightsError for a tensor that is missing beside its companion, has a shape that no
-        variable can have, or does not contain floating-point numbers.
-    """
+    """Return the tensors of a model in state dicts, given for each the rows that are read from it
+    and the prefix of their names; `source` is the name of all files, for messages. Raises:
+    WeightsError for a tensor that is missing beside its companion, has a shape that no variable can
+    have, or does not contain floating-point numbers."""
     by_name: dict[str, LazyTensor] = {}
     for file, rows, prefix in files:
         inside = [name.removeprefix(prefix) for name in file.shapes if name.startswith(prefix)]
         for row in rows:
-            for variable, stored_names in row.variables_in(inside):
-                names = [prefix + name for name in stored_names]
-                by_name[variable] = _lazy_tensor(file, names, row.layout)
+            pattern = template_pattern(row.stored[0])
+            for match in filter(None, map(pattern.fullmatch, inside)):
+                index = match.groupdict()
+                names = [prefix + name.format(**index) for name in row.stored]
+                by_name[row.variable.format(**index)] = _lazy_tensor(file, names, row.layout)
     return LazyTensors(str(source), [file.path for file, _, _ in files], by_name)
 
 

@@ -6,22 +6,18 @@ the latest checkpoint whose weights can be read.
 
 from __future__ import annotations
 
-import re
 from pathlib import Path, PurePath
 from typing import TYPE_CHECKING
 
 from bilm.errors import WeightsError
-from bilm.options.model_options import ModelOptions
-from bilm.options.run_options import load_model_options
 from bilm.storage import names
 from bilm.storage.formats.base import Format, LazyTensors, Softmax, one_folder
-from bilm.support.model_files import CHECKPOINT, MEASURED, NGRAMS, OPTIONS
+from bilm.support.model_files import CHECKPOINT_FILE, MEASURED, NGRAMS, OPTIONS
 
 if TYPE_CHECKING:
     from bilm.storage.checkpoint import Checkpoint
 
 INDEX, VOCABULARIES = ".index", "vocab*.txt"  # of the reference, vocab-2016-09-10.txt
-OURS = re.compile(rf"{re.escape(CHECKPOINT)}-\d+(\.index|\.data-\d+-of-\d+|\.json)")
 
 
 class Run(Format):
@@ -43,8 +39,7 @@ class Run(Format):
 
     @classmethod
     def find(cls, paths: list[PurePath], where: str | Path) -> list[PurePath] | None:
-        """Choose the files of a run, at the top or in one folder inside."""
-        homes = {p.parent for p in paths if len(p.parts) <= 2 and OURS.fullmatch(p.name)}
+        homes = {p.parent for p in paths if len(p.parts) <= 2 and CHECKPOINT_FILE.fullmatch(p.name)}
         has_options = any(len(p.parts) == 1 and p.name.endswith(OPTIONS) for p in paths)
         if has_options and all(home.parts for home in homes):
             return None  # the folder contains the options of another model
@@ -54,7 +49,7 @@ class Run(Format):
         if home / OPTIONS not in paths:
             raise WeightsError(f"{where}: found checkpoints, but {OPTIONS} beside them is missing")
         beside = [p for p in paths if p.parent == home]
-        checkpoints = [p for p in beside if OURS.fullmatch(p.name)]
+        checkpoints = [p for p in beside if CHECKPOINT_FILE.fullmatch(p.name)]
         others = [p for p in beside if p.match(VOCABULARIES) or p.name in (NGRAMS, MEASURED)]
         return [home / OPTIONS, home, *checkpoints, *others]
 
@@ -65,28 +60,20 @@ class Run(Format):
 
     @property
     def description(self) -> str:
-        """The program that wrote the checkpoint, and the checkpoint's name."""
         checkpoint = self.checkpoint()
         program = "the TensorFlow 1 reference" if checkpoint.is_reference else "bilm"
         return f"run of {program}, {Path(checkpoint.path).name}"
 
     def files(self) -> list[Path]:
-        """Return the options and the files of the checkpoint."""
         return [self.options_file, *self.checkpoint().files]
 
-    def options(self) -> ModelOptions:
-        """Read the options. Raises: OptionsError, WeightsError."""
-        options = load_model_options(self.options_file)
-        return names.with_directions(options, lambda: self.checkpoint().tensors.names)
-
-    def tensors(self, options: ModelOptions) -> LazyTensors:
-        """Open the checkpoint. Raises: WeightsError."""
+    @property
+    def tensors(self) -> LazyTensors:
         return self.checkpoint().tensors
 
     def softmax(self) -> Softmax:
-        """Open the checkpoint, whose words are in a vocabulary file. Raises: WeightsError."""
         checkpoint = self.checkpoint(with_softmax=True)
-        return Softmax(checkpoint.tensors, checkpoint.n_words, None)
+        return Softmax(checkpoint.tensors, checkpoint.n_words, words=None)
 
     def checkpoint(self, with_softmax: bool = False) -> Checkpoint:
         """Return the checkpoint: the given one, or the latest one whose weights can be read; when

@@ -18,7 +18,6 @@ from absl import logging
 
 from bilm.errors import WeightsError
 from bilm.options.model_options import N_CHARACTERS_WITH_PADDING, ModelOptions
-from bilm.options.run_options import load_model_options
 from bilm.storage.formats.base import Format, LazyTensor, LazyTensors, Mix, folder_with
 from bilm.storage.formats.derived import axis_lengths, derived_options
 from bilm.storage.names import TF1_ENDS
@@ -51,7 +50,6 @@ class TfHub(Format):
 
     @classmethod
     def find(cls, paths: list[PurePath], where: str | Path) -> list[PurePath] | None:
-        """Choose the files of a module, at the top or in one folder inside."""
         home = folder_with([HUB_GRAPH, HUB_INDEX, HUB_MARK], paths, where, f"{cls.name}s")
         if home is None:
             return None
@@ -60,21 +58,17 @@ class TfHub(Format):
 
     @classmethod
     def owns(cls, weight_file: Path) -> bool:
-        """Return whether this is the index of a module's variables."""
         return weight_file.name == Path(HUB_INDEX).name and weight_file.parent.name == "variables"
 
     def files(self) -> list[Path]:
-        """Return the options or the graph, and the files of the variables."""
         return list(dict.fromkeys([self.options_file, self._graph_file, *self._variable_files]))
 
     def options(self) -> ModelOptions:
-        """Read the given options, or derive them. Raises: OptionsError, WeightsError."""
         if self.options_file != self._graph_file:
-            options = load_model_options(self.options_file)
-            return options.replace(bidirectional=options.bidirectional is not False)
+            return super().options()
         graph = _Graph(self._graph_file)
         logging.info("%s: sizes are derived from the shapes; the rest is in the graph", graph.path)
-        first_width = axis_lengths(self._tensors, "CNN/W_cnn_0")["width"]
+        first_width = axis_lengths(self.tensors, "CNN/W_cnn_0")["width"]
         char_cnn = {
             "activation": graph.activation(),
             "max_characters_per_token": graph.word_length(first_width),
@@ -85,14 +79,9 @@ class TfHub(Format):
             "proj_clip": proj_clip,
             "use_skip_connections": graph.has_skip_connections(),
         }
-        return derived_options(self._tensors, char_cnn, lstm)
-
-    def tensors(self, options: ModelOptions) -> LazyTensors:
-        """Open the variables. Raises: WeightsError."""
-        return self._tensors
+        return derived_options(self.tensors, char_cnn, lstm)
 
     def mixes(self) -> list[Mix]:
-        """Read the learned mix. Raises: WeightsError."""
         mixes = []
         for names in MIXES:
             if self._variables.shapes.keys() >= set(names):
@@ -119,16 +108,28 @@ class TfHub(Format):
         return TensorReader(str(self.weight_file.with_suffix("")))
 
     @functools.cached_property
-    def _tensors(self) -> LazyTensors:
-        """The tensors of the biLM by bilm's names, without the padding row."""
+    def tensors(self) -> LazyTensors:
         variables, by_name = self._variables, {}
         for stored, shape in variables.shapes.items():
-            name = _name_of_bilm(stored)
-            if name is not None:
-                read = partial(variables.read, stored)
-                by_name[name] = LazyTensor(shape, variables.dtypes[stored], read)
-        if "char_embed" in by_name:
-            by_name["char_embed"] = _without_padding(by_name["char_embed"], self.weight_file)
+            name = stored.removeprefix(SCOPE)
+            if name == stored or name.startswith(STATES):
+                continue
+            if cell := CELL.fullmatch(name):
+                name = f"{cell[1]}/LSTMCell/{TF1_ENDS[cell[2]]}"
+            read = partial(variables.read, stored)
+            by_name[name] = LazyTensor(shape, variables.dtypes[stored], read)
+
+        # The table of characters, without its padding row.
+        if table := by_name.get("char_embed"):
+            n_rows, *width = table.shape or (0,)
+            if n_rows != N_CHARACTERS_WITH_PADDING:
+                raise WeightsError(
+                    f"{self.weight_file}: char_embed has shape {table.shape}, expected "
+                    f"{N_CHARACTERS_WITH_PADDING} rows"
+                )
+            by_name["char_embed"] = LazyTensor(
+                (n_rows - 1, *width), table.dtype, lambda: table.read()[1:]
+            )
         return LazyTensors(str(self._graph_file.parent), self._variable_files, by_name)
 
 
@@ -199,21 +200,3 @@ class _Graph:
             raise WeightsError(f"{self.path}: {node.name} is not a float32 number")
         (value,) = np.frombuffer(content, "<f4")
         return float(f"{value:.7g}")  # 0.3, not 0.300000012
-
-
-def _without_padding(table: LazyTensor, index: Path) -> LazyTensor:
-    """Return the table of characters without its first row. Raises: WeightsError."""
-    n_rows, *width = table.shape or (0,)
-    if n_rows != N_CHARACTERS_WITH_PADDING:
-        expected = f"expected {N_CHARACTERS_WITH_PADDING} rows"
-        raise WeightsError(f"{index}: char_embed has shape {table.shape}, {expected}")
-    return LazyTensor((n_rows - 1, *width), table.dtype, lambda: table.read()[1:])
-
-
-def _name_of_bilm(stored: str) -> str | None:
-    """Return bilm's name of a variable of a module; None if it does not belong to the biLM."""
-    name = stored.removeprefix(SCOPE)
-    if name == stored or name.startswith(STATES):
-        return None
-    cell = CELL.fullmatch(name)
-    return name if cell is None else f"{cell[1]}/LSTMCell/{TF1_ENDS[cell[2]]}"
