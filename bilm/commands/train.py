@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import click
 from cloup.constraints import constraint, mutually_exclusive
@@ -13,13 +13,20 @@ from bilm.commands.main import INTERRUPTED, START, command
 from bilm.errors import OptionsError
 from bilm.options.run_options import AUTO, load_run_options, packaged_options
 
+if TYPE_CHECKING:
+    from bilm.data.shards import Shards
+    from bilm.training.run_folder import RunFolder
+
 SIZES = [AUTO, *packaged_options()]
 NOTE = """
 The text is UTF-8, plain or compressed (gzip, bz2, xz, zstd), with one tokenized sentence per line.
-Text and vocabulary may be URLs, such as s3://BUCKET/NAME (docs/clusters.md). The vocabulary is
-written by "bilm vocab": <S>, </S> and <UNK>, then one word per line, sorted by descending
-frequency. The same command resumes a run that was stopped or killed; docs/reliability.md lists what
-can be lost.
+Text and vocabulary may be URLs, such as s3://BUCKET/NAME (docs/clusters.md). Without --vocab, bilm
+makes the vocabulary of the text as "bilm vocab" does without --min_count; without --heldout, it
+then also writes a twentieth of the text, at most about 20,000 words, to heldout.txt in the run's
+folder and trains on the other sentences.
+
+The same command resumes a run that was stopped or killed; docs/reliability.md lists what can be
+lost.
 """
 
 
@@ -28,7 +35,7 @@ can be lost.
     "the options", "from the options", "from the options, or 0",
     usual=[
         opt.option("--vocab", opt.FETCHED, "Vocabulary: the words that the model predicts.",
-                   "vocab.txt of the resumed run"),
+                   "vocab.txt of the resumed run, or made from the text"),
         opt.option("--options", opt.FETCHED, "Options of the run: a file, or "
                    f"one of {', '.join(SIZES)}. auto chooses by the text and --hours. "
                    "original_2018 has the optimizer settings of the reference.",
@@ -46,6 +53,7 @@ def train(vocab: str | None, options: str | None, **run: Any) -> int:
     """Train a biLM on text.
 
     Examples:
+      bilm train --input text.txt --output run
       bilm train --input 'corpus/*.txt' --vocab vocab.txt --output run --hours 2
       bilm train --input 'corpus/*.gz' --vocab vocab.txt --output run --options original \\
           --heldout 'heldout/*.txt' --eval_steps 5000 --gpus 0,1
@@ -58,8 +66,7 @@ def train(vocab: str | None, options: str | None, **run: Any) -> int:
 
     folder = RunFolder(run["save_dir"])
     vocabulary = Path(vocab or folder.vocab_file)
-    if vocab is None and not vocabulary.is_file():
-        raise click.UsageError(f"--vocab is required: {vocabulary} does not exist")
+    makes_vocab = vocab is None and not vocabulary.is_file()
 
     # auto chooses for a new run unless --options names other options; a run is resumed as it is.
     record = folder.record()
@@ -74,7 +81,17 @@ def train(vocab: str | None, options: str | None, **run: Any) -> int:
         if is_auto and hosts.n_workers > 1:
             raise click.UsageError("--options auto cannot choose for several workers; expected a "
                                    "file or another name")  # fmt: skip
+        if makes_vocab and (folder.holds_run or hosts.n_workers > 1):
+            raise click.UsageError(f"--vocab is required: {vocabulary} does not exist, and bilm "
+                                   "makes it only for a new run of one worker")  # fmt: skip
         arguments = opt.run_arguments(run, hosts)
+        text = resolve_shards(run["train_prefix"], run["on_bad_utf8"])
+        if makes_vocab:
+            folder.check_resume(run["resume"])
+            _make_inputs(folder, text, holds_out=not run["heldout_prefix"])
+        arguments["train_prefix"] = folder.training_part(text)
+        if not run["heldout_prefix"] and folder.heldout_file.is_file():
+            arguments["heldout_prefix"] = folder.heldout_file
         if not is_auto:
             chosen = load_run_options(options or folder.options_file)
             chosen = chosen.replace(**changes, n_train_tokens=run["n_train_tokens"])
@@ -91,13 +108,12 @@ def train(vocab: str | None, options: str | None, **run: Any) -> int:
                         "--options to resume it, or use another folder"
                     )
                 folder.check_resume(run["resume"])
-                text = resolve_shards(run["train_prefix"], run["on_bad_utf8"])
-                heldout = run["heldout_prefix"]
-                if heldout:
+                if heldout := arguments["heldout_prefix"]:
                     request = request._replace(heldout=resolve_shards(heldout, run["on_bad_utf8"]))
                 devices = Devices(arguments["strategy"], hosts)
+                text = arguments["train_prefix"]
                 chosen, choice, known = auto.chosen(text, vocabulary, request, devices)
-                arguments |= {"train_prefix": text, "survey": known}
+                arguments["survey"] = known
             if run["hours"] and choice.n_steps is None:
                 started = click.get_current_context().meta[START]
                 arguments["deadline"] = started + 3600 * run["hours"]
@@ -105,3 +121,21 @@ def train(vocab: str | None, options: str | None, **run: Any) -> int:
             arguments["auto"] = choice._asdict()
         result = TrainingRun(chosen, vocabulary, **arguments).train()
     return 0 if result.finished else INTERRUPTED
+
+
+def _make_inputs(folder: RunFolder, text: Shards, holds_out: bool) -> None:
+    """Make the vocabulary of a new run's text in its folder; first hold out a part of the text if
+    `holds_out`."""
+    from absl import logging
+
+    from bilm.data.heldout_part import draw_heldout_part
+    from bilm.data.vocabulary_builder import build_vocabulary
+
+    folder.check_unused()
+    with folder.locked():
+        if holds_out and not folder.heldout_file.is_file():
+            draw_heldout_part(text, folder.heldout_file)
+        counts = build_vocabulary(folder.training_part(text), folder.vocab_file)
+    logging.info(
+        "%s: %d words with --min_count %d", folder.vocab_file, counts.n_words, counts.min_count
+    )

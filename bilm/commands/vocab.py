@@ -5,6 +5,7 @@ from __future__ import annotations
 from bilm.commands import options as opt
 from bilm.commands.main import command
 from bilm.commands.output import show
+from bilm.data.vocabulary_builder import FEW_UNKNOWN, MAX_MIN_COUNT
 
 NOTE = """
 The text is UTF-8, plain or compressed (gzip, bz2, xz, zstd), with one tokenized sentence per line.
@@ -24,13 +25,14 @@ Files may be URLs, such as s3://BUCKET/NAME; this requires the extra remote.
 @opt.group(
     "Words",
     opt.option("--min_count", opt.Integer(1), "Minimum count of a word in the vocabulary.",
-               default=1),
+               f"the largest, up to {MAX_MIN_COUNT}, that leaves at most {FEW_UNKNOWN:.0%} of the "
+               "words of other text unknown, or 1"),
     opt.option("--max_size", opt.Integer(4), "Maximum number of lines, marks included.",
                "no limit"),
 )  # fmt: skip
 @opt.json_option
 def vocab(
-    input_: str, output: str, on_bad_utf8: str, min_count: int,
+    input_: str, output: str, on_bad_utf8: str, min_count: int | None,
     max_size: int | None, json: bool
 ) -> None:  # fmt: skip
     """Build a vocabulary from text.
@@ -39,8 +41,8 @@ def vocab(
     frequency.
 
     Examples:
-      bilm vocab --input 'corpus/*.txt' --output vocab.txt --min_count 3
-      bilm vocab --input 'corpus/*.gz' --output vocab.txt --max_size 800000
+      bilm vocab --input 'corpus/*.txt' --output vocab.txt
+      bilm vocab --input 'corpus/*.gz' --output vocab.txt --min_count 3 --max_size 800000
     """
     from bilm.data.vocabulary_builder import build_vocabulary
 
@@ -49,8 +51,8 @@ def vocab(
     )  # fmt: skip
     coverage = 100 * counts.n_covered / counts.n_tokens
     line = (
-        f"wrote {output}: {counts.n_words:,} of {counts.n_distinct:,} distinct words, "
-        f"{coverage:.2f} % of {counts.n_tokens:,} tokens"
+        f"wrote {output}: {counts.n_words:,} of {counts.n_distinct:,} distinct words "
+        f"(--min_count {counts.min_count}), {coverage:.2f} % of {counts.n_tokens:,} tokens"
     )
     figures = {name.removeprefix("n_"): n for name, n in counts._asdict().items()}
     show({"output": output, **figures}, line, json)

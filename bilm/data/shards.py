@@ -24,7 +24,7 @@ class Shards:
     Args:
         on_bad_utf8: "error", or "replace" to decode invalid UTF-8 as U+FFFD.
         name: name of the text, for messages; None for the name of the first file.
-        left_out: digests of sentences that `sentences` skips, see `sentence_digest`.
+        left_out: digests of sentences that readers skip, see `sentence_digest`.
     """
 
     def __init__(
@@ -78,8 +78,12 @@ class Shards:
         for path in self:
             for *_, text in placed_lines(path, self.errors):
                 words = text.split()
-                if words and not (self.left_out and sentence_digest(words) in self.left_out):
+                if words and not self.leaves_out(words):
                     yield words
+
+    def leaves_out(self, words: Sequence[str]) -> bool:
+        """Return whether readers skip this sentence."""
+        return bool(self.left_out) and sentence_digest(words) in self.left_out
 
     def without(self, digests: Collection[int]) -> Shards:
         """Return the text without the sentences that have these digests."""

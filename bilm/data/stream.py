@@ -117,7 +117,8 @@ class SentenceStream:
             for number, start, end, text in lines:
                 self.offset = end
                 self.line = number
-                if text := text.strip():
+                text = text.strip()
+                if text and not self.shards.leaves_out(text.split()):
                     yield shard * SHARD_BYTES + start, text
             self.shard += 1
             self.offset = self.line = 0

@@ -4,18 +4,23 @@ from __future__ import annotations
 
 import os
 from collections import Counter
+from collections.abc import Mapping
 from typing import NamedTuple
 
 from bilm.data.marks import BOS, EOS, MARKS, NOT_A_WORD
-from bilm.data.shards import resolve_shards
+from bilm.data.shards import Shards, resolve_shards
 from bilm.errors import DataError
 from bilm.support.files import expanded, protect, replacing
 from bilm.support.progress import Progress
+
+MAX_MIN_COUNT = 3  # words that occur less often are hardly learned
+FEW_UNKNOWN = 0.05  # share of the words of other text
 
 
 class VocabularyCounts(NamedTuple):
     """Counts of the text and of the vocabulary built from it."""
 
+    min_count: int  # the minimum count of its words
     n_sentences: int
     n_tokens: int
     n_distinct: int
@@ -24,9 +29,9 @@ class VocabularyCounts(NamedTuple):
 
 
 def build_vocabulary(
-    filepattern: str | os.PathLike,
+    filepattern: str | os.PathLike | Shards,
     outfile: str | os.PathLike,
-    min_count: int = 1,
+    min_count: int | None = None,
     max_size: int | None = None,
     on_bad_utf8: str = "error",
 ) -> VocabularyCounts:
@@ -36,9 +41,9 @@ def build_vocabulary(
     of distinct words, about 150 bytes each.
 
     Args:
-        filepattern: glob of the shards, plain or compressed, one tokenized sentence per line.
+        filepattern: `Shards`, or their glob, plain or compressed, one tokenized sentence per line.
         outfile: output, one word per line.
-        min_count: skip words that occur less often.
+        min_count: skip words that occur less often; None for `chosen_min_count`.
         max_size: maximum number of lines of `outfile`, including the marks.
         on_bad_utf8: see `bilm.data.shards.Shards`.
     Raises: DataError if a shard cannot be read or is also the output, if the output is a file of a
@@ -63,17 +68,37 @@ def build_vocabulary(
     for name in (*MARKS, NOT_A_WORD):
         del counts[name]
 
+    if min_count is None:
+        min_count = chosen_min_count(counts)
+
     # The most frequent words; those of equal count by their characters.
     ranked = sorted((-n, word) for word, n in counts.items() if n >= min_count)
     if max_size is not None:
         ranked = ranked[: max(0, max_size - len(MARKS))]
     if not ranked:
         raise DataError(
-            f"{os.fspath(filepattern)}: no word is left: every line is blank, or min_count is too "
+            f"{shards.name}: no word is left: every line is blank, or min_count is too "
             "high or max_size too low"
         )
     lines = [*MARKS, *(word for _, word in ranked)]
     with replacing(output) as path, open(path, "w", encoding="utf-8", newline="\n") as file:
         file.writelines(f"{line}\n" for line in lines)
     n_covered = n_ends - sum(n for n, _ in ranked)
-    return VocabularyCounts(n_sentences, n_tokens, len(counts), len(ranked), n_covered)
+    return VocabularyCounts(min_count, n_sentences, n_tokens, len(counts), len(ranked), n_covered)
+
+
+def chosen_min_count(counts: Mapping[str, int]) -> int:
+    """Return the largest minimum count up to `MAX_MIN_COUNT` that leaves at most `FEW_UNKNOWN` of
+    the words of other text unknown, or else 1.
+
+    If one of the n occurrences of a word were other text, the word would occur n - 1 times here. So
+    a minimum count of m leaves about the share of the tokens unknown whose words occur at most m
+    times.
+    """
+    n_tokens = sum(counts.values())
+    chosen = 1
+    for min_count in range(2, MAX_MIN_COUNT + 1):
+        n_unknown = sum(n for n in counts.values() if n <= min_count)
+        if n_unknown <= FEW_UNKNOWN * n_tokens:
+            chosen = min_count
+    return chosen

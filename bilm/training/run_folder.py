@@ -12,7 +12,9 @@ from typing import Any
 
 from absl import logging
 
+from bilm.data.heldout_part import without_heldout_part
 from bilm.data.ngrams import DATASET, Ngrams
+from bilm.data.shards import Shards
 from bilm.data.stream import same_shards
 from bilm.errors import BilmError, DataError, OptionsError, WeightsError
 from bilm.options import schema
@@ -26,7 +28,15 @@ from bilm.storage.checkpoint import (
 from bilm.storage.hdf5 import save_hdf5
 from bilm.storage.run_record import RunRecord
 from bilm.support.files import replacing, try_lock
-from bilm.support.model_files import HISTORY, LOCK, MEASURED, NGRAMS, OPTIONS, VOCABULARY
+from bilm.support.model_files import (
+    HELDOUT,
+    HISTORY,
+    LOCK,
+    MEASURED,
+    NGRAMS,
+    OPTIONS,
+    VOCABULARY,
+)
 from bilm.support.urls import require_local
 from bilm.training.measurement import Measurement
 
@@ -53,6 +63,7 @@ class RunFolder:
         self.measured_file = self.path / MEASURED
         self.history_file = self.path / HISTORY
         self.ngrams_file = self.path / NGRAMS
+        self.heldout_file = self.path / HELDOUT
         self.lock_file = self.path / LOCK
         self._lock: os.stat_result | None = None  # of the lock file, while this object holds it
 
@@ -124,19 +135,27 @@ class RunFolder:
         self.latest_checkpoint()  # raises the error
         return None
 
+    def check_unused(self) -> None:
+        """Refuse a folder without a run if it contains files that a run would overwrite."""
+        # If the lock file exists, a run that ended before its first save has written the files.
+        written = (
+            self.options_file, self.vocab_file, self.history_file, self.ngrams_file,
+            self.heldout_file,
+        )  # fmt: skip
+        for path in written:
+            if path.exists() and not self.lock_file.exists():
+                raise BilmError(
+                    f"{path}: exists, but {self} does not contain a training run; training "
+                    "would overwrite the file. Use another folder"
+                )
+
     def check_same_run(
         self, options: RunOptions, vocab_file: str | Path, vocab_content: bytes
     ) -> None:
         """Refuse a folder that contains another run, or files that a run would overwrite;
         `vocab_content` is the content of `vocab_file` when it was read."""
         if not self.holds_run:
-            # If the lock file exists, a run that ended before its first save has written the files.
-            for path in (self.options_file, self.vocab_file, self.history_file, self.ngrams_file):
-                if path.exists() and not self.lock_file.exists():
-                    raise BilmError(
-                        f"{path}: exists, but {self} does not contain a training run; training "
-                        "would overwrite the file. Use another folder"
-                    )
+            self.check_unused()
             return
         record = self.record()
         if record is not None:
@@ -178,6 +197,12 @@ class RunFolder:
             return None
 
     # --- files beside the checkpoints ---
+
+    def training_part(self, text: Shards) -> Shards:
+        """Return a text without the held-out part that the folder contains, if there is one."""
+        if not self.heldout_file.is_file():
+            return text
+        return without_heldout_part(text, Shards([self.heldout_file]))
 
     def write_inputs(
         self, options: Mapping[str, Any], vocab_content: bytes, ngrams: Ngrams | None

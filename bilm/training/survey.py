@@ -73,7 +73,7 @@ def survey(
         n_read = 0  # words of this file
         for *_, line in placed_lines(path, shards.errors):
             sentence = line.split()
-            if not sentence:
+            if not sentence or shards.leaves_out(sentence):
                 continue
             if path in examined and n_read < max_examined:
                 signs.add(sentence)

@@ -91,10 +91,23 @@ def test_train_refuses_the_folder_of_another_run(run_here, train_arguments):
     assert_fails(done, "char_cnn is", "was requested")
 
 
+def test_train_makes_vocabulary_and_heldout_text_of_a_new_run(run_here, train_arguments, tmp_path):
+    text = tmp_path / "text.txt"
+    lines = [f"the word {number} is a number\n" for number in range(100)]
+    text.write_text("".join(lines))
+    train_arguments()  # writes the options
+    folder = tmp_path / "new"
+    arguments = ["--input", text, "--output", folder, "--options", tmp_path / "tiny.json"]
+    for n_steps in (1, 2):  # the second continues the run
+        done = run_here("bilm train", *arguments, "--n_steps", n_steps)
+        assert done.returncode == 0 and f"step {n_steps} of {n_steps}" in done.stderr, done.stderr
+        assert "held-out perplexity" in done.stderr
+    assert (folder / "heldout.txt").read_text() == "".join(lines[95:])
+    words_of_run = (folder / "best/vocab.txt").read_text().split()
+    assert words_of_run[3:8] == ["a", "is", "number", "the", "word"]
+
+
 def test_train_takes_the_vocabulary_of_a_run_that_continues(run_here, tmp_path):
-    done = run_here("bilm train", "--input", TEXT, "--output", tmp_path / "new")
-    assert done.returncode == 2
-    assert f"--vocab is required: {tmp_path}/new/vocab.txt does not exist" in done.stderr
     folder = shutil.copytree(tiny_run("words"), tmp_path / "run")
     arguments = ["--output", folder, "--resume", "must", "--n_steps", 2]
     done = run_here("bilm train", "--input", TEXT, *arguments)

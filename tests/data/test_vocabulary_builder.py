@@ -10,7 +10,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from bilm.data.vocabulary import MARKS, Vocabulary
-from bilm.data.vocabulary_builder import build_vocabulary
+from bilm.data.vocabulary_builder import build_vocabulary, chosen_min_count
 from bilm.errors import DataError
 
 COMMAND = [sys.executable, "-m", "bilm", "vocab"]
@@ -46,6 +46,17 @@ def test_vocabulary_builder_min_count_and_max_size_limit_the_words(corpus, tmp_p
     assert (found.n_words, found.n_covered, found.n_distinct) == (2, 7, 5)
     build_vocabulary(corpus, tmp_path / "v", max_size=6)
     assert (tmp_path / "v").read_text().split() == [*MARKS, "b", "a", "c"]
+
+
+@pytest.mark.parametrize(
+    ("n_once", "n_twice", "n_thrice", "min_count"),
+    [(0, 0, 0, 3), (1, 1, 0, 3), (1, 1, 1, 2), (2, 2, 0, 1), (9, 0, 0, 1)],
+)
+def test_minimum_count_leaves_few_words_unknown(n_once, n_twice, n_thrice, min_count):
+    rare = {1: n_once, 2: n_twice, 3: n_thrice}
+    counts = {f"{n} {k}": n for n, n_words in rare.items() for k in range(n_words)}
+    counts["frequent"] = 100 - sum(counts.values())
+    assert chosen_min_count(counts) == min_count  # at most 5 of 100 tokens are of rarer words
 
 
 @settings(deadline=None)
@@ -101,6 +112,7 @@ def test_vocab_command_writes_a_vocabulary(corpus, tmp_path):
     command += ["--max_size=5"]
     done = subprocess.run(command, capture_output=True, text=True)
     assert done.returncode == 0, done.stderr
-    assert done.stdout == f"wrote {tmp_path / 'v'}: 2 of 5 distinct words, 58.33 % of 12 tokens\n"
+    expected = "2 of 5 distinct words (--min_count 1), 58.33 % of 12 tokens"
+    assert done.stdout == f"wrote {tmp_path / 'v'}: {expected}\n"
     assert "2 of the first 12 words are the marks of a sentence's ends" in done.stderr
     assert (tmp_path / "v").read_text().split() == [*MARKS, "b", "a"]

@@ -1,0 +1,50 @@
+"""A part drawn from a text: its size, and what remains for training."""
+
+import pytest
+
+from bilm.data.dataset import LMDataset
+from bilm.data.heldout_part import draw_heldout_part, without_heldout_part
+from bilm.data.shards import Shards
+from bilm.data.vocabulary import Vocabulary
+from bilm.data.vocabulary_builder import build_vocabulary
+from bilm.errors import DataError
+
+
+@pytest.fixture
+def drawn(tmp_path):
+    """A text in two files, one sentence repeated in the second; its held-out part; the rest."""
+    lines = [f"sentence number {number} of the text" for number in range(800)]
+    (tmp_path / "a.txt").write_text("\n\n".join(lines[:500]) + "\n")
+    (tmp_path / "b.txt").write_text("\n".join([*lines[500:], lines[390], "two words"]) + "\n")
+    text = Shards([tmp_path / "a.txt", tmp_path / "b.txt"])
+    draw_heldout_part(text, tmp_path / "heldout.txt")
+    heldout = Shards([tmp_path / "heldout.txt"])
+    return lines, heldout, without_heldout_part(text, heldout)
+
+
+def test_heldout_part_consists_of_whole_blocks(drawn):
+    lines, heldout, _ = drawn
+    held_out = [" ".join(words) for words in heldout.sentences()]
+    assert held_out == lines[380:400] + lines[780:800]
+
+
+def test_training_reads_no_sentence_of_the_heldout_part(drawn, tmp_path):
+    lines, heldout, rest = drawn
+    held_out = set(map(" ".join, heldout.sentences()))
+    remaining = [line for line in lines if line not in held_out]
+    assert list(map(" ".join, rest.sentences())) == [*remaining, "two words"]
+
+    build_vocabulary(rest, tmp_path / "vocab.txt", min_count=1)
+    vocab = Vocabulary(tmp_path / "vocab.txt")
+    n_predictions = sum(len(line.split()) + 1 for line in [*remaining, "two words"])
+    reader = LMDataset(rest, vocab, shuffle_on_load=True)
+    windows = reader.iter_batches(1, n_predictions)
+    read = vocab.decode(next(windows)["next_token_id"][0]).split("</S>")
+    assert sorted(line.strip() for line in read) == sorted(["", *remaining, "two words"])
+
+
+def test_text_of_few_sentences_is_refused(tmp_path):
+    (tmp_path / "a.txt").write_text("a b c\n" * 19)
+    with pytest.raises(DataError, match="19 sentences are too few to hold out a part"):
+        draw_heldout_part(Shards([tmp_path / "a.txt"]), tmp_path / "heldout.txt")
+    assert not (tmp_path / "heldout.txt").exists()
