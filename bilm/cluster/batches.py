@@ -192,9 +192,7 @@ def _content(
     """Return the content of the batches."""
     if dtype not in ("float32", "float16"):
         raise ValueError(f"dtype is {dtype!r}, expected float32 or float16")
-    lstm, directions = model.options.lstm, model.options.directions
-    dim = len(directions) * lstm.projection_dim
-    selection = Selection(layers, pool, normalize, lstm.n_layers + 1, dim)
+    selection = Selection(model.options, layers, pool, normalize)
     return Content(selection.shape, dtype, pool != "none", selection.numbers)
 
 

@@ -15,7 +15,7 @@ from typing import Any
 
 from bilm.embedding.collecting import side_by_side
 from bilm.embedding.shared import ModelFiles, shared_embedder
-from bilm.errors import OptionsError
+from bilm.errors import require_one_of
 from bilm.support.imports import needed
 from bilm.support.process import prefer_torch
 
@@ -62,10 +62,7 @@ class ELMoEmbeddings(TokenEmbeddings):
         digest: str | None = None,
     ):
         super().__init__()
-        if embedding_mode not in MODES:
-            raise OptionsError(
-                f"embedding_mode is {embedding_mode!r}, expected one of {', '.join(MODES)}"
-            )
+        require_one_of("embedding_mode", embedding_mode, MODES)
         self.model, self.options_file, self.weight_file = model, options_file, weight_file
         self.embedding_mode = embedding_mode
         self.name, self.static_embeddings = f"elmo-{model}-{embedding_mode}", True

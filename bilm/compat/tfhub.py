@@ -24,7 +24,7 @@ import keras
 import tensorflow as tf
 
 from bilm.elmo.layer import Elmo
-from bilm.errors import DataError, OptionsError, WeightsError
+from bilm.errors import DataError, OptionsError, WeightsError, require_one_of
 from bilm.export.saved_model import hub_outputs, require_strings
 from bilm.layers.functional import compiled
 from bilm.storage.finding import registry
@@ -130,8 +130,7 @@ class KerasLayer(keras.layers.Layer):
         if self.signature_outputs_as_dict if as_dict is None else as_dict:
             return outputs
         key = self.output_key or "default"
-        if key not in outputs:
-            raise OptionsError(f"output_key is {key!r}, expected one of {', '.join(outputs)}")
+        require_one_of("output_key", key, outputs)
         return outputs[key]
 
     @property

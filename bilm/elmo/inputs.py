@@ -29,6 +29,11 @@ def check_inputs(inputs: Any) -> None:
         _check_type(inputs)
 
 
+def is_string(inputs: Any) -> bool:
+    """Return whether a tensor contains strings."""
+    return keras.backend.standardize_dtype(inputs.dtype) == "string"
+
+
 def _check_type(inputs: Any) -> None:
     """Raise DataError unless a tensor contains strings or integers."""
     dtype = keras.backend.standardize_dtype(inputs.dtype)
@@ -40,33 +45,33 @@ def _check_type(inputs: Any) -> None:
         )
 
 
-def ids_of(inputs: Any, options: ModelOptions, n_tokens: int | None) -> Any:
-    """Return the ids that a biLM reads, with the marks of sentences: characters integer
-    (B, T + 2, C) or words (B, T + 2).
-
-    Args:
-        inputs: strings or ids, see `Elmo`.
-        n_tokens: number of the words of a biLM that reads words.
-    Raises: DataError, ValueError for inputs that the biLM cannot read.
+def ids_of(inputs: Any, options: ModelOptions, n_words: int | None) -> Any:
+    """Return the ids that a biLM of `n_words` words reads for strings or ids, with the marks of
+    sentences: characters integer (B, T + 2, C) or words (B, T + 2). Raises: DataError, ValueError.
     """
-    dtype = keras.backend.standardize_dtype(inputs.dtype)
-    if dtype == "string":
-        alphabet = alphabet_of(options)
-        if alphabet is None:
-            raise ValueError("this biLM reads word ids from TokenBatcher; it cannot spell strings")
-        from bilm.layers.tensorflow.spelling import spelled, tokens_of
+    if is_string(inputs):
+        return _spelled(inputs, options)
 
-        return spelled(tokens_of(inputs), alphabet)
-
-    # Ids are checked: their values only in eager TensorFlow, where they are known.
+    # The values of ids are known in eager TensorFlow only.
     _check_type(inputs)
     check_ids_shape(inputs.shape, options)
     if keras.backend.backend() == "tensorflow":
         import tensorflow as tf
 
-        if isinstance(inputs, tf.__internal__.EagerTensor):
-            check_ids(inputs.numpy(), options, n_tokens)
+        if tf.executing_eagerly():
+            check_ids(inputs.numpy(), options, n_words)
+    dtype = keras.backend.standardize_dtype(inputs.dtype)
     return ops.cast(inputs, "int64" if dtype in LONG_INTEGERS else "int32")
+
+
+def _spelled(strings: Any, options: ModelOptions) -> Any:
+    """Return the ids of the characters of strings. Raises: ValueError if the biLM reads words."""
+    from bilm.layers.tensorflow.spelling import spelled, tokens_of
+
+    alphabet = alphabet_of(options)
+    if alphabet is None:
+        raise ValueError("this biLM reads word ids from TokenBatcher; it cannot spell strings")
+    return spelled(tokens_of(strings), alphabet)
 
 
 @keras.saving.register_keras_serializable(package="bilm")

@@ -12,9 +12,9 @@ import keras
 from keras import ops
 
 from bilm.data.model_ids import Batcher, TokenBatcher, batcher
-from bilm.elmo.inputs import WordMask, check_inputs, ids_of
+from bilm.elmo.inputs import WordMask, check_inputs, ids_of, is_string
 from bilm.elmo.row_states import RowStates
-from bilm.errors import WeightsError
+from bilm.errors import WeightsError, require_one_of
 from bilm.language_model import BiLM
 from bilm.layers.functional import token_mask, with_marks, without_marks
 from bilm.layers.scalar_mix import ScalarMix, normalized
@@ -31,6 +31,7 @@ SAVED_ARGUMENTS = (  # those that a config contains unchanged
 )  # fmt: skip
 Shape = tuple[int | None, ...]
 MixStart = tuple[Sequence[float], float]  # initial weights of the layers before softmax, and gamma
+Weights = StoredWeights | UnsetWeights
 
 
 @keras.saving.register_keras_serializable(package="bilm")
@@ -39,7 +40,7 @@ class Elmo(keras.layers.Layer):
 
     Args:
         options_file: path of `options.json`; or the folder, archive, URL or name of a model (see
-            `open_model`).
+            `open_model`); or the weights of another layer, for `from_config`.
         weight_file: the HDF5 file with the weights, if `options_file` is a single file.
         n_representations: number of outputs, each with its own weights; None for one. The paper
             uses one at the input of the task network and one at its output.
@@ -83,7 +84,7 @@ class Elmo(keras.layers.Layer):
 
     def __init__(
         self,
-        options_file: str | Path | StoredModel | StoredWeights | UnsetWeights,
+        options_file: str | Path | StoredModel | Weights,
         weight_file: str | Path | None = None,
         n_representations: int | None = None,
         combine: str = "mix",
@@ -99,10 +100,9 @@ class Elmo(keras.layers.Layer):
         super().__init__(**kwargs)
         _check_arguments(n_representations, combine, do_layer_norm, stateful)
 
-        # The biLM. Its weights are those of a stored model, or an argument of `from_config`.
-        model: StoredModel | None = None
-        if isinstance(options_file, StoredWeights | UnsetWeights):
-            self._weights: StoredWeights | UnsetWeights = options_file
+        # The biLM.
+        if isinstance(options_file, Weights):
+            model, self._weights = None, options_file
         else:
             model = open_model(options_file, weight_file)
             reads_table = embedding_weight_file is not None
@@ -113,7 +113,7 @@ class Elmo(keras.layers.Layer):
         # The model with whose words `batcher` compares a vocabulary; None for another word table.
         self._word_table_of = model if embedding_weight_file is None else None
 
-        # The outputs: for each of them, a mix of the layers from its initial weights.
+        # The outputs, whose variables `build` creates.
         starts: Sequence[MixStart | None] = [None] * (n_representations or 1)
         if combine == "stored":
             starts, do_layer_norm = _stored_mixes(model)
@@ -129,57 +129,11 @@ class Elmo(keras.layers.Layer):
         self.gammas: list[keras.Variable] = []  # of `top`
         self.dropout = keras.layers.Dropout(dropout, dtype=self.dtype_policy)
 
-        # How Keras may train, build and compile the layer. XLA supports neither variables that grow
-        # nor strings; whether the inputs are strings is not known before `build`.
         self.trainable_bilm, self.stateful = trainable_bilm, stateful
         self._states: RowStates | None = None
         self._building = threading.RLock()
         self.supports_masking = True
-        may_read_strings = not self.options.reads_words and keras.backend.backend() == "tensorflow"
-        self.supports_jit = not (may_read_strings or stateful)
-
-    @property
-    def trainable(self) -> bool:
-        """Whether the layer is trained, and with `trainable_bilm` also the biLM."""
-        return super().trainable
-
-    @trainable.setter
-    def trainable(self, value: bool) -> None:
-        self._set_trainable(value)
-
-    def _set_trainable(self, value: bool) -> None:
-        keras.layers.Layer.trainable.fset(self, value)
-        self.bilm.trainable = bool(value) and self.trainable_bilm
-
-    def build(self, input_shape: Shape | None = None) -> None:
-        """Create the variables, with stored values for the biLM; once, in any thread."""
-        # Variables that are created inside of a tf.function would be initialized after its tracing,
-        # but other threads may use them as soon as `built` is set.
-        with self._building, _outside_of_functions():
-            if not self.built:
-                self._build(input_shape)
-
-    def _build(self, input_shape: Shape | None) -> None:
-        self.bilm.build()
-        if self.stateful:
-            self._states = RowStates(self.bilm)
-        # Once more, now that the sublayers exist. Keras would ignore `x.trainable = x.trainable`.
-        self._set_trainable(self.trainable)
-
-        for mix in self.mixes:
-            mix.build((None, self.options.lstm.n_layers + 1, None, None))
-        if self.combine == "top":
-            for k in range(self.n_representations):
-                gamma = self.add_weight((), "ones", "float32", autocast=False, name=f"gamma_{k}")
-                self.gammas.append(gamma)
-        if input_shape is not None and len(input_shape) == 3:  # characters
-            self.supports_jit = not self.stateful
-        self.built = True
-
-    def __call__(self, inputs: Any, *args: Any, **kwargs: Any) -> Any:
-        """Call the layer: see the class. Raises: DataError also for lists of strings."""
-        check_inputs(inputs)
-        return super().__call__(inputs, *args, **kwargs)
+        self.supports_jit = self._is_compilable()
 
     def call(self, inputs: Any, training: bool | None = None) -> Any:
         """Embed tokens: see the class for shapes."""
@@ -191,11 +145,9 @@ class Elmo(keras.layers.Layer):
         return outputs[0] if self.n_representations == 1 else outputs
 
     def layers_of(self, inputs: Any, training: bool | None = None) -> tuple[Any, Any, Any]:
-        """Return the layers of the biLM before they are combined.
-
-        Returns: layers float (B, layers + 1, T, 2 P), mask boolean (B, T), and token vectors float
-            (B, T, P). T + 2 instead of T with sentence boundaries.
-        """
+        """Return the layers of the biLM before they are combined, float (B, layers + 1, T, 2 P);
+        the mask, boolean (B, T); and the token vectors, float (B, T, P). T + 2 instead of T with
+        sentence boundaries."""
         ids = ids_of(inputs, self.options, self.n_words)  # B, T + 2 (, C)
         if isinstance(self._weights, UnsetWeights):
             self._weights.require_values(self.bilm, self.name)
@@ -235,9 +187,61 @@ class Elmo(keras.layers.Layer):
         if self._states is not None:
             self._states.reset()
 
+    def batcher(self, lm_vocab_file: str | Path | None = None) -> Batcher | TokenBatcher:
+        """Return a batcher that computes the input ids of this layer. Raises: DataError, also if
+        the words differ from the word table of the model's files."""
+        if self._word_table_of is not None:
+            self._word_table_of.check_words(lm_vocab_file)
+        return batcher(self.options, lm_vocab_file)
+
+    # --- the interface of Keras layers ---
+
+    def __call__(self, inputs: Any, *args: Any, **kwargs: Any) -> Any:
+        """Call the layer: see the class. Raises: DataError also for lists of strings."""
+        check_inputs(inputs)
+        return super().__call__(inputs, *args, **kwargs)
+
+    def build(self, input_shape: Shape | None = None) -> None:
+        """Create the variables, with stored values for the biLM; once, in any thread."""
+        # Variables that are created inside of a tf.function would be initialized after its tracing,
+        # but other threads may use them as soon as `built` is set.
+        with self._building, _outside_of_functions():
+            if not self.built:
+                self._build(input_shape)
+
+    def _build(self, input_shape: Shape | None) -> None:
+        self.bilm.build()
+        for mix in self.mixes:
+            mix.build((None, self.options.lstm.n_layers + 1, None, None))
+        if self.combine == "top":
+            for k in range(self.n_representations):
+                gamma = self.add_weight((), "ones", "float32", autocast=False, name=f"gamma_{k}")
+                self.gammas.append(gamma)
+        if self.stateful:
+            self._states = RowStates(self.bilm)
+
+        # Once more, now that the sublayers exist. Keras ignores `x.trainable = x.trainable`.
+        self._set_trainable(self.trainable)
+        self.supports_jit = self._is_compilable(input_shape)
+        self.built = True
+
+    def _set_trainable(self, value: bool) -> None:
+        keras.layers.Layer.trainable.fset(self, value)
+        self.bilm.trainable = bool(value) and self.trainable_bilm
+
+    # Whether the layer is trained, and with `trainable_bilm` also the biLM.
+    trainable = property(keras.layers.Layer.trainable.fget, _set_trainable)
+
+    def _is_compilable(self, input_shape: Shape | None = None) -> bool:
+        """Return whether XLA can compile the layer: not if its states grow with the rows, or if it
+        may read strings."""
+        has_strings = keras.backend.backend() == "tensorflow" and not self.options.reads_words
+        is_characters = input_shape is not None and len(input_shape) == 3
+        return not self.stateful and (is_characters or not has_strings)
+
     def compute_mask(self, inputs: Any, previous: object = None) -> Any:
         """Return the mask of the tokens, boolean (B, T), or a list of one per representation."""
-        if keras.backend.standardize_dtype(inputs.dtype) == "string":
+        if is_string(inputs):
             words = WordMask()(inputs)  # B, T
             mask = with_marks(words) if self.keep_sentence_boundaries else words
         else:
@@ -260,15 +264,6 @@ class Elmo(keras.layers.Layer):
         """Return a property that all outputs share, in a list unless there is one output."""
         return value if self.n_representations == 1 else [value] * self.n_representations
 
-    def batcher(self, lm_vocab_file: str | Path | None = None) -> Batcher | TokenBatcher:
-        """Return a batcher that computes the input ids of this layer.
-
-        Raises: DataError, also if the words differ from the word table of the model's files.
-        """
-        if self._word_table_of is not None:
-            self._word_table_of.check_words(lm_vocab_file)
-        return batcher(self.options, lm_vocab_file)
-
     def get_config(self) -> dict[str, Any]:
         """Return the arguments, with the content of the options instead of their path."""
         options = self.options.to_dict() | {"bidirectional": self.options.bidirectional}
@@ -286,20 +281,19 @@ class Elmo(keras.layers.Layer):
     def from_config(cls, config: Any) -> Any:
         """Create a layer from the result of `get_config`, without opening any file. It has the
         weights of the original layer if this process created it and its files are unchanged.
-        Otherwise, load weights before you call it.
-
-        Raises: OptionsError if the options are a path or a URL, or are invalid.
-        """
+        Otherwise, load weights before you call it. Raises: OptionsError if the options are a path
+        or a URL, or are invalid."""
         config = dict(config)
+        starts = config.pop("mix", None)
+        known = known_weights(config.pop("weights_key", None))
         content, n_words = config.pop("options_file", None), config.pop("n_words", None)
-        starts, key = config.pop("mix", None), config.pop("weights_key", None)
-
         # The options are read first, because Keras would wrap the error.
         if not isinstance(content, Mapping):
             raise unexpected("options_file", content, "the content of an options file")
         unset = UnsetWeights(ModelOptions.from_dict(content), n_words)
-        layer = super().from_config({**config, "options_file": known_weights(key) or unset})
-        for mix, start in zip(layer.mixes, starts or [None] * len(layer.mixes), strict=True):
+
+        layer = super().from_config({**config, "options_file": known or unset})
+        for mix, start in zip(layer.mixes, starts or [], strict=bool(starts)):
             mix.start = start
         return layer
 
@@ -314,8 +308,7 @@ def _check_arguments(
     n_representations: int | None, combine: str, do_layer_norm: bool | str, stateful: bool
 ) -> None:
     """Raise ValueError for arguments of `Elmo` that are invalid or contradict each other."""
-    if combine not in COMBINATIONS:
-        raise ValueError(f"combine is {combine!r}, expected one of {COMBINATIONS}")
+    require_one_of("combine", combine, COMBINATIONS)
     if do_layer_norm not in (False, True, WITH_BOUNDARIES):
         raise ValueError(
             f"do_layer_norm is {do_layer_norm!r}, expected True, False or {WITH_BOUNDARIES!r}"

@@ -8,10 +8,11 @@ from contextlib import closing
 
 import numpy as np
 
-from bilm.embedding.choices import POOLS
-from bilm.errors import OptionsError
+from bilm.embedding import POOLS
+from bilm.errors import OptionsError, require_one_of
 from bilm.inference.backend import Backend
 from bilm.inference.packing import in_reading_order, pack, run_windows
+from bilm.options.model_options import ModelOptions
 
 Layers = str | Sequence[int]  # see `ElmoEmbedder`
 SELECTIONS: dict[str, Callable[[np.ndarray], np.ndarray]] = {
@@ -23,24 +24,26 @@ SELECTIONS: dict[str, Callable[[np.ndarray], np.ndarray]] = {
 
 
 class Selection:
-    """The layers to select from arrays (n_layers, ..., T, dim), and how to pool a sentence's words:
-    see `ElmoEmbedder.embed_sentences`.
+    """The layers to select from arrays (n_layers, ..., T, P) of a model, and how to pool the words
+    of a sentence: see `ElmoEmbedder.embed_sentences`.
 
-    Attributes: `select`, the function that selects them; `numbers` of the selected layers, empty
-        for a name such as "top"; `shape` of the vectors of a word or a pooled sentence: (D,), or
-        (layers, D).
-    Raises: OptionsError for missing layers, an unknown pool, or `normalize` without pooling.
+    Attributes: `select`, the function that selects the layers; `numbers` of the selected layers,
+        empty for a name such as "top"; `shape` of the vectors of a word or a pooled sentence: (D,),
+        or (layers, D); `directions` of the model, whose features are side by side.
+    Raises: OptionsError for missing or repeated layers, an unknown pool, or `normalize` without
+        pooling.
     """
 
-    def __init__(self, layers: Layers, pool: str, normalize: bool, n_layers: int, dim: int):
-        if pool not in POOLS:
-            raise OptionsError(f"pool is {pool!r}, expected one of {', '.join(POOLS)}")
+    def __init__(self, options: ModelOptions, layers: Layers, pool: str, normalize: bool):
+        require_one_of("pool", pool, POOLS)
         if normalize and pool == "none":
             raise OptionsError(
                 "normalize requires one vector per sentence: set pool to mean or max"
             )
         self.pool = pool
         self.normalize = normalize
+        self.directions = options.directions
+        n_layers = options.lstm.n_layers + 1
         if isinstance(layers, str) and layers in SELECTIONS:
             self.select = SELECTIONS[layers]
             self.numbers = list(range(n_layers)) if layers == "all" else []
@@ -52,6 +55,9 @@ class Selection:
                     f"layers is {layers!r}, expected {', '.join(SELECTIONS)} or a list of numbers "
                     f"from 0 to {n_layers - 1}"
                 )
+            if len(set(self.numbers)) < len(self.numbers):
+                raise OptionsError(f"layers is {self.numbers}: a layer occurs twice")
+        dim = len(self.directions) * options.lstm.projection_dim
         self.shape = (len(self.numbers), dim) if self.numbers else (dim,)
 
 
@@ -79,8 +85,6 @@ def collected(
 ) -> Generator[tuple[int, np.ndarray], None, None]:
     """Yield the number and the collected vectors of each sentence when its last step is computed.
 
-    A direction stops at the last word that it reads; no result depends on the mark after it.
-
     Args:
         table: token vectors, float32 (U, P).
         sentences: words with their marks, rows of the table, integer (T + 2,).
@@ -88,12 +92,17 @@ def collected(
     """
     if not sentences:
         return
+
+    # The steps of each sentence in a grid. A direction stops at the last word that it reads,
+    # because no result depends on the mark after it.
     lengths = np.array([len(rows) - 1 for rows in sentences])
     packing = pack(lengths)
+    stops = packing.starts + lengths
     places = {}
-    for direction in backend.options.directions:
+    for direction in selection.directions:
         rows_read = (in_reading_order(rows, direction)[:-1] for rows in sentences)
         places[direction] = packing.grid(rows_read, np.int32)
+
     waiting = sorted(range(len(sentences)), key=packing.starts.__getitem__, reverse=True)
     running: dict[int, Collector] = {}
     with closing(run_windows(backend, table, places, packing.is_start(), batch_tokens)) as windows:
@@ -105,61 +114,62 @@ def collected(
                 k = waiting.pop()
                 running[k] = Collector(selection, int(lengths[k]) - 1)
 
-            # The vectors of each sentence in it, and the sentences that end in it.
+            # The words of each sentence in it, whose first step reads the begin mark.
             for k, collector in list(running.items()):
-                row = packing.rows[k]
-                start = int(packing.starts[k])
-                vectors = {d: x[..., row, :, :] for d, x in selected.items()}  # ..., T, P
-                collector.add(vectors, steps.start - start)
-                if start + lengths[k] <= steps.stop:
+                first = int(packing.starts[k]) + 1
+                start = max(steps.start, first)
+                stop = min(steps.stop, int(stops[k]))
+                if start < stop:
+                    in_window = slice(start - steps.start, stop - steps.start)
+                    vectors = {
+                        d: x[..., packing.rows[k], in_window, :] for d, x in selected.items()
+                    }
+                    collector.add(slice(start - first, stop - first), vectors)
+                if stops[k] <= steps.stop:
                     yield k, running.pop(k).result()
 
 
 class Collector:
-    """Collects or pools the vectors of a sentence of `n_words` words from windows of steps."""
+    """Collects or pools the vectors of a sentence of `n_words` words, some words at a time."""
 
     def __init__(self, selection: Selection, n_words: int):
-        self._pool = selection.pool
-        self._normalize = selection.normalize
+        self._selection = selection
         self._n_words = n_words
         self._vectors: np.ndarray
-        if self._pool == "none":
-            *layers, dim = selection.shape
+        *layers, dim = selection.shape
+        if selection.pool == "none":
             self._vectors = np.empty((*layers, n_words, dim), np.float32)
-        elif self._pool == "mean":
+        elif selection.pool == "mean":
             self._vectors = np.zeros(selection.shape)
         else:
             start = -np.inf if n_words else 0
             self._vectors = np.full(selection.shape, start, np.float32)
 
-    def add(self, window: dict[str, np.ndarray], at: int) -> None:
-        """Add the sentence's part of a window, (..., T, P) by direction. `at` is the sentence's
-        step at the start of the window, counted from the begin mark; below 0 if it starts later."""
-        n_steps, dim = next(iter(window.values())).shape[-2:]
-        first = max(at, 1)
-        stop = min(at + n_steps, self._n_words + 1)
-        if first >= stop:
-            return
+        # A view of the features of each direction, with the words in its reading order.
+        self._views: dict[str, np.ndarray] = {}
+        width = dim // len(selection.directions)
+        for i, direction in enumerate(selection.directions):
+            view = self._vectors[..., i * width : (i + 1) * width]
+            if selection.pool == "none" and direction == "backward":
+                view = view[..., ::-1, :]
+            self._views[direction] = view
 
-        for i, direction in enumerate(window):
-            vectors = window[direction][..., first - at : stop - at, :]
-            features = slice(i * dim, (i + 1) * dim)
-            if self._pool == "mean":
-                self._vectors[..., features] += vectors.sum(axis=-2, dtype=np.float64)
-            elif self._pool == "max":
-                largest = self._vectors[..., features]
-                np.maximum(largest, vectors.max(axis=-2), out=largest)
-            elif direction == "backward":  # its first step reads the last word
-                words = slice(self._n_words - stop + 1, self._n_words - first + 1)
-                self._vectors[..., words, features] = vectors[..., ::-1, :]
+    def add(self, words: slice, vectors: dict[str, np.ndarray]) -> None:
+        """Add the vectors of words, (..., T, P) by direction; each direction numbers the words in
+        its reading order, from 0."""
+        for direction, view in self._views.items():
+            if self._selection.pool == "none":
+                view[..., words, :] = vectors[direction]
+            elif self._selection.pool == "mean":
+                view += vectors[direction].sum(axis=-2, dtype=np.float64)
             else:
-                self._vectors[..., first - 1 : stop - 1, features] = vectors
+                np.maximum(view, vectors[direction].max(axis=-2), out=view)
 
     def result(self) -> np.ndarray:
         """Return float32 (..., T, D), or (..., D) if pooled; without words, zeros."""
         vectors = self._vectors
-        if self._pool == "mean":
+        if self._selection.pool == "mean":
             vectors = (vectors / max(self._n_words, 1)).astype(np.float32)
-        if self._normalize:
+        if self._selection.normalize:
             vectors = (vectors / (np.linalg.norm(vectors) or 1.0)).astype(np.float32)
         return vectors

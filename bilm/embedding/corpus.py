@@ -16,19 +16,16 @@ from collections.abc import Callable, Iterable, Iterator, Sequence
 from contextlib import closing, contextmanager
 from dataclasses import dataclass, field
 from pathlib import Path
-from typing import Any
+from typing import Any, NamedTuple
 
-import numpy as np
 from absl import logging
 
-from bilm.data.readers import Corpora, Record, Share
+from bilm.data.readers import Corpora, Record
 from bilm.data.text import input_files
-from bilm.embedding import writers
-from bilm.embedding.choices import PARTS
+from bilm.embedding import PARTS, writers
 from bilm.embedding.collecting import Layers
 from bilm.embedding.embedder import ElmoEmbedder
-from bilm.embedding.embedding_file import dataset_name
-from bilm.errors import DataError
+from bilm.errors import DataError, require_one_of
 from bilm.inference.backend import sooner_backend
 from bilm.storage.finding.download import local_copy
 from bilm.storage.stored_model import StoredModel, open_model
@@ -43,6 +40,14 @@ PART_TOKENS = 1 << 18  # tokens after which a part ends, as many as are packed t
 VERSION = 4  # of the parts
 
 
+class Vectors(NamedTuple):
+    """The vectors to compute: see `ElmoEmbedder.embed_sentences`."""
+
+    layers: Layers
+    pool: str
+    normalize: bool
+
+
 def dump_bilm_embeddings(
     vocab_file: str | Path | None,
     dataset_file: str | Path,
@@ -55,9 +60,8 @@ def dump_bilm_embeddings(
     precision: str = "float32",
     pool: str = "none",
     normalize: bool = False,
-    backend: str | None = None,
+    backend: str | None = "keras",
     before_keras: Callable[[], None] | None = None,
-    share: Share | None = None,
     **reading: Any,
 ) -> int:
     """Embed every sentence of a corpus into one file, in the format of its name: see `writers`.
@@ -67,27 +71,24 @@ def dump_bilm_embeddings(
     part and produces the same values.
 
     Args:
-        vocab_file, options_file, weight_file, precision: see `ElmoEmbedder`.
+        vocab_file, options_file, weight_file, layers, precision: see `ElmoEmbedder`.
         dataset_file: see `bilm.data.readers.Corpus`; empty lines are numbered, too. A pattern
             selects several files, which are read in the order of their names.
         outfile: an existing file is replaced.
-        layers: see `ElmoEmbedder`.
         dtype: `float32` or `float16`.
         part_sentences: sentences per part; an interruption loses at most one part; None
             for 1000, or 100,000 if they are pooled.
         pool, normalize: see `ElmoEmbedder.sentence_vectors`; `none` stores each word's vectors.
-        backend: see `ElmoEmbedder`; None for `keras`, or with `before_keras` for the one that
-            embeds the corpus sooner.
+        backend: see `ElmoEmbedder`; None for the one that embeds the corpus sooner.
         before_keras: called before Keras is used for the first time.
-        share: the share of the corpus to embed; None for all of it.
-        reading: `column`, `id_column`, `id_field`, `tokenize` and `on_bad_utf8` of `Corpus`.
+        reading: `column`, `id_column`, `id_field`, `tokenize` and `on_bad_utf8` of `Corpus`, and
+            the `share` of the corpus to embed.
     Returns: the number of sentences.
     Raises: DataError, also if another process writes the same output; OptionsError; WeightsError,
         also if the model changes meanwhile; BilmError if a package is missing; ValueError.
     """
     dtype = str(dtype)  # a numpy.dtype is also accepted
-    if dtype not in DTYPES:
-        raise ValueError(f"dtype is {dtype!r}, expected one of {DTYPES}")
+    require_one_of("dtype", dtype, DTYPES)
     outfile = files.expanded(outfile)
     dataset_file = files.expanded(dataset_file)
     if vocab_file is not None:
@@ -97,33 +98,32 @@ def dump_bilm_embeddings(
     files.protect(outfile, *input_files(dataset_file), vocab_file, *model.own_files)
 
     # The text.
-    corpus = Corpora(dataset_file, share, **reading)
-    name_of = dataset_name if writer is writers.HDF5Writer else str
-    n_sentences, n_tokens = read_first(corpus, name_of)
+    corpus = Corpora(dataset_file, **reading)
+    n_sentences, n_tokens = read_first(corpus, writer)
 
-    # The backend.
-    if before_keras is not None and backend is None:
+    # The embedder.
+    if backend is None:
         backend = sooner_backend(model.options, n_tokens + 2 * n_sentences, precision)
-    backend = backend or "keras"
-    if before_keras is not None and backend == "keras":
+    if backend == "keras" and before_keras is not None:
         before_keras()
     vocabulary = model.vocabulary_file(vocab_file)
-    settings = VERSION, model.digest, vocabulary and files.sha256_of(vocabulary), precision, backend
+    vocabulary_digest = None if vocabulary is None else files.sha256_of(vocabulary)
+    settings = VERSION, model.digest, vocabulary_digest, precision, backend
     embedder = ElmoEmbedder(model, None, vocab_file, precision=precision, backend=backend)
     model.check_unchanged()
     embedder.signs.done = True  # the first reading has examined the corpus
 
-    # The writer.
-    selection = embedder.selection(layers, pool, normalize)
+    # The vectors.
+    if not isinstance(layers, str):
+        layers = list(map(int, layers))
+    vectors = Vectors(layers, pool, normalize)
+    selection = embedder.selection(*vectors)
     is_pooled = pool != "none"
     content = writers.Content(selection.shape, dtype, is_pooled, selection.numbers, corpus.has_ids)
-    if writer is writers.ParquetWriter:
-        writers.parquet_schema(content)  # refuses a layer that occurs twice
-    how = layers if isinstance(layers, str) else list(map(int, layers)), pool, normalize
     size = part_sentences or (PART_VECTORS if is_pooled else PART_SENTENCES)
-    with open_parts(outfile, writer, content, (*settings, *how)) as parts:
+    with open_parts(outfile, content, (*settings, *vectors)) as parts:
         bar = Progress("embedding", "tokens", n_tokens)
-        _write_parts(parts, _in_parts(corpus, size), embedder, how, bar)
+        _write_parts(parts, _in_parts(corpus, size), embedder, vectors, bar)
         parts.merge()
     return parts.n_sentences
 
@@ -132,7 +132,7 @@ def _write_parts(
     parts: Parts,
     corpus: Iterable[list[Record]],
     embedder: ElmoEmbedder,
-    how: tuple[Layers, str, bool],
+    vectors: Vectors,
     bar: Progress,
 ) -> None:
     """Write the parts that do not exist."""
@@ -145,22 +145,28 @@ def _write_parts(
             existing.append(records)
             bar.skip(sum(len(record.words) for record in records))
             continue
+
+        # Fill the cache as an interrupted command did, so that vectors are bit-identical.
         if existing:
             logging.info("%s: continuing after %d finished parts", parts.folder, number)
         for before in existing:
-            # Fill the cache as an interrupted command did, so that vectors are bit-identical.
-            embedder.warm_up((record.words for record in before), *how[:2])
+            embedder.warm_up((record.words for record in before), vectors.layers, vectors.pool)
         existing.clear()
+
         sentences = (record.words for record in records)
-        with closing(embedder.embed_as_completed(sentences, *how)) as embedded:
-            for record in parts.write(records, embedded):
-                bar.add(len(record.words))
+        with (
+            closing(embedder.embed_as_completed(sentences, *vectors)) as embedded,
+            parts.writing(records) as out,
+        ):
+            for k, words, vectors_of_words in embedded:
+                out.add(k, records[k], vectors_of_words)
+                bar.add(len(words))
 
 
 # --- reading the corpus ---
 
 
-def read_first(corpus: Corpora, name_of: Callable[[str], str]) -> tuple[int, int]:
+def read_first(corpus: Corpora, writer: type[writers.Writer]) -> tuple[int, int]:
     """Return the numbers of sentences and tokens of a corpus. Raises: DataError for an error in it,
     and for ids with equal names in the output."""
     n_sentences = n_tokens = 0
@@ -173,7 +179,7 @@ def read_first(corpus: Corpora, name_of: Callable[[str], str]) -> tuple[int, int
         refuse_tabs(words, where)
         if id_ is None:
             continue
-        name = hash(name_of(id_))
+        name = hash(writer.name_of(id_))
         if name in names:
             raise DataError(
                 f"{where}: the id {id_!r} occurs before, or becomes the same name in the "
@@ -216,7 +222,6 @@ class Parts:
 
     outfile: str | os.PathLike  # the file or URL into which the parts are merged
     folder: Path
-    writer: type[writers.Writer]  # the format of the parts and of the output
     content: writers.Content
     settings: Sequence[object]  # everything else that determines the values, as JSON values
     paths: list[Path] = field(default_factory=list)
@@ -233,18 +238,13 @@ class Parts:
         self.n_rows += self.content.n_rows(records)
         return self.paths[-1]
 
-    def write(
-        self, records: Sequence[Record], embedded: Iterable[tuple[int, list[str], np.ndarray]]
-    ) -> Iterator[Record]:
-        """Write the last part from the numbers, words and vectors of its records, in any order;
-        yield each written record."""
+    @contextmanager
+    def writing(self, records: Sequence[Record]) -> Iterator[writers.Writer]:
+        """Open the writer of the last part, which contains these records, for the block."""
         first = self.n_sentences - len(records)
-        with files.replacing(self.paths[-1]) as new:
-            out = self.writer(new, self.content, first, self.content.n_rows(records))
-            with closing(out):
-                for number, _, vectors in embedded:
-                    out.add(number, records[number], vectors)
-                    yield records[number]
+        n_rows = self.content.n_rows(records)
+        with files.replacing(self.paths[-1]) as path, self._writer(path, first, n_rows) as out:
+            yield out
 
     def merge(self) -> None:
         """Merge the parts into the output, rename it into place and remove the folder. Raises:
@@ -253,15 +253,18 @@ class Parts:
             if len(self.paths) == 1:
                 os.replace(self.paths[0], merged)
             else:
-                out = self.writer(merged, self.content, 0, self.n_rows)
                 merging = Progress("merging", "parts", len(self.paths))
-                with closing(out):
+                with self._writer(merged, 0, self.n_rows) as out:
                     for path in merging.over(self.paths):
                         _append(out, path)
         # After a kill, the folder is either complete or among the leftovers that the next run
         # removes.
         with files.scratch(self.outfile) as folder:
             os.rename(self.folder, folder / "parts")
+
+    def _writer(self, path: Path, first: int, n_rows: int) -> closing[writers.Writer]:
+        writer = writers.writer_class(self.outfile)
+        return closing(writer(path, self.content, first, n_rows))
 
 
 def _append(out: writers.Writer, part: Path) -> None:
@@ -275,10 +278,7 @@ def _append(out: writers.Writer, part: Path) -> None:
 
 @contextmanager
 def open_parts(
-    outfile: str | os.PathLike,
-    writer: type[writers.Writer],
-    content: writers.Content,
-    settings: Sequence[object],
+    outfile: str | os.PathLike, content: writers.Content, settings: Sequence[object]
 ) -> Iterator[Parts]:
     """Open the folder `<outfile>.parts`, for a URL in the working folder. In the block, no other
     process can write the same output. Raises: DataError, OSError."""
@@ -300,4 +300,4 @@ def open_parts(
             "output"
         )
     with lock:
-        yield Parts(outfile, folder, writer, content, settings)
+        yield Parts(outfile, folder, content, settings)

@@ -1,8 +1,5 @@
-"""Sentences -> vectors as NumPy arrays; equal sentences have equal vectors.
-
-`ElmoEmbedder` reads sentences in groups and looks up their words in a `TokenCache`; `collected`
-runs the biLM over a group and collects or pools the vectors of each sentence's words.
-"""
+"""Sentences -> vectors as NumPy arrays. `ElmoEmbedder` reads sentences in groups and looks up their
+words in a `TokenCache`; `collected` runs the biLM over a group and collects the vectors."""
 
 from __future__ import annotations
 
@@ -174,7 +171,7 @@ class ElmoEmbedder:
         self, layers: Layers = "all", pool: str = "none", normalize: bool = False
     ) -> Selection:
         """Return the `Selection` of these arguments for this model. Raises: OptionsError."""
-        return Selection(layers, pool, normalize, self.n_layers, self.dim)
+        return Selection(self.options, layers, pool, normalize)
 
     def warm_up(
         self, sentences: Iterable[Sequence[str]] = (), layers: Layers = "all", pool: str = "none"
@@ -201,7 +198,6 @@ class ElmoEmbedder:
     ) -> Iterator[list[list[str]]]:
         """Yield sentences in groups that are packed together: about `WINDOW_BATCHES` batches, or as
         many tokens as fill all rows with long sentences and whose vectors fit in memory."""
-        check_batch(sentences)
         most = WINDOW_TOKENS
         if selection.pool == "none":
             most = min(WINDOW_BYTES // (4 * math.prod(selection.shape)), most)
@@ -209,8 +205,7 @@ class ElmoEmbedder:
         n_rows = min(MAX_ROWS, self.batch_tokens)
         group: list[list[str]] = []
         n_tokens = longest = 0
-        checked = (_words(words, f"sentence {i}") for i, words in enumerate(sentences))
-        for words in self.signs.watch(checked, list):
+        for words in self.signs.watch(_checked(sentences), list):
             group.append(words)
             n_tokens += len(words) + 2
             longest = max(longest, len(words) + 2)
@@ -233,17 +228,20 @@ class ElmoEmbedder:
         """Yield the number and the vectors of each sentence of a group when they are computed."""
         row_of, table = self._look_up(group)
         begin, end = self._marks
-        numbers = [k for k, words in enumerate(group) if any(words)]
-        sentences = [
-            np.array([row_of[word] for word in (begin, *group[k], end) if word]) for k in numbers
-        ]
-        vectors = collected(self._model, table, sentences, selection, self.batch_tokens)
-        with closing(vectors):
-            for i, vectors_of_words in vectors:
-                k = numbers[i]
-                yield k, _with_padding(vectors_of_words, group[k], selection)
+        marked = {}  # rows of the words of each sentence that is not empty, with its marks
         for k, words in enumerate(group):
-            if not any(words):
+            if any(words):
+                marked[k] = np.array([row_of[word] for word in (begin, *words, end) if word])
+
+        sentences = list(marked.values())
+        numbers = list(marked)
+        embedded = collected(self._model, table, sentences, selection, self.batch_tokens)
+        with closing(embedded):
+            for i, vectors in embedded:
+                k = numbers[i]
+                yield k, _with_padding(vectors, group[k], selection)
+        for k, words in enumerate(group):
+            if k not in marked:
                 yield k, _with_padding(Collector(selection, 0).result(), words, selection)
 
     def _check_process(self) -> None:
@@ -256,9 +254,11 @@ class ElmoEmbedder:
             )
 
 
-def _words(sentence: str | Iterable[str], name: str) -> list[str]:
-    """Return the words of a sentence; a string is split at blanks. Raises: DataError."""
-    return sentence.split() if isinstance(sentence, str) else checked_sentence(sentence, name)
+def _checked(sentences: Iterable[str | Iterable[str]]) -> Iterator[list[str]]:
+    """Yield the words of each sentence; a string is split at blanks. Raises: DataError."""
+    check_batch(sentences)
+    for i, words in enumerate(sentences):
+        yield words.split() if isinstance(words, str) else checked_sentence(words, f"sentence {i}")
 
 
 def _with_padding(vectors: np.ndarray, words: list[str], selection: Selection) -> np.ndarray:

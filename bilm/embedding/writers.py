@@ -19,14 +19,13 @@ import zipfile
 from abc import ABC, abstractmethod
 from collections.abc import Sequence
 from pathlib import Path
-from typing import Any, NamedTuple
+from typing import Any, ClassVar, NamedTuple
 
 import h5py
 import numpy as np
 
 from bilm.data.readers import Record
-from bilm.embedding import embedding_file
-from bilm.embedding.choices import FORMATS
+from bilm.embedding import FORMATS, embedding_file
 from bilm.errors import OptionsError
 from bilm.storage.hdf5 import NewHDF5
 from bilm.support.imports import optional
@@ -49,55 +48,33 @@ class Content(NamedTuple):
 
 
 class Writer(ABC):
-    """Writes sentences and their vectors into a new file, some at a time. `first` is the number of
-    the first sentence, `n_rows` the number of rows of all sentences."""
+    """Writes sentences and their vectors into a new file. `first` is the number of the first
+    sentence, `n_rows` the number of rows of all sentences."""
+
+    name_of: ClassVar[staticmethod[[str], str]] = staticmethod(str)  # id -> unique name in the file
 
     def __init__(self, path: Path, content: Content, first: int, n_rows: int):
         self._path = path
         self._content = content
         self._first = first
-        self._waiting: dict[int, tuple[Record, np.ndarray]] = {}
-        self._group: list[tuple[Record, np.ndarray]] = []
-        self._n_added = self._n_bytes = 0
 
+    @abstractmethod
     def add(self, number: int, record: Record, vectors: np.ndarray) -> None:
         """Add a sentence in any order; vectors (..., T, D), or (..., D) if pooled."""
-        self._waiting[number] = record, rows_of(vectors, self._content)
-        while self._n_added in self._waiting:
-            record, rows = self._waiting.pop(self._n_added)
-            self._group.append((record, rows))
-            self._n_added += 1
-            self._n_bytes += rows.nbytes
-            if self._n_bytes >= GROUP_BYTES:
-                self._flush()
 
     @abstractmethod
     def append(self, part: Path) -> None:
         """Add the sentences of a file that such a writer has written; parts come in order."""
 
+    @abstractmethod
     def close(self) -> None:
         """Complete the file."""
-        self._flush()
-        self._finish()
-
-    def _flush(self) -> None:
-        if self._group:
-            records, rows = zip(*self._group, strict=True)
-            self._group = []
-            self._n_bytes = 0
-            self._write(records, np.concatenate(rows))
-
-    def _write(self, records: Sequence[Record], rows: np.ndarray) -> None:
-        """Write the next sentences and their rows, (rows, ...)."""
-        raise NotImplementedError
-
-    @abstractmethod
-    def _finish(self) -> None:
-        """Write what follows the sentences, and close the file."""
 
 
 class HDF5Writer(Writer):
     """A dataset of HDF5 per sentence, named by its id or else its number, in any order."""
+
+    name_of = staticmethod(embedding_file.dataset_name)
 
     def __init__(self, path: Path, content: Content, first: int, n_rows: int):
         super().__init__(path, content, first, n_rows)
@@ -108,9 +85,9 @@ class HDF5Writer(Writer):
             self._file.attrs[embedding_file.POOLED] = True
 
     def add(self, number: int, record: Record, vectors: np.ndarray) -> None:
-        """Add a sentence: see `Writer.add`. It is written at once."""
+        """Write a sentence: see `Writer.add`."""
         number += self._first
-        name = str(number) if record.id is None else embedding_file.dataset_name(record.id)
+        name = str(number) if record.id is None else self.name_of(record.id)
         vectors = vectors.astype(self._content.dtype, copy=False)
         attributes = self._file.create_dataset(name, data=vectors).attrs
         attributes[embedding_file.SENTENCE] = embedding_file.join_words(record.words)
@@ -122,18 +99,51 @@ class HDF5Writer(Writer):
     def append(self, part: Path) -> None:
         """Add the sentences of a part."""
         # Reopened for each part, because HDF5's memory for an open file grows with its content.
-        self._finish()
+        self.close()
         self._file = NewHDF5(self._path, "a")
         with h5py.File(part) as file:
             for name in file:
                 file.copy(name, self._file)
                 self._file.check()
 
-    def _finish(self) -> None:
+    def close(self) -> None:
+        """Complete the file."""
         self._file.__exit__(None, None, None)
 
 
-class NpzWriter(Writer):
+class OrderedWriter(Writer):
+    """Writes sentences in their order, in groups of about `GROUP_BYTES`."""
+
+    def __init__(self, path: Path, content: Content, first: int, n_rows: int):
+        super().__init__(path, content, first, n_rows)
+        self._waiting: dict[int, tuple[Record, np.ndarray]] = {}
+        self._group: list[tuple[Record, np.ndarray]] = []
+        self._n_added = self._n_bytes = 0
+
+    def add(self, number: int, record: Record, vectors: np.ndarray) -> None:
+        """Add a sentence: see `Writer.add`. It waits for those before it."""
+        self._waiting[number] = record, rows_of(vectors, self._content)
+        while self._n_added in self._waiting:
+            record, rows = self._waiting.pop(self._n_added)
+            self._group.append((record, rows))
+            self._n_added += 1
+            self._n_bytes += rows.nbytes
+            if self._n_bytes >= GROUP_BYTES:
+                self._flush()
+
+    def _flush(self) -> None:
+        if self._group:
+            records, rows = zip(*self._group, strict=True)
+            self._group = []
+            self._n_bytes = 0
+            self._write(records, np.concatenate(rows))
+
+    @abstractmethod
+    def _write(self, records: Sequence[Record], rows: np.ndarray) -> None:
+        """Write the next sentences and their rows, (rows, ...)."""
+
+
+class NpzWriter(OrderedWriter):
     """An archive of arrays of NumPy: `vectors`, `offsets` unless pooled, and ids."""
 
     def __init__(self, path: Path, content: Content, first: int, n_rows: int):
@@ -164,7 +174,9 @@ class NpzWriter(Writer):
         self._lengths += [len(record.words) for record in records]
         self._ids += [record.id for record in records if record.id is not None]
 
-    def _finish(self) -> None:
+    def close(self) -> None:
+        """Complete the file."""
+        self._flush()
         self._file.close()
         arrays = {}
         if not self._content.is_pooled:
@@ -177,7 +189,7 @@ class NpzWriter(Writer):
         self._archive.close()
 
 
-class ParquetWriter(Writer):
+class ParquetWriter(OrderedWriter):
     """A Parquet file with a row per sentence."""
 
     def __init__(self, path: Path, content: Content, first: int, n_rows: int):
@@ -202,12 +214,14 @@ class ParquetWriter(Writer):
         columns = parquet_columns(self._content, records, rows)
         self._file.write_table(pyarrow.table(columns, self._schema))
 
-    def _finish(self) -> None:
+    def close(self) -> None:
+        """Complete the file."""
+        self._flush()
         self._file.close()
 
 
 def parquet_schema(content: Content) -> Any:
-    """Return the `pyarrow.Schema` of a Parquet file: see the module. Raises: OptionsError."""
+    """Return the `pyarrow.Schema` of a Parquet file: see the module."""
     import pyarrow
 
     kind = {"float32": pyarrow.float32(), "float16": pyarrow.float16()}[content.dtype]
@@ -218,8 +232,6 @@ def parquet_schema(content: Content) -> Any:
     else:
         fields.append(("words", pyarrow.list_(pyarrow.string())))
         vector = pyarrow.list_(vector)
-    if len(set(content.layers)) < len(content.layers):
-        raise OptionsError(f"layers is {list(content.layers)}: a layer occurs twice")
     names = [f"layer_{number}" for number in content.layers]
     names = names or ["vector" if content.is_pooled else "vectors"]
     return pyarrow.schema([*fields, *((name, vector) for name in names)])
@@ -231,15 +243,13 @@ def parquet_columns(content: Content, records: Sequence[Record], rows: np.ndarra
 
     # The columns of ids and words.
     words = [record.words for record in records]
-    by_name = {
-        "id": [record.id for record in records],
-        "sentence": map(embedding_file.join_words, words),
-        "words": words,
-    }
     columns: list[Any] = []
-    for column in parquet_schema(content):
-        if column.name in by_name:
-            columns.append(pyarrow.array(by_name[column.name], column.type))
+    if content.has_ids:
+        columns.append(pyarrow.array([record.id for record in records], pyarrow.string()))
+    if content.is_pooled:
+        columns.append(pyarrow.array(map(embedding_file.join_words, words), pyarrow.string()))
+    else:
+        columns.append(pyarrow.array(words, pyarrow.list_(pyarrow.string())))
 
     # A column of vectors per layer.
     offsets: np.ndarray = np.cumsum([0, *map(len, words)], dtype=np.int32)

@@ -10,7 +10,7 @@ import numpy as np
 from bilm.data.tokenization import checked_sentence
 from bilm.embedding.collecting import Layers
 from bilm.embedding.shared import ModelFiles, shared_embedder
-from bilm.errors import DataError, OptionsError
+from bilm.errors import DataError, OptionsError, require_one_of
 from bilm.support.imports import needed
 
 with needed("sklearn", "bilm.ElmoVectorizer"):
@@ -64,8 +64,7 @@ class ElmoVectorizer(ClassNamePrefixFeaturesOutMixin, TransformerMixin, BaseEsti
 
     def fit(self, X: Iterable[str | Sequence[str]], y: object = None) -> ElmoVectorizer:
         """Load the model and check the texts; see `transform`."""
-        if self.pool not in POOLS:
-            raise OptionsError(f"pool is {self.pool!r}, expected one of {', '.join(POOLS)}")
+        require_one_of("pool", self.pool, POOLS)
         if isinstance(X, Iterator):  # `transform` could not read it again
             raise DataError(
                 f"X is {_described(X)}, which can be read only once; pass a list of texts to fit"

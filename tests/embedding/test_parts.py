@@ -175,7 +175,7 @@ KILLED_AT = """
 import os, signal, sys
 from bilm.data.readers import Record
 from bilm.embedding.corpus import open_parts
-from bilm.embedding.writers import Content, NpzWriter
+from bilm.embedding.writers import Content
 import numpy as np
 
 outfile, folder = sys.argv[1], os.path.dirname(sys.argv[1])
@@ -190,11 +190,12 @@ def dump(kill_at=0):
             if n_seen == kill_at:
                 os.kill(os.getpid(), signal.SIGKILL)
     sys.addaudithook(hook)
-    with open_parts(outfile, NpzWriter, content, [1]) as parts:
+    with open_parts(outfile, content, [1]) as parts:
         for part in range(2):
             records = [Record(["a", str(part)])]
             if not parts.add(records).exists():
-                list(parts.write(records, [(0, records[0].words, np.ones((2, 2)))]))
+                with parts.writing(records) as out:
+                    out.add(0, records[0], np.ones((2, 2)))
         parts.merge()
 
 def in_a_child(kill_at=0):
@@ -229,7 +230,7 @@ def test_sigkill_at_any_system_call_leaves_a_continuable_folder(outfile):
 def test_two_processes_do_not_write_the_same_output(text, outfile):
     content = Content((2,), "float32", False, [])
     with (
-        corpus.open_parts(outfile, NpzWriter, content, []) as opened,
+        corpus.open_parts(outfile, content, []) as opened,
         pytest.raises(DataError, match=r"parts: another process is writing .*vectors\.hdf5"),
     ):
         dump(text, outfile)
