@@ -12,8 +12,8 @@ import numpy as np
 from bilm.data.readers import Record
 from bilm.data.tokenization import tokenizer
 from bilm.embedding.collecting import Layers, Selection
-from bilm.embedding.corpus import refuse_tabs
 from bilm.embedding.embedder import ElmoEmbedder
+from bilm.embedding.embedding_file import refuse_tabs
 from bilm.embedding.shared import ModelFiles, shared_embedder
 from bilm.embedding.writers import GROUP_BYTES, Content, parquet_columns, parquet_schema, rows_of
 from bilm.errors import DataError, OptionsError

@@ -75,7 +75,7 @@ class ELMoEmbeddings(TokenEmbeddings):
     def embedding_length(self) -> int:
         """The number of features of a token."""
         embedder = shared_embedder(self._files, self._digest)
-        return embedder.dim * (embedder.n_layers if self.embedding_mode == "all" else 1)
+        return embedder.selection(self.embedding_mode).n_features
 
     def _add_embeddings_internal(self, sentences: list[Sentence]) -> list[Sentence]:
         """Set the vectors of all tokens; flair calls this method."""

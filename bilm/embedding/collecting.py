@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 import operator
 from collections.abc import Callable, Generator, Sequence
 from contextlib import closing
@@ -29,7 +30,8 @@ class Selection:
 
     Attributes: `select`, the function that selects the layers; `numbers` of the selected layers,
         empty for a name such as "top"; `shape` of the vectors of a word or a pooled sentence: (D,),
-        or (layers, D); `directions` of the model, whose features are side by side.
+        or (layers, D), and the number of their features, `n_features`; `directions` of the model,
+        whose features are side by side.
     Raises: OptionsError for missing or repeated layers, an unknown pool, or `normalize` without
         pooling.
     """
@@ -59,6 +61,7 @@ class Selection:
                 raise OptionsError(f"layers is {self.numbers}: a layer occurs twice")
         dim = len(self.directions) * options.lstm.projection_dim
         self.shape = (len(self.numbers), dim) if self.numbers else (dim,)
+        self.n_features = math.prod(self.shape)
 
 
 def side_by_side(vectors: np.ndarray) -> np.ndarray:

@@ -22,7 +22,7 @@ from absl import logging
 
 from bilm.data.readers import Corpora, Record
 from bilm.data.text import input_files
-from bilm.embedding import PARTS, writers
+from bilm.embedding import PARTS, embedding_file, writers
 from bilm.embedding.collecting import Layers
 from bilm.embedding.embedder import ElmoEmbedder
 from bilm.errors import DataError, require_one_of
@@ -176,7 +176,7 @@ def read_first(corpus: Corpora, writer: type[writers.Writer]) -> tuple[int, int]
         n_sentences += 1
         n_tokens += len(words)
         where = f"{corpus.path}, record {n_sentences}"
-        refuse_tabs(words, where)
+        embedding_file.refuse_tabs(words, where)
         if id_ is None:
             continue
         name = hash(writer.name_of(id_))
@@ -202,15 +202,6 @@ def _in_parts(corpus: Iterable[Record], max_sentences: int) -> Iterator[list[Rec
             n_tokens = 0
     if part:
         yield part
-
-
-def refuse_tabs(words: Sequence[str], where: str) -> None:
-    """Raise DataError if a word contains a tab, which separates words in files of embeddings."""
-    for word in words:
-        if "\t" in word:
-            raise DataError(
-                f"{where}: the word {word[:40]!r} contains a tab; expected words without tabs"
-            )
 
 
 # --- parts ---

@@ -3,7 +3,6 @@ words in a `TokenCache`; `collected` runs the biLM over a group and collects the
 
 from __future__ import annotations
 
-import math
 import os
 from collections.abc import Generator, Iterable, Iterator, Sequence
 from contextlib import closing
@@ -198,10 +197,10 @@ class ElmoEmbedder:
     ) -> Iterator[list[list[str]]]:
         """Yield sentences in groups that are packed together: about `WINDOW_BATCHES` batches, or as
         many tokens as fill all rows with long sentences and whose vectors fit in memory."""
-        most = WINDOW_TOKENS
+        max_tokens = WINDOW_TOKENS
         if selection.pool == "none":
-            most = min(WINDOW_BYTES // (4 * math.prod(selection.shape)), most)
-        least = WINDOW_BATCHES * self.batch_tokens
+            max_tokens = min(WINDOW_BYTES // (4 * selection.n_features), max_tokens)
+        min_tokens = WINDOW_BATCHES * self.batch_tokens
         n_rows = min(MAX_ROWS, self.batch_tokens)
         group: list[list[str]] = []
         n_tokens = longest = 0
@@ -209,7 +208,7 @@ class ElmoEmbedder:
             group.append(words)
             n_tokens += len(words) + 2
             longest = max(longest, len(words) + 2)
-            if n_tokens >= max(least, min(n_rows * longest, most)):
+            if n_tokens >= max(min_tokens, min(n_rows * longest, max_tokens)):
                 yield group
                 group = []
                 n_tokens = longest = 0

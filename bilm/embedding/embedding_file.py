@@ -5,7 +5,7 @@ from __future__ import annotations
 import os
 import re
 import zipfile
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
 
 import h5py
@@ -66,6 +66,15 @@ def join_words(words: list[str]) -> str:
     """Return words as one string, separated by spaces, or by tabs if a word contains a space."""
     separator = "\t" if any(" " in word for word in words) else " "
     return separator.join(words).replace("\0", "\u2400")  # an HDF5 string ends at NUL
+
+
+def refuse_tabs(words: Sequence[str], where: str) -> None:
+    """Raise DataError if a word contains a tab, which separates words in files of embeddings."""
+    for word in words:
+        if "\t" in word:
+            raise DataError(
+                f"{where}: the word {word[:40]!r} contains a tab; expected words without tabs"
+            )
 
 
 def dataset_name(id_: str) -> str:

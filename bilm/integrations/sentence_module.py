@@ -58,8 +58,8 @@ class ElmoSentences(InputModule):
 
     def get_embedding_dimension(self) -> int:
         """Return the number of features of a text."""
-        no_words: list[str] = []
-        return self.forward({"words": [no_words]})["sentence_embedding"].shape[1]
+        embedder = shared_embedder(self._files, self.digest, self.precision)
+        return embedder.selection(self.layers).n_features
 
     def save(self, output_path: str, *_: object, **__: object) -> None:
         """Write arguments and digest, without weights; load with `trust_remote_code=True`."""

@@ -1,7 +1,6 @@
 """ELMo vectors in spaCy's documents: the pipeline component `bilm`.
 
-spaCy imports this module whenever it makes a pipeline, so the module itself imports neither Keras
-nor TensorFlow: the component imports them when it is added to a pipeline.
+spaCy imports this module whenever it makes a pipeline, so it must not import Keras or TensorFlow.
 """
 
 from __future__ import annotations
@@ -10,17 +9,14 @@ import json
 import os
 from collections.abc import Callable, Iterable, Iterator
 from pathlib import Path
-from typing import TYPE_CHECKING
 
 import numpy as np
 
 from bilm.embedding.collecting import Layers, side_by_side
+from bilm.embedding.shared import ModelFiles, shared_embedder
 from bilm.errors import OptionsError, WeightsError
 from bilm.support.files import replacing
 from bilm.support.imports import needed
-
-if TYPE_CHECKING:
-    from bilm.embedding.shared import ModelFiles
 
 with needed("spacy", "The spaCy component bilm"):
     from spacy.language import Language
@@ -48,8 +44,6 @@ def make_component(
             f'the component {name} has no model; expected nlp.add_pipe("bilm", '
             'config={"model": "folder, archive, URL or published name"})'
         )
-    from bilm.embedding.shared import ModelFiles
-
     return ElmoComponent(name, ModelFiles(model, weights, vocab), layers, precision)
 
 
@@ -95,11 +89,9 @@ class ElmoComponent:
         self._on_error = error_handler
 
     def _embed(self, docs: list[Doc]) -> None:
-        from bilm.embedding.shared import shared_embedder
-
         self._digest = self._digest or self.files.digest()
         embedder = shared_embedder(self.files, self._digest, self.precision)
-        n_features = int(np.prod(embedder.selection(self.layers).shape))
+        n_features = embedder.selection(self.layers).n_features
 
         # Sentences of all documents together, which are faster than one document at a time.
         sentences = [tokens for doc in docs for tokens in _sentences(doc)]

@@ -72,7 +72,7 @@ class ElmoVectorizer(ClassNamePrefixFeaturesOutMixin, TransformerMixin, BaseEsti
         files = ModelFiles(self.model, self.weights, self.vocab)
         self.model_digest_ = files.digest()
         embedder = shared_embedder(files, self.model_digest_, self.precision)
-        self._n_features_out = int(np.prod(embedder.selection(self.layers).shape))
+        self._n_features_out = embedder.selection(self.layers).n_features
         self._fitted_settings = self._settings()
         for _ in self._sentences(X):
             pass
