@@ -2,12 +2,16 @@
 
 from __future__ import annotations
 
+from itertools import chain
+
 from cloup.constraints import If, constraint, require_all
 
 from bilm.commands import options as opt
 from bilm.commands.main import command
 from bilm.commands.output import show
 from bilm.data.readers import Corpus
+from bilm.data.signs import TextSigns
+from bilm.data.text import matching_files
 from bilm.support.files import protect
 
 WORDS_NOTE = """
@@ -20,19 +24,21 @@ parquet.
 @command(notes=[opt.INPUT_FORMS, WORDS_NOTE])
 @opt.group(
     "Corpus",
-    opt.text_input("Corpus.", metavar="FILE"),
+    opt.text_input("Corpus: a file or a quoted pattern."),
     opt.column_option,
     opt.bad_utf8_option,
     opt.tokenize_option,
     opt.flag("--split_sentences", "Also split text into sentences; requires --tokenize."),
     opt.flag("--paragraph_per_line", "Let --split_sentences end sentences at ends of lines, too."),
+    opt.flag("--surface", "Write the surface forms of multiword tokens of CoNLL-U, such as du, "
+             "instead of their words, such as de le."),
     opt.option("--output", opt.FILE_OR_URL, "Text file to write.", required=True),
-)
+)  # fmt: skip
 @constraint(If("paragraph_per_line", require_all), ["split_sentences"])
 @opt.json_option
 def text(
     input_: str, output: str, column: str | None, tokenize: str | None, split_sentences: bool,
-    paragraph_per_line: bool, on_bad_utf8: str, json: bool,
+    paragraph_per_line: bool, surface: bool, on_bad_utf8: str, json: bool,
 ) -> None:  # fmt: skip
     """Write a corpus as text, one sentence per line.
 
@@ -44,23 +50,28 @@ def text(
     Examples:
       bilm text --input reviews.csv --column text --tokenize en --output reviews.txt
       bilm text --input novel.txt --tokenize en --split_sentences --output novel_sentences.txt
-      bilm text --input en_ewt-ud-train.conllu --output train.txt
+      bilm text --input 'fr_*.conllu' --surface --output train.txt
     """
     from absl import logging
 
     from bilm.data.text import writing_text
     from bilm.support.progress import Progress
 
-    protect(output, input_)
-    corpus = Corpus(
-        input_, column, tokenize=tokenize, on_bad_utf8=on_bad_utf8,
-        split_sentences=split_sentences, paragraph_per_line=paragraph_per_line,
-    )  # fmt: skip
+    paths = matching_files(input_)
+    protect(output, *paths)
+    signs = TextSigns(input_)
+    corpora = [
+        Corpus(
+            path, column, tokenize=tokenize, on_bad_utf8=on_bad_utf8, signs=signs, surface=surface,
+            split_sentences=split_sentences, paragraph_per_line=paragraph_per_line,
+        )
+        for path in paths
+    ]  # fmt: skip
 
     n_sentences = n_words = n_changed = 0
     written = Progress("writing", "sentences")
     with writing_text(output) as file:
-        for record in corpus:
+        for record in chain.from_iterable(corpora):
             words = " ".join(record.words).split()  # as readers of the text will split it
             n_sentences += 1
             n_words += len(words)

@@ -19,6 +19,7 @@ pytestmark = pytest.mark.clients
         ),
         ("r.jsonl", '{"t": ["a", "b"]}\n{"t": "c d"}', ["--column=t"], ["a b", "c d"]),
         ("r.conllu", "1\tdo\n2\tn't\n\n1\tx\n", [], ["do n't", "x"]),
+        ("r.conllu", "1-2\tdu\n1\tde\n2\tle\n3\tx\n", ["--surface"], ["du x"]),
         ("r.txt", "\ufeffcaf\u00e9 \u2028 .\n\nb", [], ["caf\u00e9 .", "", "b"]),
     ],
 )
@@ -31,6 +32,14 @@ def test_each_input_form_becomes_lines_of_words(name, content, flags, expected, 
     assert (done.returncode, done.stdout) == (0, wrote), done.stderr
     assert text.read_text(encoding="utf-8") == "".join(f"{line}\n" for line in expected)
     assert [record.words for record in Corpus(text)] == [line.split() for line in expected]
+
+
+def test_files_that_a_pattern_matches_are_joined(run_here, tmp_path):
+    (tmp_path / "b.csv").write_text("t\nx y\n")
+    (tmp_path / "a.csv").write_text("t\nz\n")
+    files = ["--input", tmp_path / "*.csv", "--output", tmp_path / "text"]
+    assert run_here("bilm text", *files, "--column=t").returncode == 0
+    assert (tmp_path / "text").read_text() == "z\nx y\n"
 
 
 def test_bad_corpus_leaves_no_output(run_here, tmp_path):

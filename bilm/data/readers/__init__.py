@@ -9,7 +9,7 @@ from __future__ import annotations
 
 import os
 import re
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from functools import partial
 from itertools import chain, islice
 from operator import itemgetter
@@ -71,6 +71,8 @@ class Corpus:
         split_sentences, paragraph_per_line: also split text into sentences: `sentence_splitter`.
         signs: counter of signs in the first iteration, shared by the files of a text.
         marks: pattern of marks in texts that are not split.
+        keep: columns of a table that the records repeat as text.
+        surface: read the surface forms of CoNLL-U's multiword tokens instead of their words.
     Attributes: `path`; `form`; `has_ids`, whether records have ids.
     Raises: DataError if an argument is missing or does not apply to the form; BilmError if a
         package is missing. Iterating raises DataError that names file and line or row.
@@ -88,12 +90,15 @@ class Corpus:
         paragraph_per_line: bool = False,
         signs: TextSigns | None = None,
         marks: re.Pattern[str] | None = None,
+        keep: Sequence[str] | None = None,
+        surface: bool = False,
     ):
         self.path = os.path.expanduser(os.fspath(path))
         self.form = form_of(self.path)
         self.has_ids = self.form.has_ids or id_column is not None
-        options: dict[str, str | int | None] = {
+        options: dict[str, object] = {
             "column": column, "id_column": id_column, "id_field": id_field, "tokenize": tokenize,
+            "keep": keep, "surface": surface or None,
         }  # fmt: skip
         for name, value in options.items():
             if value is None and name in self.form.required:
@@ -117,7 +122,9 @@ class Corpus:
         else:
             split = sentence_splitter(tokenize, paragraph_per_line)
         errors = ON_BAD_UTF8[on_bad_utf8]
-        self._source = InputFile(self.path, errors, split, column, id_column, id_field)
+        self._source = InputFile(
+            self.path, errors, split, column, id_column, id_field, keep or (), surface
+        )
 
         # Only natural language is examined, and only in the first iteration.
         self._signs = (signs or TextSigns(path)) if self.form.is_text else None

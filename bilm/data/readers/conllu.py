@@ -13,13 +13,17 @@ EMPTY = "_"  # a column without a value
 
 
 def read_conllu(source: InputFile) -> Iterator[Record]:
-    """Yield the columns FORM, LEMMA and UPOS of each sentence; skip comments, ranges of multiword
-    tokens (`1-2`) and empty nodes (`1.1`). Raises: DataError for a malformed line."""
+    """Yield the columns FORM, LEMMA and UPOS of each sentence; skip comments, empty nodes (`1.1`)
+    and multiword tokens (`1-2`), or the words of the latter if `surface`.
+
+    Raises: DataError for a malformed line.
+    """
     rows: list[list[str]] = []
+    end = 0  # number of the last word of the multiword token that is read
     for number, line in read_lines(source.path, source.errors):
         if not line and rows:
             yield _record(rows)
-            rows = []
+            rows, end = [], 0
         if not line or line.startswith("#"):
             continue
         where = f"{source.path}, line {number}"
@@ -31,9 +35,12 @@ def read_conllu(source: InputFile) -> Iterator[Record]:
                 f"{where}: {line[:40]!r}; expected the columns of CoNLL-U, ID and FORM first, "
                 "separated by tabs"
             )
-        if not id_.isdecimal():  # a range or an empty node
+        first, _, last = id_.partition("-")
+        if last.isdecimal() and source.surface:
+            end = int(last)
+        elif not id_.isdecimal() or int(id_) <= end:
             continue
-        if rows and int(id_) <= int(rows[-1][ID]):
+        if rows and first.isdecimal() and int(first) <= int(rows[-1][ID].rpartition("-")[2]):
             raise DataError(
                 f"{where}: word {id_} after word {rows[-1][ID]}; expected a blank line between "
                 "two sentences"
@@ -61,4 +68,5 @@ FORM = Form(
     endings=(".conllu",),
     help="words from the FORM column",
     read=read_conllu,
+    options=frozenset({"surface"}),
 )

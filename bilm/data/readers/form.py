@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Iterator
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from typing import NamedTuple
 
 from bilm.errors import DataError
@@ -18,6 +18,7 @@ class Record(NamedTuple):
     id: str | None = None
     lemmas: list[str | None] | None = None
     tags: list[str | None] | None = None
+    kept: Mapping[str, str] = {}  # values of other columns of a table, see `Corpus`
 
 
 class InputFile(NamedTuple):
@@ -29,6 +30,8 @@ class InputFile(NamedTuple):
     column: str | None = None
     id_column: str | None = None
     id_field: int | None = None
+    keep: Sequence[str] = ()
+    surface: bool = False
 
 
 class Form(NamedTuple):
@@ -38,7 +41,7 @@ class Form(NamedTuple):
     endings: tuple[str, ...]  # of file names, in lower case; empty for files with any other ending
     help: str  # one line for `--help` about what a sentence is
     read: Callable[[InputFile], Iterator[Record]]  # yields the records of a file
-    options: frozenset[str] = frozenset()  # `column`, `id_column`, `id_field`, `tokenize`
+    options: frozenset[str] = frozenset()  # `column`, `tokenize`, ...: see `Corpus`
     required: frozenset[str] = frozenset()  # options that must be given
     has_ids: bool = False  # whether every record has an id even without `id_column`
     is_text: bool = True  # whether sentences are natural language; otherwise they have no signs

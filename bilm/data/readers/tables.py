@@ -127,13 +127,15 @@ def text_of(row: Mapping[str, Any], column: str, where: str) -> str:
 def read_table(source: InputFile) -> Iterator[Record]:
     """Yield the sentences in the text column of each row, with the row's id."""
     assert source.column is not None  # it is required
-    columns = [name for name in (source.column, source.id_column) if name is not None]
+    names = dict.fromkeys((source.column, source.id_column, *source.keep))
+    columns = [name for name in names if name is not None]
     for where, row in table_rows(source.path, columns, source.errors):
         id_ = None
         if source.id_column is not None:
             id_ = text_of(row, source.id_column, where)
+        kept = {name: "" if row[name] is None else str(row[name]) for name in source.keep}
         for words in words_of(row, source.column, source.split, where):
-            yield Record(words, id_)
+            yield Record(words, id_, kept=kept)
 
 
 FORM = Form(
@@ -141,6 +143,6 @@ FORM = Form(
     endings=tuple(ROWS),
     help="tables; --column selects the column of text or of lists of words",
     read=read_table,
-    options=frozenset({"column", "id_column", "tokenize"}),
+    options=frozenset({"column", "id_column", "keep", "tokenize"}),
     required=frozenset({"column"}),
 )

@@ -11,6 +11,7 @@ from __future__ import annotations
 import shutil
 import time
 from collections.abc import Callable
+from logging import getLogger
 from pathlib import Path
 
 from absl import logging
@@ -67,8 +68,11 @@ def fetch(
             except RemoteError:  # names the URL
                 raise
             except (OSError, ValueError) as error:  # of requests, and of the checks
-                # One line that names the URL instead of the unfinished file.
-                reason = " ".join(str(error).split()).replace(str(part), "the downloaded file")
+                # One line that names the URL instead of the unfinished file, without the number of
+                # attempts.
+                cause = getattr(error.args[0], "reason", None) if error.args else None
+                reason = " ".join(str(cause or error).split())
+                reason = reason.replace(str(part), "the downloaded file")
                 answer = getattr(error, "response", None)
                 is_missing = answer is not None and answer.status_code in MISSING
                 raise (NotFoundError if is_missing else WeightsError)(
@@ -99,6 +103,7 @@ def _receive(url: str, path: Path) -> None:
     retries = Retry(
         RETRIES, backoff_factor=1, status_forcelist=SERVER_ERRORS, raise_on_status=False
     )
+    getLogger("urllib3.connectionpool").setLevel("ERROR")  # one error, no line for each attempt
     session = requests.Session()
     for scheme in WEB:
         session.mount(f"{scheme}://", requests.adapters.HTTPAdapter(max_retries=retries))
