@@ -140,7 +140,7 @@ def test_script_of_a_psycholinguist_joins_reading_times(tmp_path, monkeypatch, r
     assert done.returncode == 0, done.stderr
     names = run_blocks(ROOT / "docs" / "surprisal.md")
     assert len(names["joined"]) == 4
-    assert names["regions"]["words"].tolist()[1::2] == ["chair .", "door ."]
+    assert names["words"]["region_name"].tolist()[5::6] == ["chair .", "door ."]
 
 
 def test_shell_blocks_name_existing_commands_and_flags():

@@ -6,11 +6,12 @@ from __future__ import annotations
 import math
 from collections import defaultdict, deque
 from collections.abc import Iterable, Iterator, Sequence
-from typing import Any, NamedTuple
+from typing import Any
 
 import numpy as np
 
 from bilm.data.tokenization import check_batch, checked_sentence
+from bilm.errors import DataError
 from bilm.scoring.memory.prediction import Memory
 from bilm.scoring.scorer import Scorer
 from bilm.scoring.scores import Predicted, Score, Substitute
@@ -18,63 +19,7 @@ from bilm.scoring.scores import Predicted, Score, Substitute
 NATS_PER_BIT = math.log(2)
 WORDS = {"forward": slice(-1), "backward": slice(1, None)}  # places of words in `Score`'s arrays
 
-
-class Surprisal(NamedTuple):
-    """The surprisal of the words w_1 ... w_T of a sentence, -log2 p(w_i | context), in bits.
-
-    The context of `forward` is the words to the left, w_1 ... w_i-1, and that of `backward` is the
-    words to the right, w_i+1 ... w_T. Each field has T entries: the marks `<S>` and `</S>`, which
-    `Score` contains, are left out. Numbers are float64, or nan if a model does not predict them.
-
-    The surprisal of a word that the vocabulary lacks is that of `<UNK>`, which all such words
-    share; do not compare it with others.
-    """
-
-    word: list[str]
-    characters: np.ndarray  # int64: number of Unicode code points
-    known: np.ndarray  # boolean: whether the vocabulary contains the word
-    forward: np.ndarray
-    backward: np.ndarray
-    forward_cumulative: np.ndarray  # sum from the first word to this one
-    backward_cumulative: np.ndarray  # sum from the last word back to this one
-    forward_entropy: np.ndarray  # of the distribution over the vocabulary with its marks: the
-    backward_entropy: np.ndarray  # expected surprisal in bits
-    forward_rank: np.ndarray  # 1 plus the number of likelier words
-    backward_rank: np.ndarray
-    forward_top: list[str]  # the likeliest words with their surprisal: `chair:1.9 bed:2.25`
-    backward_top: list[str]
-    region: np.ndarray  # int64: number of marks before the word, see `word_surprisals`
-
-    @classmethod
-    def of(cls, score: Score) -> Surprisal:
-        """Convert log-probabilities in nats to bits."""
-        words = score.tokens
-        unknown = np.full(len(words) + 1, np.nan)
-        undescribed = [Predicted(math.nan, math.nan, [])] * (len(words) + 1)
-        described = score.predicted or {}
-        columns: dict[str, Any] = {}
-        for direction, places in WORDS.items():
-            logs = score.logs.get(direction, unknown)[places]  # T
-            predicted = described.get(direction, undescribed)[places]
-            entropies = np.array([place.entropy for place in predicted])
-            columns[direction] = logs.astype(np.float64) / -NATS_PER_BIT
-            columns[f"{direction}_entropy"] = entropies / NATS_PER_BIT
-            columns[f"{direction}_rank"] = np.array([place.rank for place in predicted], float)
-            columns[f"{direction}_top"] = [_listed(place.likeliest) for place in predicted]
-        return cls(
-            word=words,
-            characters=np.array([len(word) for word in words], np.int64),
-            known=score.is_known[:-1],
-            forward_cumulative=np.cumsum(columns["forward"]),
-            backward_cumulative=np.cumsum(columns["backward"][::-1])[::-1],
-            region=np.zeros(len(words), np.int64),
-            **columns,
-        )
-
-
-def _listed(words: Iterable[Substitute]) -> str:
-    """Return words with their surprisal in bits, as in `chair:1.9 bed:2.25`."""
-    return " ".join(f"{word}:{log / -NATS_PER_BIT:.4g}" for word, log in words)
+Columns = dict[str, Any]  # arrays or lists with an entry for each word of a sentence
 
 
 def word_surprisals(
@@ -83,8 +28,10 @@ def word_surprisals(
     context: int = 0,
     top: int = 0,
     mark: str | None = None,
+    region_names: Sequence[str] | None = None,
+    is_item: bool = False,
     memory: Memory | None = None,
-) -> Iterator[Surprisal]:
+) -> Iterator[Columns]:
     """Yield the surprisal of the words of each sentence, in order and in bounded memory.
 
     Args:
@@ -93,68 +40,119 @@ def word_surprisals(
         context: see `Scorer.score`.
         top: number of likeliest words.
         mark: word such as `|` between the regions of a sentence, which the model does not read.
+        region_names: names of the regions, from that before the first mark; None for their words.
+        is_item: whether the first `context` sentences are the context of each other one.
         memory: mixed with the model, except in entropies, ranks and likeliest words.
-    Raises: DataError if a sentence is neither a string nor a list of words.
+    Yields: the columns that `bilm surprisal --help` explains, without the place: float64, int64 and
+        boolean arrays and lists of strings (T,). The surprisal of a word that the vocabulary lacks
+        is that of `<UNK>`, which all such words share; do not compare it with others.
+    Raises: DataError if a sentence is neither a string nor a list of words, or has more regions
+        than names.
     """
     check_batch(sentences)
-    regions: deque[np.ndarray] = deque()
+    # The region of each word of the sentences that are read, but not scored yet; None for a context
+    # that is read again
+    waiting: deque[np.ndarray | None] = deque()
 
-    def unmarked() -> Iterator[list[str]]:
+    def read() -> Iterator[list[str]]:
+        first: list[list[str]] = []
         for number, sentence in enumerate(sentences):
             tokens = sentence.split() if isinstance(sentence, str) else sentence
             words = checked_sentence(tokens, f"sentence {number}")
             is_mark = np.array([word == mark for word in words], bool)
-            regions.append(np.cumsum(is_mark)[~is_mark])
-            yield [word for word in words if word != mark]
+            unmarked = [word for word in words if word != mark]
+            if is_item and number < context:
+                first.append(unmarked)
+            elif number > context:  # another sentence is between the context and this one
+                waiting.extend([None] * len(first))
+                yield from first
+            waiting.append(np.cumsum(is_mark)[~is_mark])
+            yield unmarked
 
-    for score in scorer.score(unmarked(), context, top):
-        surprisal = Surprisal.of(memory.mixed(score) if memory else score)
-        yield surprisal._replace(region=regions.popleft())
+    for score in scorer.score(read(), context, top):
+        regions = waiting.popleft()
+        if regions is None:
+            continue
+        columns = columns_of(memory.mixed(score) if memory else score)
+        if mark is not None:
+            columns |= columns_of_regions(columns, regions, region_names)
+        yield columns
 
 
-def by_region(surprisal: Surprisal) -> dict[str, Any]:
-    """Return a row for each region that contains words; `known` states whether all words are, and
-    the sum of surprisal is -log2 of the probability of the region given its context."""
-    n_words = np.bincount(surprisal.region)
-    n_unknown = np.bincount(surprisal.region, ~surprisal.known)
-    regions = np.flatnonzero(n_words)
-    words = np.array(surprisal.word)
-    table = {
-        "region": regions,
-        "words": [" ".join(words[surprisal.region == region]) for region in regions],
-        "n_words": n_words[regions],
-        "known": n_unknown[regions] == 0,
+def columns_of(score: Score) -> Columns:
+    """Return the columns of `word_surprisals` for a sentence, without those of regions."""
+    words = score.tokens
+    columns: Columns = {
+        "word": words,
+        "characters": np.array([len(word) for word in words], np.int64),
+        "known": score.is_known[:-1],
     }
-    for direction in ("forward", "backward"):
-        bits = np.bincount(surprisal.region, getattr(surprisal, direction))
-        table[f"{direction}_sum"] = bits[regions]
-        table[f"{direction}_mean"] = bits[regions] / n_words[regions]
-    return table
+    unknown = np.full(len(words) + 1, np.nan)
+    undescribed = [Predicted(math.nan, math.nan, [])] * (len(words) + 1)
+    described = score.predicted or {}
+    for direction, places in WORDS.items():
+        logs = score.logs.get(direction, unknown)[places]  # T
+        predicted = described.get(direction, undescribed)[places]
+        bits = logs.astype(np.float64) / -NATS_PER_BIT
+        in_order = slice(None, None, -1 if direction == "backward" else 1)  # of reading
+        entropies = np.array([place.entropy for place in predicted])
+        columns[direction] = bits
+        columns[f"{direction}_cumulative"] = np.cumsum(bits[in_order])[in_order]
+        columns[f"{direction}_entropy"] = entropies / NATS_PER_BIT
+        columns[f"{direction}_rank"] = np.array([place.rank for place in predicted], float)
+        columns[f"{direction}_top"] = [_listed(place.likeliest) for place in predicted]
+    return columns
 
 
-def columns_of(surprisal: Surprisal, regions: bool = False) -> dict[str, list]:
-    """Return the columns of `bilm surprisal` for a sentence, without its place: a row per word, or
-    per region."""
-    columns = {"position": np.arange(len(surprisal.word)), **surprisal._asdict()}
-    if regions:
-        columns = by_region(surprisal)
-    return {name: np.asarray(values).tolist() for name, values in columns.items()}
+def _listed(words: Iterable[Substitute]) -> str:
+    """Return words with their surprisal in bits, as in `chair:1.9 bed:2.25`."""
+    return " ".join(f"{word}:{log / -NATS_PER_BIT:.4g}" for word, log in words)
+
+
+def columns_of_regions(
+    columns: Columns, regions: np.ndarray, names: Sequence[str] | None = None
+) -> Columns:
+    """Return the columns of regions, from the number of each word's region (T,)."""
+    if names is None:
+        words: dict[int, list[str]] = defaultdict(list)
+        for region, word in zip(regions.tolist(), columns["word"], strict=True):
+            words[region].append(word)
+        name_of = {region: " ".join(of_region) for region, of_region in words.items()}
+    else:
+        name_of = dict(enumerate(names))
+        if len(regions) and regions[-1] >= len(names):
+            raise DataError(
+                f"found {regions[-1] + 1} regions in {' '.join(columns['word'])[:40]!r}, but "
+                f"{len(names)} names of regions"
+            )
+    of_regions: Columns = {
+        "region": regions, "region_name": [name_of[region] for region in regions.tolist()],
+    }  # fmt: skip
+    for direction in WORDS:
+        bits = np.bincount(regions, columns[direction])
+        of_regions[f"region_{direction}"] = bits[regions]
+    return of_regions
+
+
+def rows_of(columns: Columns) -> dict[str, list]:
+    """Return the columns of a sentence as lists of Python's values, with the position."""
+    numbered = {"position": range(len(columns["word"])), **columns}
+    return {name: np.asarray(values).tolist() for name, values in numbered.items()}
 
 
 def surprisal_table(
-    scorer: Scorer, sentences: Iterable[Sequence[str]], mark: str | None = None, **how: Any
+    scorer: Scorer, sentences: Iterable[Sequence[str]], **how: Any
 ) -> dict[str, list]:
-    """Return the columns of `bilm surprisal` for all sentences: a row per word, or per region with
-    `mark`. The arguments are those of `word_surprisals`.
+    """Return the columns of `bilm surprisal` for all sentences, with a row per word; `sentence` is
+    the number of the sentence. The arguments are those of `word_surprisals`.
 
     Example:
         table = surprisal_table(scorer, ["She rose .", "He sat ."], context=1, top=3)
         frame = pandas.DataFrame(table)
     """
     table: dict[str, list] = defaultdict(list)
-    for number, surprisal in enumerate(word_surprisals(scorer, sentences, mark=mark, **how)):
-        columns = columns_of(surprisal, regions=mark is not None)
-        table["sentence"] += [number] * len(columns["known"])
-        for name, values in columns.items():
+    for number, columns in enumerate(word_surprisals(scorer, sentences, **how)):
+        table["sentence"] += [number] * len(columns["word"])
+        for name, values in rows_of(columns).items():
             table[name] += values
     return dict(table)

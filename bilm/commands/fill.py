@@ -72,6 +72,7 @@ def fill(
         for tokens in sentences:
             yield tokens, filler.fill(tokens, n, text.mask)
 
+    columns = text.with_columns(GAP_COLUMNS)
     sentences = text.scored(filled, with_empty=restored)
     if restored:
         for _, (tokens, gaps) in sentences:
@@ -84,7 +85,7 @@ def fill(
                 print(as_json(named_place | gap._asdict()))
     else:
         inputs = [*text.files, *model.files, words, memory]
-        write_table(output, text.columns | GAP_COLUMNS, _rows(sentences), inputs)
+        write_table(output, columns, _rows(sentences), inputs)
 
     for name, count in filler.counts.items():
         if name == "gaps" and count:

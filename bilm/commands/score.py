@@ -66,8 +66,7 @@ def score(model: scoring.Model, text: scoring.Text, output: str | None, memory: 
                 sentence.n_predictions, " ".join(sentence.unknown), " ".join(sentence.tokens),
             )  # fmt: skip
 
-    *place_columns, _ = text.columns.items()  # the words instead of the number
-    columns = dict(place_columns) | SENTENCE_COLUMNS
+    columns = text.with_columns(SENTENCE_COLUMNS)
     write_table(output, columns, rows(), [*text.files, *model.files])
 
     perplexity = alone.perplexity()

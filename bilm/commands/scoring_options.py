@@ -13,6 +13,7 @@ from bilm.data import gap_marks
 from bilm.data.readers import Corpus
 from bilm.data.signs import TextSigns
 from bilm.data.text import STANDARD_INPUT, matching_files
+from bilm.errors import DataError, OptionsError
 
 if TYPE_CHECKING:
     from bilm.data.vocabulary import Vocabulary
@@ -22,11 +23,13 @@ if TYPE_CHECKING:
 Place = list[str | int]  # of a sentence: file and id, if there are any, and number
 Sentence = tuple[Place, list[str]]
 Result = TypeVar("Result")
+PLACE = ("file", "id", "sentence")  # columns
 PLACE_NOTE = """
 The first columns state the place of a row, with the same numbers in "bilm score" and "bilm
 surprisal":
   file                 name of the file, if --input matches several
   id                   id of the sentence, if there are ids (--id_column or FASTA)
+  columns of --keep    as in the table
   sentence             number of the sentence, line or row in its file, from 0. Sentences without
                        words, such as blank lines, are numbered, but skipped
 """
@@ -103,14 +106,15 @@ class Text:
 
     def __init__(
         self, input_: str, column: str | None, id_column: str | None, on_bad_utf8: str,
-        tokenize: str | None, mask: str | None = None
+        tokenize: str | None, keep: tuple[str, ...] | None, mask: str | None = None
     ):  # fmt: skip
         self.name, self._signs, self.mask = input_, TextSigns(input_), mask or ""
         marks = None if mask is None else gap_marks.marks(mask)
         self.files = [input_] if input_ == STANDARD_INPUT else matching_files(input_)
         self._corpora = [
             Corpus(
-                path, column, id_column, None, tokenize, on_bad_utf8, signs=self._signs, marks=marks
+                path, column, id_column, None, tokenize, on_bad_utf8, signs=self._signs,
+                marks=marks, keep=keep,
             )
             for path in self.files
         ]  # fmt: skip
@@ -118,7 +122,20 @@ class Text:
         self.columns: dict[str, type] = {"file": str} if len(self.files) > 1 else {}
         if any(corpus.has_ids for corpus in self._corpora):
             self.columns["id"] = str
+        self._keep = keep or ()
+        self.columns |= dict.fromkeys(self._keep, str)
         self.columns["sentence"] = int
+
+    def with_columns(self, columns: dict[str, type]) -> dict[str, type]:
+        """Return the columns of places, except those that others replace, and the others.
+
+        Raises: OptionsError if a column of --keep is also one of the result.
+        """
+        for name in self._keep:
+            if name in columns or name in PLACE:
+                raise OptionsError(f"--keep {name}: the result has another column of this name")
+        places = {name: type for name, type in self.columns.items() if name not in columns}
+        return places | columns
 
     def scorer(
         self, model: Model, n_computed: Callable[[list[str]], int] = n_predictions
@@ -149,14 +166,15 @@ class Text:
     def scored(
         self,
         score: Callable[[Iterator[list[str]]], Iterable[Result]],
-        apart: bool = False,
+        together: Sequence[str] = (),
         logs_progress: bool = False,
         with_empty: bool = False,
     ) -> Iterator[tuple[Place, Result]]:
         """Yield the place and the result of each sentence with words, in order, in bounded memory.
 
         Args:
-            score: function from sentences to their results, called once or, if `apart`, per file.
+            score: function from sentences to their results, called once, or for each group of
+                neighbouring sentences that are equal in the columns `together`.
             with_empty: also yield those of sentences without words.
         """
         from bilm.support.progress import Progress
@@ -169,11 +187,20 @@ class Text:
                     places.append(place)
                     yield words
 
-        texts: Iterable[Iterable[Sentence]] = [self._sentences]
-        if apart and "file" in self.columns:
-            texts = (text for _, text in groupby(self._sentences, lambda sentence: sentence[0][0]))
+        names = list(self.columns)
+        numbers = [names.index(name) for name in together]
+
+        def group_of(sentence: Sentence) -> tuple[str | int, ...]:
+            place, _ = sentence
+            return tuple(place[number] for number in numbers)
+
+        groups = set()
         bar = Progress("scoring", "sentences")
-        for text in texts:
+        for group, text in groupby(self._sentences, group_of):
+            if group in groups:
+                listed = ", ".join(map(str, group))
+                raise DataError(f"{self.name}: other rows are between those of {listed}")
+            groups.add(group)
             for result in score(words_of(text)):
                 yield places.popleft(), result
                 if logs_progress:
@@ -185,6 +212,7 @@ class Text:
             for number, record in enumerate(corpus):
                 place: dict[str, str | int]
                 place = {"file": corpus.path, "id": record.id or "", "sentence": number}
+                place |= record.kept
                 yield [place[name] for name in self.columns], record.words
 
 
@@ -195,4 +223,6 @@ text_options = opt.gathered("text", Text, opt.group(
     opt.id_column_option,
     opt.bad_utf8_option,
     opt.tokenize_option,
+    opt.option("--keep", opt.List(opt.TEXT), "Columns of a table to repeat in the result, such as "
+               "item,condition.", "none", metavar="NAME,..."),
 ))  # fmt: skip

@@ -1,4 +1,4 @@
-"""`bilm surprisal`: bits per word or region, for joining with reading times."""
+"""`bilm surprisal`: bits per word and region, for joining with reading times."""
 
 from __future__ import annotations
 
@@ -6,12 +6,12 @@ from collections import Counter
 from collections.abc import Iterator
 from functools import partial
 
-from cloup.constraints import constraint, mutually_exclusive
+from cloup.constraints import If, constraint, require_all
 
 from bilm.commands import options as opt
 from bilm.commands import scoring_options as scoring
 from bilm.commands.main import command
-from bilm.commands.output import Columns, Row, write_table
+from bilm.commands.output import Row, write_table
 
 WORD_COLUMNS = {
     "position": int, "word": str, "characters": int, "known": bool,
@@ -22,9 +22,10 @@ WORD_COLUMNS = {
 }  # fmt: skip
 TOP_COLUMNS = {"forward_top": str, "backward_top": str}
 REGION_COLUMNS = {
-    "region": int, "words": str, "n_words": int, "known": bool,
-    "forward_sum": float, "forward_mean": float, "backward_sum": float, "backward_mean": float,
+    "region": int, "region_name": str, "region_forward": float, "region_backward": float,
 }  # fmt: skip
+MARKS = ("|", "||", "/", "//", "^")  # usual marks between regions
+LEAST = 0.1  # share of sentences with such a mark, for a warning
 NOTE = """
 Surprisal is -log2 of the probability of a word given the words to its left (forward) or to its
 right (backward), in bits. There is one row per word, with the other columns
@@ -39,9 +40,10 @@ right (backward), in bits. There is one row per word, with the other columns
 and the same for backward, which are empty for a forward-only model.
 With --memory, the surprisal is of the mixture; entropy, rank and likeliest words of the model.
 
-With --regions, words equal to MARK separate regions and are not read. Each region that contains
-words has a row: region, the number of marks before it; words; n_words; known, whether all words
-are; forward_sum, -log2 of its probability given its context; forward_mean; the same for backward.
+With --regions, words equal to MARK separate regions and are not read. More columns of each word:
+  region, region_name  number of marks before the word; name of the region, or its words
+  region_forward       sum over the region: -log2 of its probability given the words before it
+  region_backward      the same given the words after it
 """
 
 
@@ -52,50 +54,71 @@ are; forward_sum, -log2 of its probability given its context; forward_mean; the 
     "Results",
     opt.option("--context", opt.Integer(0), "Number of sentences of the same file before a "
                "sentence that both directions read first, as in training.", "none", default=0),
+    opt.option("--items", opt.TEXT, "Column of a table that contains the item of a sentence. The "
+               "context is then the first sentences of the item.", "none", metavar="NAME"),
     opt.option("--top", opt.Integer(1), "Number of likeliest words to list.", "none", metavar="K"),
     opt.option("--regions", opt.TEXT, "Word that separates regions, such as |.", "none",
                metavar="MARK"),
+    opt.option("--region_names", opt.List(opt.TEXT), "Names of the regions of each sentence.",
+               "their words", metavar="NAME,..."),
     opt.table_option,
     scoring.memory_option,
 )  # fmt: skip
-@constraint(mutually_exclusive, ["regions", "top"])
+@constraint(If("region_names", require_all), ["regions"])
+@constraint(If("items", require_all), ["context"])
 def surprisal(
-    model: scoring.Model, text: scoring.Text, context: int, top: int | None,
-    regions: str | None, output: str | None, memory: str | None
+    model: scoring.Model, text: scoring.Text, context: int, items: str | None, top: int | None,
+    regions: str | None, region_names: tuple[str, ...] | None, output: str | None,
+    memory: str | None
 ) -> None:  # fmt: skip
-    """Print the surprisal of words or regions in bits.
+    """Print the surprisal of words, and of regions, in bits.
 
     Examples:
       bilm surprisal --model novels-en --input story.txt > story.tsv
       bilm surprisal --model run --input story.txt --context 3 --top 5 --output story.csv
-      echo "The horse | raced past the barn | fell ." | bilm surprisal --model run --regions "|"
+      bilm surprisal --model run --input items.csv --column sentence --keep item,condition \\
+          --regions "|" --region_names subject,verb,end --items item --context 1
     """
     from absl import logging
 
-    from bilm.analysis.surprisal import columns_of, word_surprisals
-    from bilm.errors import DataError
+    from bilm.analysis.surprisal import rows_of, word_surprisals
+    from bilm.errors import DataError, OptionsError
     from bilm.scoring.memory.file import StoredMemory
 
+    if items is not None and items not in text.columns:
+        raise OptionsError(f"--items {items}: --keep must contain this column")
     scorer = text.scorer(model, lambda words: (context + 1) * scoring.n_predictions(words))
     recall = StoredMemory.load(memory, model.stored, scorer.words).memory if memory else None
-    surprisals_of = partial(
-        word_surprisals, scorer, context=context, top=top or 0, mark=regions, memory=recall
-    )
-    columns: Columns = REGION_COLUMNS if regions else WORD_COLUMNS
+    columns: dict[str, type] = dict(WORD_COLUMNS)
+    if regions:
+        columns |= REGION_COLUMNS
     if top:
-        columns = {**columns, **TOP_COLUMNS}
-
+        columns |= TOP_COLUMNS
+    surprisals_of = partial(
+        word_surprisals, scorer, context=context, top=top or 0, mark=regions,
+        region_names=region_names, is_item=items is not None, memory=recall,
+    )  # fmt: skip
+    together = [name for name in ("file", items) if context and name in text.columns]
+    scored = text.scored(surprisals_of, together, logs_progress=output is not None)
     is_known = Counter[bool]()
-    scored = text.scored(surprisals_of, apart=context > 0, logs_progress=output is not None)
+    n_sentences = Counter[str]()  # with each mark
 
     def rows() -> Iterator[Row]:
         for place, surprisal in scored:
-            values = columns_of(surprisal, regions=regions is not None)
+            values = rows_of(surprisal)
             for row in zip(*(values[name] for name in columns), strict=True):
                 yield *place, *row
             is_known.update(values["known"])
+            n_sentences.update({"all", *values["word"]} & {"all", *MARKS})
         if not is_known:
             raise DataError(f"{text.name}: found no words, expected at least one sentence")
 
-    write_table(output, {**text.columns, **columns}, rows(), [*text.files, *model.files])
+    write_table(output, text.with_columns(columns), rows(), [*text.files, *model.files])
     logging.info("%d rows, %d of them not in the vocabulary", is_known.total(), is_known[False])
+    for mark in MARKS:
+        if regions is None and n_sentences[mark] > LEAST * n_sentences["all"]:
+            logging.warning(
+                "%s: %s of %s sentences contain %s, which was read as a word; if it separates "
+                "regions, use --regions \"%s\"", text.name, f"{n_sentences[mark]:,}",
+                f"{n_sentences['all']:,}", mark, mark,
+            )  # fmt: skip

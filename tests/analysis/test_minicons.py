@@ -9,7 +9,7 @@ import pytest
 
 if find_spec("minicons") is None or keras.backend.backend() != "tensorflow":
     pytest.skip("needs minicons: make test-clients", allow_module_level=True)
-from bilm.analysis.surprisal import Surprisal, by_region
+from bilm.analysis.surprisal import columns_of, columns_of_regions
 from bilm.inference.numpy import NumpySoftmax
 from bilm.scoring.scores import Predicted, Score
 
@@ -47,7 +47,7 @@ def found_of(logs):
     softmax = NumpySoftmax(np.eye(len(WORDS), dtype=np.float32), np.zeros(len(WORDS), np.float32))
     records = softmax.described(logs, ids, 3)
     known, predicted = np.ones(len(ids), bool), {"forward": Predicted.of(records, WORDS)}
-    return Surprisal.of(Score(records["log"], None, SENTENCE, known, predicted))
+    return columns_of(Score(records["log"], None, SENTENCE, known, predicted))
 
 
 def test_surprisal_rank_and_likeliest_words_equal_minicons(transformer, logs):
@@ -55,9 +55,11 @@ def test_surprisal_rank_and_likeliest_words_equal_minicons(transformer, logs):
     (scored,) = transformer.token_score(" ".join(["<s>", *SENTENCE]), **how)
     words, bits, ranks = zip(*scored[1:], strict=True)
     found = found_of(logs)
-    assert (found.word, found.forward_rank.tolist()) == ([*words], [*ranks])
-    np.testing.assert_allclose(found.forward, bits, rtol=1e-4)
-    for text, words, shares in zip(found.forward_top, *transformer.topk(logs[:-1], 3), strict=True):
+    assert (found["word"], found["forward_rank"].tolist()) == ([*words], [*ranks])
+    np.testing.assert_allclose(found["forward"], bits, rtol=1e-4)
+    for text, words, shares in zip(
+        found["forward_top"], *transformer.topk(logs[:-1], 3), strict=True
+    ):
         pairs = [pair.rsplit(":", 1) for pair in text.split(" ")]
         assert [word for word, _ in pairs] == words
         np.testing.assert_allclose([2 ** -float(bits) for _, bits in pairs], shares, rtol=2e-3)
@@ -68,16 +70,16 @@ def test_entropy_equals_minicons(logs):
 
     given = SimpleNamespace(cloze_distribution=lambda queries: logs)
     expected = MaskedLMScorer.entropy(given, None, base_two=True)[:-1]
-    np.testing.assert_allclose(found_of(logs).forward_entropy, expected.numpy(), rtol=1e-4)
+    np.testing.assert_allclose(found_of(logs)["forward_entropy"], expected.numpy(), rtol=1e-4)
 
 
 def test_regions_equal_minicons_conditional_scores(transformer, logs):
-    found = by_region(found_of(logs)._replace(region=np.array([0, 0, 1, 1, 1, 2])))
-    for k, stimulus in enumerate(found["words"]):
-        prefix = " ".join(["<s>", *found["words"][:k]])
-        for name in ("sum", "mean"):
-            (expected,) = transformer.conditional_score(
-                [prefix], [stimulus], base_two=True,
-                reduction=lambda x, name=name: -getattr(x, name)(0).item(),
-            )  # fmt: skip
-            assert found[f"forward_{name}"][k] == pytest.approx(expected, rel=1e-4)
+    places = np.array([0, 0, 1, 1, 1, 2])
+    found = columns_of_regions(found_of(logs), places)
+    names = list(dict.fromkeys(found["region_name"]))
+    for k, stimulus in enumerate(names):
+        prefix = " ".join(["<s>", *names[:k]])
+        (expected,) = transformer.conditional_score(
+            [prefix], [stimulus], base_two=True, reduction=lambda x: -x.sum(0).item()
+        )
+        assert found["region_forward"][places == k] == pytest.approx(expected, rel=1e-4)

@@ -10,7 +10,6 @@ from keras import ops
 from scorers import MODELS, WORDS, check, model_of, scorer_of
 
 from bilm.analysis import surprisal_table, word_surprisals
-from bilm.analysis.surprisal import by_region
 from bilm.data.vocabulary import Vocabulary
 from bilm.errors import DataError
 from bilm.scoring.perplexity import perplexity_of_scores
@@ -27,21 +26,20 @@ def scorer(request):
 def test_cumulative_surprisal_is_that_of_the_words_read_so_far_in_each_direction():
     scorer = scorer_of(model_of("chars"))
     (found,) = word_surprisals(scorer, [["the", "cat", "sat", "on"]])
-    np.testing.assert_allclose(np.diff(found.forward_cumulative), found.forward[1:])
-    np.testing.assert_allclose(-np.diff(found.backward_cumulative), found.backward[:-1])
-    assert found.forward_cumulative[0] == found.forward[0]
-    assert found.backward_cumulative[-1] == found.backward[-1]
+    np.testing.assert_allclose(np.diff(found["forward_cumulative"]), found["forward"][1:])
+    np.testing.assert_allclose(-np.diff(found["backward_cumulative"]), found["backward"][:-1])
+    assert found["forward_cumulative"][0] == found["forward"][0]
+    assert found["backward_cumulative"][-1] == found["backward"][-1]
 
 
 def test_surprisal_has_word_lengths_in_characters_and_marks_unknown_words(scorer):
     found = list(word_surprisals(scorer, TEXT))[1]
-    assert found.characters.tolist() == [7, 3, 3]
-    assert found.known.tolist() == [False, True, False]
-    fields = found._asdict()
-    assert {len(values) for values in fields.values()} == {3}
-    assert [str(np.asarray(values).dtype) for values in list(fields.values())[1:]] == [
-        "int64", "bool", *["float64"] * 8, "<U1", "<U1", "int64"
-    ]  # fmt: skip
+    assert found["characters"].tolist() == [7, 3, 3]
+    assert found["known"].tolist() == [False, True, False]
+    assert {len(values) for values in found.values()} == {3}
+    numbers = [values.dtype for name, values in found.items() if name.startswith(("f", "b"))
+               and not name.endswith("top")]  # fmt: skip
+    assert set(numbers) == {np.dtype(np.float64)} and len(numbers) == 8
 
 
 @pytest.mark.parametrize("sentences", ["the cat", [3], {"the": "cat"}])
@@ -86,18 +84,18 @@ def test_surprisal_entropy_rank_and_likeliest_words_equal_numpys_softmax(name, c
             words = slice(1, None) if direction == "backward" else slice(-1)
             logs, targets = logs[words] / np.log(2), targets[words]
             own = logs[np.arange(len(targets)), targets]
-            np.testing.assert_allclose(getattr(one, direction), -own, atol=1e-4)
+            np.testing.assert_allclose(one[direction], -own, atol=1e-4)
             entropy = -(2**logs * logs).sum(axis=1)
-            np.testing.assert_allclose(getattr(one, f"{direction}_entropy"), entropy, atol=1e-4)
+            np.testing.assert_allclose(one[f"{direction}_entropy"], entropy, atol=1e-4)
             ranks = 1 + (logs > own[:, None]).sum(axis=1)
-            assert getattr(one, f"{direction}_rank").tolist() == ranks.tolist()
-            for row, text in zip(logs, getattr(one, f"{direction}_top"), strict=True):
+            assert one[f"{direction}_rank"].tolist() == ranks.tolist()
+            for row, text in zip(logs, one[f"{direction}_top"], strict=True):
                 best = np.argsort(-row)[:3]
                 pairs = [pair.rsplit(":", 1) for pair in text.split(" ")]
                 assert [word for word, _ in pairs] == [WORDS[i] for i in best]
                 np.testing.assert_allclose([float(x) for _, x in pairs], -row[best], rtol=1e-3)
         if "backward" not in model.directions:
-            assert np.isnan(one.backward_entropy).all() and np.isnan(one.backward_rank).all()
+            assert np.isnan(one["backward_entropy"]).all() and np.isnan(one["backward_rank"]).all()
 
 
 @pytest.mark.parametrize("batch_tokens", [3, 1024])
@@ -125,21 +123,22 @@ def test_score_with_context_does_not_depend_on_batches(name):
 # --- regions and tables ---
 
 
-def test_surprisal_by_region_sums_the_words_between_marks(scorer):
+def test_words_have_the_number_name_and_sum_of_their_region(scorer):
     marked, plain = "the cat | sat on | | mat", ["the", "cat", "sat", "on", "mat"]
     (found,) = word_surprisals(scorer, [marked], mark="|")
     (expected,) = word_surprisals(scorer, [plain])
-    np.testing.assert_array_equal(found.forward, expected.forward)
-    assert (found.word, found.region.tolist()) == (plain, [0, 0, 1, 1, 3])
-    table = by_region(found)
-    assert table["region"].tolist() == [0, 1, 3] and table["n_words"].tolist() == [2, 2, 1]
-    assert table["words"] == ["the cat", "sat on", "mat"] and table["known"].all()
+    np.testing.assert_array_equal(found["forward_rank"], expected["forward_rank"])
+    assert (found["word"], found["region"].tolist()) == (plain, [0, 0, 1, 1, 3])
+    assert found["region_name"] == ["the cat", "the cat", "sat on", "sat on", "mat"]
     for direction in ("forward", "backward"):
-        parts = np.split(getattr(expected, direction), [2, 4])
-        np.testing.assert_allclose(table[f"{direction}_sum"], [part.sum() for part in parts])
-        np.testing.assert_allclose(table[f"{direction}_mean"], [part.mean() for part in parts])
+        sums = [part.sum() for part in np.split(expected[direction], [2, 4])]
+        np.testing.assert_allclose(found[f"region_{direction}"], np.repeat(sums, [2, 2, 1]))
+    (named,) = word_surprisals(scorer, [marked], mark="|", region_names=["np", "vp", "x", "end"])
+    assert named["region_name"] == ["np", "np", "vp", "vp", "end"]
+    with pytest.raises(DataError, match="found 4 regions in 'the cat sat on mat', but 1 names"):
+        next(word_surprisals(scorer, [marked], mark="|", region_names=["np"]))
     (empty,) = word_surprisals(scorer, ["| |"], mark="|")
-    assert {len(values) for values in by_region(empty).values()} == {0}
+    assert {len(values) for values in empty.values()} == {0}
 
 
 def test_surprisal_table_reads_strings_and_lists():
@@ -147,5 +146,3 @@ def test_surprisal_table_reads_strings_and_lists():
     table = surprisal_table(scorer, ["the cat sat", [], ["mat"]], context=1, top=1)
     assert table["sentence"] == [0, 0, 0, 2] and table["position"] == [0, 1, 2, 0]
     assert {len(values) for values in table.values()} == {4}
-    regions = surprisal_table(scorer, ["the | cat", ["mat"]], mark="|")
-    assert regions["sentence"] == [0, 0, 1] and regions["words"] == ["the", "cat", "mat"]

@@ -47,11 +47,11 @@ def test_surprisal_command_prints_the_columns_of_surprisal_table(measured, model
     scorer, text = bilm.load_scorer(tiny_run(model)), 'w1 w2 w3\nw4 | iPhone "NA" NA\n'
     for more, how in (
         (["--context=1", "--top=2"], {"context": 1, "top": 2}),
-        (["--regions=|", "--context=1"], {"context": 1, "mark": "|"}),
+        (["--regions=|", "--top=1"], {"top": 1, "mark": "|"}),
     ):
         table = surprisal_table(scorer, text.splitlines(), **how)
         rows = measured(text, *more, model=model)
-        assert {*table} - {*rows[0]} == ({"region"} if "top" in how else set())
+        assert {*table} == {*rows[0]}
         for name in rows[0]:
             assert [row[name] for row in rows] == [shown(value) for value in table[name]], name
 
@@ -86,6 +86,35 @@ def test_surprisal_of_tables_and_conllu(measured, name, text, more, ids):
         ("0", "w1"), ("0", "w2"), (last, "w3"),
     ]  # fmt: skip
     assert [row["id"] for row in rows if "id" in row] == ids.split()
+
+
+def test_surprisal_of_items_with_context_and_conditions(measured, run_here, tmp_path):
+    table = "item,condition,sentence\n1,,w1 w2\n1,a,w3 | w4\n1,b,w4\n2,,w2\n2,a,w3 | w4\n"
+    kept = ["--column=sentence", "--keep=item,condition", "--regions=|", "--region_names=x,y"]
+    rows = measured(table, *kept, "--items=item", "--context=1", name="a.csv")
+    places = [row["item"] + row["condition"] + row["region_name"] for row in rows]
+    assert places == ["1x", "1x", "1ax", "1ay", "1bx", "2x", "2ax", "2ay"]
+    alone = measured(table, *kept, name="a.csv")
+    same = [a["forward"] == b["forward"] for a, b in zip(rows, alone, strict=True)]
+    assert same == [True, True, False, False, False, True, False, False]
+    after = measured("w1 w2\nw4\n", "--context=1")  # not after the sentence of condition a
+    assert rows[4]["forward"] == after[2]["forward"]
+    command = ["bilm surprisal", "--model", tiny_run("words"), "--input", tmp_path / "a.csv"]
+    (tmp_path / "a.csv").write_text(table + "1,a,w2\n")
+    done = run_here(*command, *kept, "--items=item", "--context=1")
+    assert done.returncode == 1 and "a.csv: other rows are between those of 1" in done.stderr
+    done = run_here(*command, "--column=sentence", "--items=item", "--context=1")
+    assert_fails(done, "--items item: --keep must contain this column")
+    done = run_here(*command, "--column=sentence", "--keep=condition,sentence")
+    assert_fails(done, "--keep sentence: the result has another column of this name")
+
+
+def test_marks_of_regions_that_are_read_as_words_are_a_warning(run_here, tmp_path):
+    (tmp_path / "text").write_text("w1 // w2\nw3 w4 // w1\n")
+    command = ["bilm surprisal", "--model", tiny_run("words"), "--input", tmp_path / "text"]
+    read = "2 of 2 sentences contain //, which was read as a word"
+    assert read in run_here(*command).stderr
+    assert read not in run_here(*command, "--regions", "//").stderr
 
 
 @pytest.mark.clients
