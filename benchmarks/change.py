@@ -76,7 +76,8 @@ def main(argv):
         for name in (*Settings().measures, "ppmi", "frequency"):
             cells = [f"{roc_auc_score(is_swapped, own[name]):.3f}", f"{rest[name].mean():.4f}"]
             if f"{name}_p" in own:
-                inside = (rest[f"{name}_low"] <= 0) & (rest[f"{name}_high"] >= 0)
+                low = rest[f"{name}_low"].dropna()  # of words with enough usages
+                inside = (low <= 0) & (rest.loc[low.index, f"{name}_high"] >= 0)
                 shares = (rest[f"{name}_p"] < 0.05).mean(), inside.mean()
                 cells += [f"{100 * share:.1f} %" for share in shares]
             rows.append((name, str(layer), *cells, *[""] * (4 - len(cells))))

@@ -2,8 +2,9 @@
 
 `finding` finds words in texts, `dwug` reads data sets in DWUG's layout, and `collecting` computes
 vectors. `usages` contains usages in memory, `usages_file` on the disk. `change` compares two
-groupings of them by `measures`. `maps` computes clusters and coordinates, which `pictures` and
-`page` draw. These modules require the extra analysis; `surprisal` and `minimal_pairs` do not.
+groupings of them by `measures`, and `answers` states the result in words. `maps` computes clusters
+and coordinates, which `pictures` and `page` draw. These modules require the extra analysis;
+`settings`, `surprisal` and `minimal_pairs` do not.
 
 May import `embedding`, `scoring` and what they may import.
 """
@@ -11,7 +12,8 @@ May import `embedding`, `scoring` and what they may import.
 from bilm.support.imports import lazily
 
 NAMES = {  # by module
-    "change": "Measured Settings measure measure_change",
+    "answers": "in_words",
+    "change": "Measured measure measure_change",
     "collecting": "collect_usages write_usages",
     "dwug": "read_dwug",
     "finding": "FoundUsages Query find_usages open_texts parse_query read_queries",
@@ -19,7 +21,8 @@ NAMES = {  # by module
     "minimal_pairs": "Accuracy MinimalPair PairResults PairScore read_pairs score_pairs",
     "page": "write_page",
     "pictures": "draw_change draw_map",
-    "surprisal": "Surprisal surprisal_table word_surprisals",
+    "settings": "Settings",
+    "surprisal": "surprisal_table word_surprisals",
     "usages": "Usage Usages",
     "usages_file": "UsagesFile read_usages",
 }

@@ -110,48 +110,57 @@ class FoundUsages(NamedTuple):
     description: Description  # counts and groupings, without a model
 
 
-class Samples:
-    """Uniform samples of the usages of each word in each grouping, of at most `size` usages each;
-    None for all. Algorithm R of Vitter 1985, Random Sampling with a Reservoir.
+class Sample:
+    """A uniform sample of at most `size` usages of a stream, None for all: algorithm R of Vitter
+    1985, Random Sampling with a Reservoir."""
 
-    A sample depends only on the seed, the word, the grouping and its stream of usages.
-    """
+    def __init__(self, size: int | None, seed: str):
+        self.n_seen = 0  # usages of the stream so far
+        self._size = size
+        self._random = random.Random(seed)
+        self._drawn: list[tuple[int, Usage]] = []  # after their numbers in the stream
+
+    def add(self, usage: Usage) -> None:
+        """Count a usage, and put it in the sample if it is drawn, perhaps instead of another."""
+        numbered = self.n_seen, usage
+        self.n_seen += 1
+        if self._size is None or len(self._drawn) < self._size:
+            self._drawn.append(numbered)
+            return
+        place = self._random.randrange(self.n_seen)
+        if place < self._size:
+            self._drawn[place] = numbered
+
+    def usages(self) -> list[Usage]:
+        """Return the sample in the order of the stream."""
+        return [usage for _, usage in sorted(self._drawn)]
+
+
+class Samples:
+    """Samples of the usages of each word in each grouping, which depend only on the seed, the word,
+    the grouping and its stream of usages."""
 
     def __init__(self, size: int | None, seed: int):
         self.size = size
         self.seed = seed
-        self._n_seen = Counter[str]()  # usages of each stream so far
-        # The usages in the slots of each sample, after their numbers in the stream
-        self._slots: dict[str, dict[int, tuple[int, Usage]]] = defaultdict(dict)
-        self._random: dict[str, random.Random] = {}
+        self._samples: dict[tuple[str, str], Sample] = {}
 
-    def add(self, usage: Usage) -> None:
-        """Count a usage, and put it in the sample if it is drawn, perhaps instead of another."""
-        stream = self._stream(usage.word, usage.grouping)
-        slot = number = self._n_seen[stream]
-        self._n_seen[stream] += 1
-        if self.size is not None and number >= self.size:
-            if stream not in self._random:
-                self._random[stream] = random.Random(stream)
-            slot = self._random[stream].randrange(number + 1)
-            if slot >= self.size:
-                return
-        self._slots[stream][slot] = number, usage
-
-    def _stream(self, word: str, grouping: str) -> str:
-        """Return the key of a stream, which is also the seed of its sample."""
-        return f"{self.seed}\0{word}\0{grouping}"
+    def of(self, word: str, grouping: str) -> Sample:
+        """Return the sample of a word in a grouping."""
+        if (word, grouping) not in self._samples:
+            sample = Sample(self.size, f"{self.seed}\0{word}\0{grouping}")
+            self._samples[word, grouping] = sample
+        return self._samples[word, grouping]
 
     def result(self, words: Iterable[str], groupings: Sequence[Grouping]) -> FoundUsages:
         """Return the samples of some words in the order of words, groupings and streams."""
         usages: list[Usage] = []
         counts: dict[str, dict[str, int]] = {}
         for word in words:
-            counts[word] = {}
-            for grouping in groupings:
-                stream = self._stream(word, grouping.name)
-                counts[word][grouping.name] = self._n_seen[stream]
-                usages += [usage for _, usage in sorted(self._slots[stream].values())]
+            samples = {grouping.name: self.of(word, grouping.name) for grouping in groupings}
+            counts[word] = {name: sample.n_seen for name, sample in samples.items()}
+            for sample in samples.values():
+                usages += sample.usages()
         description = Description(groupings, counts, sample=self.size, seed=self.seed)
         return FoundUsages(usages, description)
 
@@ -189,7 +198,8 @@ def find_usages(
                 grouping.tokens += len(record.words)
                 for word, position in _matches(record, match, lemma, tags, corpus.path):
                     place = corpus.path, line, position
-                    samples.add(_usage(word, grouping.name, place, record))
+                    usage = _usage(word, grouping.name, place, record)
+                    samples.of(word, grouping.name).add(usage)
     found_usages = samples.result([query.name for query in queries], groupings)
     if not found_usages.usages:
         raise DataError(

@@ -16,9 +16,11 @@ depend on the number of usages. It is not 0 without change, but the mean over ra
 `apd_same`.
 
 Intervals are percentile bootstrap intervals (usages are drawn with replacement within each
-grouping), shifted by the bootstrap's estimate of the bias. p-values are results of a permutation
-test: the share of the random splits with a measure at least as large. A small one means that the
-two samples differ in distribution, for example in topic; it does not show that the meaning changed.
+grouping), shifted by the bootstrap's estimate of the bias. In simulations without change, those of
+`prt` contained 0 in at least 96 % from 20 usages per grouping on, and in 81 to 97 % with 5 or 6 in
+one and 60 or 200 in the other. p-values are results of a permutation test: the share of the random
+splits with a measure at least as large. A small one means that the two samples differ in
+distribution, for example in topic; it does not show that the meaning changed.
 
 The baseline `ppmi` needs no biLM: the cosine distance between a word's rows of positive pointwise
 mutual information in both groupings, after Hamilton et al. 2016, arXiv:1605.09096. The entry of a
@@ -64,7 +66,7 @@ def _distance_of_unit_vectors(a: np.ndarray, b: np.ndarray) -> np.ndarray:
     return 1 - (a * b).sum(axis=-1)
 
 
-MEASURES = {
+FUNCTIONS = {  # by the names in `MEASURES` of `bilm.analysis.settings`
     "apd": Measure(normalized, _distance_of_unit_vectors, is_corrected=False),
     "prt": Measure(np.asarray, cosine_distance, is_corrected=True),
 }

@@ -10,7 +10,9 @@ from typing import TYPE_CHECKING
 
 import numpy as np
 
+from bilm.analysis.answers import CHANGED, FEW, groupings_of, ranked
 from bilm.analysis.maps import N_CLUSTERS, cluster_names, usage_map
+from bilm.analysis.settings import MEASURES
 from bilm.analysis.usages import Usages
 from bilm.errors import OptionsError
 from bilm.support.files import protect, replacing
@@ -18,7 +20,6 @@ from bilm.support.imports import optional
 
 if TYPE_CHECKING:
     import pandas
-    from matplotlib.axes import Axes
     from matplotlib.figure import Figure
 
 ENDINGS = (".png", ".svg", ".pdf")
@@ -37,14 +38,9 @@ POINT = {"alpha": 0.6, "linewidths": 0.3, "edgecolors": "white"}
 ALL_POINTS, SMALLEST, LARGEST = 9000, 6, 60
 # Of pictures of change:
 MAX_WORDS = 60
-LEVEL = 0.05  # of adjusted p-values
 INTERVAL = {"fmt": "o", "markersize": 5, "elinewidth": 1.4}
-# Descriptions of the measures, with places for the names of both texts.
-IN_WORDS = {
-    "apd": "mean cosine distance between a usage in {} and a usage in {}",
-    "prt": "cosine distance of the mean vectors of {} and {}, less that of random splits",
-}
-CHANGED, SAME = "#b2182b", "#4d4d4d"  # distinct for colour-blind readers and in grey
+COLORS = {CHANGED: "#b2182b", FEW: "#a0a0a0"}  # distinct for colour-blind readers and in grey
+SAME = "#4d4d4d"  # of other answers
 
 
 @contextmanager
@@ -113,57 +109,45 @@ def draw_map(
 def draw_change(frame: pandas.DataFrame, output: str | Path, measure: str = "apd") -> None:
     """Draw the words of a table, of its last layer, ranked by a measure, with their intervals.
 
-    The numbers of compared usages in both texts follow each word. Words whose adjusted p-value is
-    at most 0.05 are filled red. Of more than `MAX_WORDS` words, the first ones are drawn.
+    The numbers of compared usages in both texts follow each word. Words with few usages are below
+    the others. Of more than `MAX_WORDS` words, the first ones are drawn.
 
     Args:
-        frame: result of `measure_change`.
+        frame: result of `measure_change`; its first measure gave the answers.
         output: picture; the ending .png, .svg or .pdf selects its form.
         measure: measure that ranks the words.
     Raises: OptionsError for another ending.
     """
-    layer = frame["layer"].iloc[-1]
-    ranked = frame[frame["layer"] == layer].dropna(subset=measure)
-    ranked = ranked.sort_values(measure, ascending=False)
-    rows = ranked.head(MAX_WORDS).iloc[::-1]  # the first word is at the top
-    with drawing(output, 6.5, 1.3 + 0.24 * len(rows)) as figure:
+    rows = ranked(frame, measure).dropna(subset=measure).head(MAX_WORDS)
+    is_few = (rows["answer"] == FEW).to_numpy()
+    # The first word is at the top, and a gap is above those with few usages.
+    places = -np.arange(len(rows)) - is_few  # words
+    with drawing(output, 6.5, 1.3 + 0.24 * (len(rows) + 1)) as figure:
         axes = figure.subplots()
-        _draw_intervals(axes, rows, measure)
-        if f"{measure}_same" in rows:
-            same = rows[f"{measure}_same"]
-            axes.plot(same, range(len(rows)), "|", color=SAME, label="mean over random splits")
+        values = rows[measure]
+        low = rows[f"{measure}_low"].fillna(values)
+        high = rows[f"{measure}_high"].fillna(values)
+        errors = np.maximum([values - low, high - values], 0)  # 2, words
+        for answer in rows["answer"].unique():
+            chosen = (rows["answer"] == answer).to_numpy()
+            color = COLORS.get(answer, SAME)
+            fill = color if answer == CHANGED else "white"
+            style = {"color": color, "markerfacecolor": fill, "label": answer, **INTERVAL}
+            axes.errorbar(values[chosen], places[chosen], xerr=errors[:, chosen], **style)
+        axes.plot(rows[f"{measure}_same"], places, "|", color=SAME, label="without change")
 
         # Each word with the numbers of its usages
-        columns = [name for name in frame if name.startswith("usages_")]
-        counts = rows[columns].astype(str).agg(" + ".join, axis=1)
-        few = rows["cite"].str.startswith("fewer").map({True: ", few", False: ""})
-        axes.set_yticks(range(len(rows)), rows["word"] + " (" + counts + few + ")")
+        groupings = groupings_of(frame)
+        counts = rows[[f"usages_{name}" for name in groupings]].astype(str).agg(" + ".join, axis=1)
+        axes.set_yticks(places, rows["word"] + " (" + counts + ")")
 
         # The names of both texts, and what the measure is
-        names = [name.removeprefix("usages_") for name in columns]
-        axes.set_title(f"word (usages in {' + '.join(names)})", loc="left", fontsize=10)
+        axes.set_title(f"word (usages in {' + '.join(groupings)})", loc="left", fontsize=10)
+        layer = frame["layer"].iloc[-1]
         vectors = "mean of the LSTM layers" if layer == "mean" else f"layer {layer}"
-        label = f"{measure}, {vectors}: {IN_WORDS[measure].format(*names)}"
+        label = f"{measure}, {vectors}: {MEASURES[measure].format(*groupings)}"
         axes.set_xlabel(textwrap.fill(label, 60), fontsize=9)
-        axes.set_ylim(-0.8, len(rows) - 0.2)
+        axes.set_ylim(min(places, default=0) - 0.8, 0.8)
         axes.grid(axis="y", color="#e6e6e6", linewidth=0.6)
         axes.spines[["top", "right"]].set_visible(False)
-        if rows[f"{measure}_q"].notna().any():
-            figure.legend(loc="outside lower right", frameon=False, ncols=2, fontsize=9)
-
-
-def _draw_intervals(axes: Axes, rows: pandas.DataFrame, measure: str) -> None:
-    """Draw the value and the interval of each word, filled if the adjusted p-value is small."""
-    values = rows[measure]
-    low = rows[f"{measure}_low"].fillna(values)
-    high = rows[f"{measure}_high"].fillna(values)
-    errors = np.maximum([values - low, high - values], 0)  # 2, words
-    is_small = rows[f"{measure}_q"] <= LEVEL  # False if it is nan
-    for chosen, color, fill, label in (
-        (is_small, CHANGED, CHANGED, f"adjusted p at most {LEVEL:g}"),
-        (~is_small, SAME, "white", f"adjusted p above {LEVEL:g}"),
-    ):
-        if chosen.any():
-            style = {"color": color, "markerfacecolor": fill, "label": label, **INTERVAL}
-            places = np.flatnonzero(chosen)
-            axes.errorbar(values[chosen], places, xerr=errors[:, chosen], **style)
+        figure.legend(loc="outside lower right", frameon=False, ncols=2, fontsize=9)

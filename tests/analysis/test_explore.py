@@ -11,10 +11,11 @@ pytest.importorskip("matplotlib")
 pytest.importorskip("sklearn")
 pytestmark = pytest.mark.clients
 
-from bilm.analysis.change import Settings, measure_change
+from bilm.analysis.change import measure_change
 from bilm.analysis.maps import cluster, cluster_names, usage_map
 from bilm.analysis.page import write_page
 from bilm.analysis.pictures import draw_change, draw_map
+from bilm.analysis.settings import Settings
 from bilm.analysis.usages import Description, Grouping, Usage, Usages, frame_of
 
 PNG = b"\x89PNG\r\n\x1a\n"
@@ -110,7 +111,7 @@ def test_picture_of_changed_words(n_words, tmp_path):
     )
     draw_change(frame, tmp_path / "c.svg")
     drawn = (tmp_path / "c.svg").read_text("utf-8")
-    for text in (" (10 + 10, few)", "usages in then + now", "mean cosine distance"):
+    for text in (" (10 + 10)", "too few usages", "usages in then + now", "mean cosine distance"):
         assert text in drawn
 
 
