@@ -33,24 +33,15 @@ class Kind(Enum):
 
 @dataclass(frozen=True)
 class Row:
-    """A row of the description: a tensor, or several that differ in an index.
+    """A row of the description: a tensor, or several that differ in `{i}`, the number of a filter
+    or layer, or in `{k}`, the number of the direction."""
 
-    Attributes:
-        attribute: name in its layer; a template with `{i}`, the number of a filter or layer.
-        name: name in the HDF5 format that bilm-tf, AllenNLP and simple_elmo share, which identifies
-            the tensor; a template with `{i}` and `{k}`, the number of the direction.
-        axes: the shape; a string is a key of the part's sizes.
-        kind: how the computation reads it.
-        blocks: numbers of equal matrices that it consists of, above and beside each other.
-        has_padding: whether a model with padding has a row of zeros above the stored rows.
-    """
-
-    attribute: str
-    name: str
-    axes: tuple[str | int, ...]
+    attribute: str  # name in its layer
+    name: str  # in the HDF5 format that bilm-tf, AllenNLP and simple_elmo share
+    axes: tuple[str | int, ...]  # the shape; a string is a key of the part's sizes
     kind: Kind
-    blocks: tuple[int, int] = (1, 1)
-    has_padding: bool = False
+    blocks: tuple[int, int] = (1, 1)  # numbers of equal matrices above and beside each other
+    has_padding: bool = False  # whether padding adds a row of zeros above the stored rows
 
 
 CELL = "RNN_{k}/RNN/MultiRNNCell/Cell{i}/LSTMCell"

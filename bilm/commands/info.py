@@ -18,7 +18,7 @@ from bilm.errors import BilmError, WeightsError
 from bilm.support.files import sha256_of
 from bilm.support.model_files import CARD, HISTORY, META, VOCABULARY
 from bilm.support.urls import masked
-from bilm.tensors import sizes_of, tensors_of
+from bilm.tensors import sizes_of
 from bilm.training.history import COLUMNS, read_history
 
 if TYPE_CHECKING:
@@ -151,16 +151,8 @@ def find_problems(model: StoredModel) -> list[str]:
 
 def _read_weights(model: StoredModel) -> None:
     """Read the weights and the softmax. Raises: WeightsError."""
-    from bilm.storage import names
-
-    softmax = model.softmax
-    tensors = tensors_of(model.options, model.n_words, has_softmax=softmax is not None)
-    specs = {spec.name: spec for spec in tensors}
-    for _ in names.checked_values(specs, model.tensors, names.is_bilm):
+    for _ in model.values(has_softmax=model.softmax is not None):
         pass
-    if softmax is not None:
-        for _ in names.checked_values(specs, softmax.tensors, names.is_softmax):
-            pass
 
 
 def _read_vocabulary(model: StoredModel) -> None:

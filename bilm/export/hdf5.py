@@ -60,28 +60,25 @@ def dump_weights(
     require_local(outfile, "an exported model")
     stored = open_model(save_dir)
     stored.require_trainable("be exported to HDF5")
+    has_softmax = include_softmax or stored.checkpoint is not None
+    if has_softmax:
+        stored.require_softmax("be exported")
 
     # The files to write.
     weight_file = _weights_path(Path(expanded(outfile)))
     protect(weight_file, *stored.own_files)
     options_file = _options_path(weight_file)
     softmax_file = weight_file.with_name(weight_file.stem + SOFTMAX_ENDING)
-    words_file = weight_file.with_name(model_files.VOCABULARY)
+    words_copy = weight_file.with_name(model_files.VOCABULARY)
+    words_file = _words_to_copy(stored, vocab_file, words_copy)
+    _log_losses(stored)
 
-    # The words, and the softmax if it is exported or counts for the id.
-    has_softmax = include_softmax or stored.checkpoint is not None
-    if has_softmax:
-        stored.require_softmax("be exported")
-    words = stored.vocabulary(vocab_file).words if include_softmax else []  # of the softmax
-    model_words_file = _words_to_copy(stored, vocab_file, words_file)
-    if stored.mixes:
-        logging.warning("%s: the learned mix of the layers is not exported", stored)
-    if reasons := "; ".join(missing_for_allennlp(stored.options)):
-        logging.warning("AllenNLP's Elmo cannot load this model (%s); bilm can.", reasons)
-
-    # The values; the same mark in all files shows that they belong together.
-    values, options = dict(stored.values(has_softmax)), stored.options.for_export()
+    # Their content. The id that they share depends on the softmax of a run even if it is not
+    # exported.
+    values = dict(stored.values(has_softmax))
     weights = {name: value for name, value in values.items() if names.is_bilm(name)}
+    softmax = _softmax(stored, values, vocab_file) if include_softmax else {}
+    options = stored.options.for_export()
     options.pop(EVALUATION, None)  # of the run whose options were copied
     mark = {EXPORT_ID: _export_id(options, values)}
     if measured := Measurement.of(stored):
@@ -91,12 +88,10 @@ def dump_weights(
     # are first: they are the only file that may lack an id, if an older bilm wrote them.
     with ExitStack() as renaming:  # the last one first
         if include_softmax:
-            new_softmax = renaming.enter_context(replacing(softmax_file))
-            counts = {} if stored.ngrams is None else {DATASET: stored.ngrams.pairs}
-            save_hdf5(new_softmax, _softmax(values, words) | counts, mark)
-        if model_words_file is not None:
-            shutil.copy(model_words_file, renaming.enter_context(replacing(words_file)))
-            logging.info("%s: the vocabulary, which the model requires", words_file)
+            save_hdf5(renaming.enter_context(replacing(softmax_file)), softmax, mark)
+        if words_file is not None:
+            shutil.copy(words_file, renaming.enter_context(replacing(words_copy)))
+            logging.info("%s: the vocabulary, which the model requires", words_copy)
         new_weights = renaming.enter_context(replacing(weight_file))
         new_options = renaming.enter_context(replacing(options_file))
         save_hdf5(new_weights, weights, mark)
@@ -107,6 +102,14 @@ def dump_weights(
                     f"{name} differs after it was written and read back; no file was kept"
                 )
     return [weight_file, options_file, *([softmax_file] if include_softmax else [])]
+
+
+def _log_losses(stored: StoredModel) -> None:
+    """Log a warning of what the export of a model does not contain, or what cannot load it."""
+    if stored.mixes:
+        logging.warning("%s: the learned mix of the layers is not exported", stored)
+    if reasons := "; ".join(missing_for_allennlp(stored.options)):
+        logging.warning("AllenNLP's Elmo cannot load this model (%s); bilm can.", reasons)
 
 
 def missing_for_allennlp(options: ModelOptions) -> list[str]:
@@ -152,12 +155,17 @@ def _export_id(options: Mapping[str, object], values: Mapping[str, np.ndarray]) 
     return digest.hexdigest()[:16]
 
 
-def _softmax(values: Mapping[str, np.ndarray], words: list[str]) -> dict[str, np.ndarray]:
+def _softmax(
+    stored: StoredModel, values: Mapping[str, np.ndarray], vocab_file: str | Path | None
+) -> dict[str, np.ndarray]:
     """Return the content of a softmax file; the kernel of a shared softmax is the word table."""
+    words = stored.vocabulary(vocab_file).words
+    counts = {} if stored.ngrams is None else {DATASET: stored.ngrams.pairs}
     return {
-        names.SOFTMAX + "W": values.get(names.SOFTMAX + "W", values.get("embedding")),
-        names.SOFTMAX + "b": values[names.SOFTMAX + "b"],
+        "softmax/W": values.get("softmax/W", values.get("embedding")),
+        "softmax/b": values["softmax/b"],
         "vocabulary": np.array(words, dtype=object),
+        **counts,
     }
 
 
@@ -175,37 +183,34 @@ def _options_path(weight_file: Path) -> Path:
     """Return the path for the options: a new file, or one that only this export needs."""
     common = weight_file.with_name(OPTIONS)
     specific = weight_file.with_name(f"{weight_file.stem}_{OPTIONS}")  # readers prefer this file
-    if _export_of(specific):
-        return specific
-    if not common.exists():
+    is_replaced = _export_of(specific) is not None
+    if not is_replaced and _is_free(common, weight_file):
         return common
-    export = _export_of(common)
-    if export and not _is_needed(export, weight_file):
-        return common
-    if not specific.exists():
+    if is_replaced or not specific.exists():
         return specific
     raise WeightsError(f"{specific}: these options are not from an export; pass another --output")
 
 
-def _export_of(options_file: Path) -> str | None:
-    """Return the id of the export that wrote options; None for other options or without a file."""
-    try:
-        return load_model_options(options_file).other.get(EXPORT_ID)
-    except OptionsError:
-        return None
-
-
-def _is_needed(export: str, weight_file: Path) -> bool:
-    """Return whether `options.json` of an export belongs to a run or to other weights, too."""
-    folder = weight_file.parent
+def _is_free(options_file: Path, weight_file: Path) -> bool:
+    """Return whether a file of options does not exist, or is of an export and belongs neither to a
+    run nor to other weights than those that are written."""
+    if not options_file.exists():
+        return True
+    folder, export = options_file.parent, _export_of(options_file)
     # A run may use the options of an export, and users of the reference add the row of padding to
     # the options of a run by hand.
-    if (folder / model_files.CHECKPOINT_LIST).exists() or checkpoint_paths(folder):
-        return True
+    is_run = (folder / model_files.CHECKPOINT_LIST).exists() or checkpoint_paths(folder)
+    if export is None or is_run:
+        return False
     replaced = weight_file.name, weight_file.stem + SOFTMAX_ENDING
-    for path in folder.iterdir():
-        if path.suffix in HDF5_SUFFIXES and path.is_file() and path.name not in replaced:
-            with suppress(WeightsError):  # not an HDF5 file, despite its name
-                if read_export_id(path) == export:
-                    return True
-    return False
+    others = [p for p in folder.iterdir() if p.suffix in HDF5_SUFFIXES and p.name not in replaced]
+    return export not in map(_export_of, others)
+
+
+def _export_of(path: Path) -> str | None:
+    """Return the id of the export that wrote options or an HDF5 file; None for another file."""
+    with suppress(OptionsError, WeightsError):
+        if path.suffix in HDF5_SUFFIXES:
+            return read_export_id(path)
+        return load_model_options(path).other.get(EXPORT_ID)
+    return None

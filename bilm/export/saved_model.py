@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from pathlib import Path
+from typing import NamedTuple
 
 import tensorflow as tf
 
@@ -89,27 +90,34 @@ def hub_outputs(elmo: Elmo, tokens: tf.Tensor, lengths: tf.Tensor | None = None)
     if lengths is not None:
         is_inside = tf.sequence_mask(lengths, tf.shape(tokens)[1])  # B, T
         tokens = tf.where(is_inside, tokens, "")
-    layers, vectors, mixed, mean, _ = _embed(elmo, tokens)
-    outputs = {"word_emb": vectors}
-    for number in range(1, layers.shape[1]):
-        outputs[f"lstm_outputs{number}"] = layers[:, number]
-    return {**outputs, "elmo": mixed, "default": mean}
+    embedded = _embed(elmo, tokens)
+    outputs = {"word_emb": embedded.vectors}
+    for number in range(1, embedded.layers.shape[1]):
+        outputs[f"lstm_outputs{number}"] = embedded.layers[:, number]
+    return {**outputs, "elmo": embedded.output, "default": embedded.mean}
 
 
 def serving_outputs(elmo: Elmo, inputs: tf.Tensor) -> Outputs:
     """Return the outputs of `serving_default` for any inputs of the layer."""
-    layers, _, _, mean, n_tokens = _embed(elmo, inputs)
-    return {"mean": mean, "layers": layers, "n_tokens": n_tokens}
+    embedded = _embed(elmo, inputs)
+    return {"mean": embedded.mean, "layers": embedded.layers, "n_tokens": embedded.n_tokens}
 
 
-def _embed(elmo: Elmo, inputs: tf.Tensor) -> tuple[tf.Tensor, ...]:
-    """Return what an `Elmo` layer computes, as float32 and 0 at padding: layers (B, layers + 1, T,
-    2 P) of the biLM; vectors (B, T, P) of the tokens from their characters; output (B, T, 2 P) of
-    the layer, and its mean (B, 2 P) over the tokens; and numbers of tokens int32 (B,)."""
+class _Embedded(NamedTuple):
+    """What an `Elmo` layer computes, as float32 and 0 at padding."""
+
+    layers: tf.Tensor  # (B, layers + 1, T, 2 P), of the biLM
+    vectors: tf.Tensor  # (B, T, P), of the tokens from their characters
+    output: tf.Tensor  # (B, T, 2 P), of the layer
+    mean: tf.Tensor  # (B, 2 P), of the output over the tokens
+    n_tokens: tf.Tensor  # int32 (B,)
+
+
+def _embed(elmo: Elmo, inputs: tf.Tensor) -> _Embedded:
     layers, mask, vectors = elmo.layers_of(inputs)
-    mixed = tf.cast(elmo.combined(layers, mask), tf.float32)
+    output = tf.cast(elmo.combined(layers, mask), tf.float32)
     is_token = tf.cast(mask, tf.float32)[..., None]  # B, T, 1
     n_tokens = tf.reduce_sum(is_token, axis=1)  # B, 1
-    mean = tf.math.divide_no_nan(tf.reduce_sum(mixed, axis=1), n_tokens)
+    mean = tf.math.divide_no_nan(tf.reduce_sum(output, axis=1), n_tokens)
     counts = tf.cast(n_tokens[:, 0], tf.int32)  # B
-    return layers * is_token[:, None], vectors * is_token, mixed, mean, counts
+    return _Embedded(layers * is_token[:, None], vectors * is_token, output, mean, counts)

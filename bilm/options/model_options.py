@@ -46,8 +46,7 @@ class CharCnnOptions(Checked):
     n_characters: int = key(CHARACTERS)
     n_highway: int = key(schema.LAYERS_OR_NONE, 0, null=True)
 
-    def __post_init__(self) -> None:
-        super().__post_init__()
+    def _check(self) -> None:
         _check_filters(self)
 
 
@@ -62,8 +61,7 @@ class LstmOptions(Checked):
     proj_clip: float | None = key(schema.POSITIVE, None)
     use_skip_connections: bool = key(schema.BOOLEAN, False)
 
-    def __post_init__(self) -> None:
-        super().__post_init__()
+    def _check(self) -> None:
         if self.projection_dim > self.dim:
             raise unexpected("projection_dim", self.projection_dim, f"at most dim, {self.dim}")
 
@@ -76,8 +74,7 @@ class TableOptions(Checked):
     n_rows: int = key(schema.SIZE)
     lexicon: Mapping[str, int] = key(schema.LEXICON)
 
-    def __post_init__(self) -> None:
-        super().__post_init__()
+    def _check(self) -> None:
         for entry, id_ in self.lexicon.items():
             if not 0 <= id_ < self.n_rows:
                 expected = f"at least 0 and less than n_rows, {self.n_rows}"
@@ -101,8 +98,7 @@ class LexiconEncoderOptions(Checked):
     filters: tuple[tuple[int, int], ...] | None = key(schema.FILTERS, None)
     n_highway: int = key(schema.LAYERS_OR_NONE, 0)
 
-    def __post_init__(self) -> None:
-        super().__post_init__()
+    def _check(self) -> None:
         if self.words is None and self.characters is None:
             raise OptionsError("words, characters: both are missing, expected at least one")
         for name, marks in (("words", WORD_MARKS), ("characters", CHARACTER_MARKS)):
@@ -138,8 +134,7 @@ class ModelOptions(Checked):
     share_embedding_softmax: bool = key(schema.BOOLEAN, False)
     lexicon_encoder: LexiconEncoderOptions | None = key(LexiconEncoderOptions, None)
 
-    def __post_init__(self) -> None:
-        super().__post_init__()
+    def _check(self) -> None:
         if self.lexicon_encoder and (self.char_cnn or self.share_embedding_softmax):
             raise OptionsError(
                 "lexicon_encoder: excludes char_cnn and share_embedding_softmax; remove them"

@@ -80,8 +80,7 @@ class RunOptions(Checked):
     embedding_dropout: float = key(schema.PROBABILITY, 0.0)
     weight_decay: float = key(schema.PROBABILITY, 0.0)
 
-    def __post_init__(self) -> None:
-        super().__post_init__()
+    def _check(self) -> None:
         if self.char_cnn and self.char_cnn.n_characters != N_CHARACTERS:
             needs = f"{N_CHARACTERS} for training; an export adds the padding row and has 262"
             error = unexpected("char_cnn.n_characters", self.char_cnn.n_characters, needs)
@@ -108,10 +107,12 @@ class RunOptions(Checked):
         return schema.read(cls, values, strict=True)
 
 
-# Keys of the model, the corpus or the reading order. A continued run may change all other keys.
-_READING = "batch_size n_epochs n_tokens_vocab n_train_tokens once_from optimizer unroll_steps"
-_FIXED = {*_READING.split(), *(field.name for field in schema.keys(ModelOptions))}
-CHANGEABLE = tuple(k.name for k in schema.keys(RunOptions) if k.name not in _FIXED)
+# The keys that a continued run may change: not those of the model, the text and its reading order.
+CHANGEABLE = (
+    "dropout", "all_clip_norm_val", "learning_rate", "warmup_steps", "decay", "decay_start",
+    "decay_floor", "n_negative_samples_batch", "sample_softmax", "state_reset_probability",
+    "softmax_bias", "variational_dropout", "embedding_dropout", "weight_decay",
+)  # fmt: skip
 
 
 def load_run_options(name_or_path: str | Path) -> RunOptions:

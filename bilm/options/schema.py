@@ -146,6 +146,10 @@ class Checked:
                 object.__setattr__(self, field.name, field.default)
             elif not rule.holds(value):
                 raise unexpected(field.name, value, rule.expected)
+        self._check()
+
+    def _check(self) -> None:
+        """Check values that depend on each other, or complete them. Raises: OptionsError."""
 
     def replace(self: T, **changes: Any) -> T:
         """Return a copy with some values changed and all checked."""

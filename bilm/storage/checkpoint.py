@@ -303,10 +303,8 @@ class CheckpointFolder:
         return f"{self.folder}/{CHECKPOINT}-{step}"
 
     def write(self, content: CheckpointContent, record: RunRecord) -> None:
-        """Write a checkpoint, whole or not at all; list it and remove the oldest ones.
-
-        Raises: WeightsError if it cannot be written; earlier checkpoints are not touched then.
-        """
+        """Write a checkpoint, list it and remove the oldest ones. Raises: WeightsError if it cannot
+        be written; nothing has changed then."""
         path = self.path(record.step)
         unfinished = Path(f"{path}_temp")
         try:

@@ -10,11 +10,11 @@ from typing import Any
 from bilm.errors import OptionsError, WeightsError
 from bilm.options import schema
 from bilm.options.run_options import MAX_SEED
-from bilm.options.schema import Checked, Rule, integer, key
+from bilm.options.schema import Checked, Rule, instance, integer, key
 
-TEXT = Rule(lambda value: isinstance(value, str), "a string")
-LIST = Rule(lambda value: isinstance(value, list), "a list")
-OBJECT = Rule(lambda value: isinstance(value, Mapping), "an object")
+TEXT = instance(str, "a string")
+LIST = instance(list, "a list")
+OBJECT = instance(Mapping, "an object")
 ROWS = Rule(lambda value: isinstance(value, list | tuple) and len(value) == 2, "two numbers")
 # The first evaluation may overflow to infinity.
 PERPLEXITY = Rule(lambda value: isinstance(value, int | float) and value > 0, "a perplexity")

@@ -174,7 +174,7 @@ class StoredModel:
 
     def values(self, has_softmax: bool) -> Iterator[tuple[str, np.ndarray]]:
         """Yield name and value of each weight: see `bilm.storage.names.checked_values`."""
-        weights = self.weights(softmax=self.require_softmax() if has_softmax else None)
+        weights = self.weights(has_softmax=has_softmax)
         specs = tensors_of(self.options, weights.n_words, has_softmax)
         return weights.values({spec.name: spec for spec in specs})
 
@@ -220,16 +220,15 @@ class StoredModel:
         self,
         token_ids: bool = False,
         token_table: str | Path | None = None,
-        softmax: Softmax | None = None,
+        has_softmax: bool = False,
     ) -> StoredWeights:
-        """Return the stored weights with which a biLM for inference is initialized; their values
-        are read later.
+        """Return the stored weights of a biLM for inference, whose values are read later.
 
         Args:
             token_ids: whether the biLM reads token ids even if the stored model reads characters.
             token_table: HDF5 with `embedding` (V, P), the vectors of token ids, as
                 `dump_token_embeddings` writes it; None for the table of a model that reads words.
-            softmax: the softmax, if the biLM has it.
+            has_softmax: whether the biLM has its softmax.
         """
         options, n_words = self.options, None
         sources: list[Source] = [(self.tensors, names.is_bilm)]
@@ -248,10 +247,11 @@ class StoredModel:
                 (table, lambda name: name == "embedding"),
                 (self.tensors, lambda name: name.startswith("RNN_")),
             ]
-        if softmax is not None:
+        if has_softmax:
+            softmax = self.require_softmax()
             n_words = softmax.n_words
             sources.append((softmax.tensors, names.is_softmax))
-        return StoredWeights(options, n_words, sources, has_softmax=softmax is not None)
+        return StoredWeights(options, n_words, sources, has_softmax)
 
     def build(self, token_ids: bool = False, token_table: str | Path | None = None) -> BiLM:
         """Build a biLM with padding, which reads the ids of `Batcher` or `TokenBatcher`; for the
@@ -261,27 +261,24 @@ class StoredModel:
     def build_frozen(self, precision: str = "float32", has_softmax: bool = False) -> BiLM:
         """Build a biLM whose weights are constants, for inference: see `BiLM` for `precision`, and
         `BiLM.freeze`."""
-        softmax = self.require_softmax() if has_softmax else None
-        return self.weights(softmax=softmax).build(precision=precision, frozen=True)
+        return self.weights(has_softmax=has_softmax).build(precision=precision, frozen=True)
 
     def build_language_model(self, purpose: str = SCORING) -> BiLM:
         """Build a biLM with its softmax; without one, the model cannot `purpose`."""
-        return self.weights(softmax=self.require_softmax(purpose)).build()
+        self.require_softmax(purpose)
+        return self.weights(has_softmax=True).build()
 
     def assign(self, model: BiLM, softmax: bool = True) -> None:
-        """Set the variables of a built model. If `softmax` is true, also set its softmax, if the
-        stored model has one."""
+        """Set the variables of a built model, also of its softmax if `softmax`."""
         variables = names.stored_variables(model)
-        weights = self.weights(softmax=self.softmax if softmax else None)
+        weights = self.weights(has_softmax=softmax)
         for name, value in weights.values(names.specs_of(model), model.padding):
             variables[name].assign(value)
 
     def vocabulary_file(self, vocab_file: str | Path | None = None) -> Path | None:
         """Return the absolute path of the vocabulary file of a model that reads words: the given
-        file, or the one beside the options; None without either and for other models.
-
-        Its words are not compared with the model's: see `check_words`.
-        """
+        file, or the one beside the options; None without either and for other models. For its
+        words, see `check_words`."""
         if not self.options.reads_words:
             return None
         if vocab_file:
@@ -299,14 +296,9 @@ class StoredModel:
         self._read_words(vocab_file, names.n_words(self.tensors), (BOS, EOS))
 
     def vocabulary(self, vocab_file: str | Path | None = None) -> Vocabulary:
-        """Return the words of the softmax or word table.
-
-        Args:
-            vocab_file: None for the words stored with the softmax, or else for the file beside the
-                options. The words of another file are compared with these.
-        Raises: DataError if the file is missing, or if its words differ from the model's in number
-            or content.
-        """
+        """Return the words of the softmax or word table: those stored with the softmax, or else in
+        the file beside the options. The words of `vocab_file` are compared with these. Raises:
+        DataError if the file is missing, or if the words differ in number or content."""
         stored = self._words_of_softmax
         if vocab_file is None and stored is not None:
             return stored

@@ -47,11 +47,11 @@ class StoredWeights:
     ):
         self.options, self.n_words, self.has_softmax = options, n_words, has_softmax
         self._sources = sources
-        self._versions = self._look()
+        self._versions = self._file_versions()
         self.key = hashlib.sha256(repr([options, self._versions]).encode()).hexdigest()
         _known[self.key] = self
 
-    def _look(self) -> list[tuple]:
+    def _file_versions(self) -> list[tuple]:
         """Return the path and the version of each file."""
         paths = [path for tensors, _ in self._sources for path in tensors.paths]
         return [(str(path), version_of(path)) for path in paths]
@@ -60,7 +60,7 @@ class StoredWeights:
     def unchanged(self) -> bool:
         """Whether the files exist and are unchanged."""
         try:
-            return self._look() == self._versions
+            return self._file_versions() == self._versions
         except FileNotFoundError:
             return False
 
@@ -88,10 +88,8 @@ class StoredWeights:
 
     def start(self, model: BiLM) -> None:
         """Set the initializers of a model that is not built yet; unused datasets cause one warning.
-
-        Raises: WeightsError if a dataset is missing; when a variable is created, if a dataset has
-            the wrong shape or values that are not finite.
-        """
+        Raises: WeightsError if a dataset is missing; when a variable is created, if its value has
+        the wrong shape or is not finite."""
         specs = names.specs_of(model)
         for tensors, only in self._sources:
             for name, stored in names.found_names(specs, tensors, only).items():

@@ -1,8 +1,5 @@
-"""Atomic outputs: files and folders are written in a temporary folder and renamed into place.
-
-An output may be a URL: its temporary files are in the working folder, and the complete file is
-uploaded. Locks tell the temporary folders of running writers from those of killed ones.
-"""
+"""Atomic outputs: files and folders are written in a temporary folder and renamed into place, or
+uploaded to a URL. Locks tell the temporary folders of running writers from those of killed ones."""
 
 from __future__ import annotations
 
@@ -131,12 +128,9 @@ def protect(output: str | os.PathLike, *inputs: str | os.PathLike | None) -> Non
     """Check that an output replaces no input, not even by another name, except a hard link; for a
     URL, that it can be written."""
     output_path(output)
-    replaced, *read = (
-        path if is_url(path) else os.path.realpath(expanded(path))
-        for path in (output, *inputs)
-        if path
-    )
-    if replaced in read:
+    paths = [path for path in (output, *inputs) if path]
+    places = [path if is_url(path) else os.path.realpath(expanded(path)) for path in paths]
+    if places[0] in places[1:]:
         raise DataError(
             f"{output}: is also an input or another output of this command; choose another name"
         )

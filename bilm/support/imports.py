@@ -11,14 +11,12 @@ from bilm.errors import BilmError
 
 DISTRIBUTION = "bilm-keras"  # this project's name for pip; `bilm` is another project
 
-Exports = tuple[Callable[[str], Any], Callable[[], list[str]], list[str]]
 
-
-def lazily(package: str, homes: Mapping[str, str], optional: Mapping[str, str] = {}) -> Exports:
-    """Return `__getattr__`, `__dir__` and `__all__` of a package.
-
-    Importing one module of a package then does not import the others, so that reading a vocabulary
-    does not import TensorFlow.
+def lazily(
+    package: str, homes: Mapping[str, str], optional: Mapping[str, str] = {}
+) -> tuple[Callable[[str], Any], Callable[[], list[str]], list[str]]:
+    """Return `__getattr__`, `__dir__` and `__all__` of a package whose modules are imported on
+    first use, so that reading a vocabulary does not import TensorFlow.
 
     Args:
         homes: maps each public name to the dotted name of its module, relative to `bilm`.

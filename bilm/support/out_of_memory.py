@@ -11,12 +11,8 @@ from bilm.errors import OutOfMemoryError
 
 @contextmanager
 def explaining_memory(what: str, smaller: str) -> Iterator[None]:
-    """Turn a failed allocation in the block into an OutOfMemoryError of one line.
-
-    Args:
-        what: the text or folder that was processed.
-        smaller: the options whose reduction saves memory.
-    """
+    """Turn a failed allocation in the block into an OutOfMemoryError of one line, with the text or
+    folder that was processed and the options whose reduction saves memory."""
     try:
         yield
     except Exception as error:

@@ -84,10 +84,9 @@ def keep_freed_memory() -> None:
 
     On the CPU TensorFlow allocates and frees every tensor of a step. By default the operating
     system provides and clears the pages of large tensors each time, a third of a training step. The
-    memory kept is at most the largest amount that the process ever used. Only the C library of GNU
-    has this setting.
+    memory kept is at most the largest amount that the process ever used.
     """
-    with suppress(AttributeError, OSError, TypeError):
+    with suppress(AttributeError, OSError, TypeError):  # not the C library of GNU
         mallopt = ctypes.CDLL(None).mallopt
         mallopt(M_MMAP_MAX, 0)
         mallopt(M_TRIM_THRESHOLD, -1)
@@ -112,28 +111,23 @@ def available_cores() -> int:
     return len(os.sched_getaffinity(0)) if is_linux else os.cpu_count() or 1
 
 
-def share_cores() -> bool:
+def share_cores() -> None:
     """Let TensorFlow run two operations at a time, each on half of the cores.
 
     By default TensorFlow runs as many operations as there are cores and divides each among all
     cores, so the matrix products of one direction wait for a core used by the other direction. The
     function changes nothing if there is a GPU, if the user has set one of `THREADS` or the program
     the numbers of threads, if TensorFlow has started its threads, or on another backend.
-
-    Returns: whether the setting was changed.
     """
     if choose_backend() != "tensorflow":
-        return False
+        return
     import tensorflow as tf
 
     threads = tf.config.threading
     numbers = threads.get_inter_op_parallelism_threads, threads.get_intra_op_parallelism_threads
     is_set = any(number() for number in numbers) or any(name in os.environ for name in THREADS)
     if is_set or tf.config.list_physical_devices("GPU"):
-        return False
-    try:
+        return
+    with suppress(RuntimeError):  # TensorFlow has started its threads
         threads.set_inter_op_parallelism_threads(SIDE_BY_SIDE)
         threads.set_intra_op_parallelism_threads(max(1, available_cores() // SIDE_BY_SIDE))
-    except RuntimeError:  # TensorFlow has started its threads
-        return False
-    return True

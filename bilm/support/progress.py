@@ -16,13 +16,8 @@ LOG_SECONDS = 5  # between two lines
 
 
 class Progress:
-    """Logs the rate and the remaining time of some work every few seconds after its first units.
-
-    Args:
-        what: name of the work, such as "embedding".
-        unit: what is counted, such as "tokens".
-        total: number of units; None if it is unknown.
-    """
+    """Logs the rate and the remaining time of some work, such as "embedding", every few seconds
+    after its first units, such as "tokens"; their number `total` is None if it is unknown."""
 
     def __init__(self, what: str, unit: str, total: int | None = None):
         self.what = what

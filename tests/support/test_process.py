@@ -34,7 +34,7 @@ def test_share_cores_gives_each_operation_half_of_the_cores(cores, each, monkeyp
     monkeypatch.setattr(os, "sched_getaffinity", lambda pid: set(range(cores)), raising=False)
     for name in THREADS:
         monkeypatch.delenv(name, raising=False)
-    assert share_cores() is True
+    share_cores()
     assert found == [2, each]
 
 
@@ -47,7 +47,7 @@ def test_share_cores_keeps_settings_of_the_user(monkeypatch):
     for name in THREADS:
         with monkeypatch.context() as patched:
             patched.setenv(name, "1")
-            assert share_cores() is False
+            share_cores()
 
 
 def test_quiet_start_of_tensorflow():

@@ -64,10 +64,9 @@ def _local_paths(source: str) -> Sequence[Path]:
     packaged model, a published model or a URL. Raises: WeightsError for another name."""
     if os.path.exists(source):  # also False for a name that is too long
         return [Path(source)]
-    folder = packaged().get(source)
-    if folder is not None:
-        return [folder / OPTIONS, folder / WEIGHTS]
-    downloaded = registry.looked_up(source)
+    if source in packaged():
+        return [packaged()[source]]
+    downloaded = registry.local_files(source)
     if downloaded is not None:
         return downloaded
     if is_url(source):

@@ -45,7 +45,7 @@ TFHUB, TFHUB_FILES = "https://tfhub.dev", "https://storage.googleapis.com/tfhub-
 NLPL, COLLECTIONS = "http://vectors.nlpl.eu/repository", (20, 11)
 
 
-def looked_up(name: str) -> Sequence[Path] | None:
+def local_files(name: str) -> Sequence[Path] | None:
     """Return the local paths of a published model: options and weights, or one folder or archive;
     None if the name is unknown. Raises: BilmError, naming every address that was tried and why it
     failed."""

@@ -27,9 +27,7 @@ def formats() -> tuple[type[Format], ...]:
 
 def find(paths: list[PurePath], where: str | Path) -> tuple[type[Format], list[PurePath]]:
     """Return the format of the model in a folder or archive, and the result of `Format.find`.
-
-    Raises: WeightsError if there is no model, or more than one.
-    """
+    Raises: WeightsError if there is no model, or more than one."""
     paths = [path for path in paths if not path.name.startswith(".")]  # macOS adds ._model.hdf5
     for format_ in formats():
         files = format_.find(paths, where)

@@ -90,10 +90,6 @@ class AllenNlp(Format):
 
     @classmethod
     def find(cls, paths: list[PurePath], where: str | Path) -> list[PurePath] | None:
-        """Choose the files of a model, at the top or in one folder inside.
-
-        Without `config.json`, a folder that also contains options and HDF5 weights is of bilm-tf.
-        """
         # The weights in each folder; `weights.th` is preferred.
         weights: dict[PurePath, PurePath] = {}
         for path in paths:
@@ -105,6 +101,7 @@ class AllenNlp(Format):
         if home is None:
             return None
 
+        # Without a configuration, a folder that also contains HDF5 weights is of bilm-tf.
         beside = [p.name for p in paths if p.parent == home]
         has_options = any(name.endswith(OPTIONS) for name in beside)
         has_hdf5 = any(name.endswith(HDF5_SUFFIXES) for name in beside)
@@ -181,15 +178,15 @@ class AllenNlp(Format):
         """The ELMo in `config.json`, at any depth; None without exactly one."""
         config = self.weight_file.parent / CONFIG
         waiting = [Entry((), schema.read_object(config))] if config.is_file() else []
-        found = []
+        entries = []
         while waiting:
             entry = waiting.pop()
             if "options_file" in entry.values or entry.values.get("type") == TYPE:
-                found.append(entry)
+                entries.append(entry)
             for name, value in entry.values.items():
                 if isinstance(value, dict):
                     waiting.append(Entry((*entry.path, name), value))
-        return found[0] if len(found) == 1 else None
+        return entries[0] if len(entries) == 1 else None
 
     @functools.cached_property
     def options_source(self) -> Path | None:

@@ -19,17 +19,11 @@ WORDS_AS_TRAINED = "words tokenized like the training text, in their original ca
 
 
 class Tensors(Protocol):
-    """The tensors in the files of a model.
+    """The tensors in the files of a model."""
 
-    Attributes:
-        source: name of the files, for messages.
-        paths: the files that the values are read from.
-        names: the tensors' names, those of `bilm.tensors`.
-    """
-
-    source: str
-    paths: tuple[Path, ...]
-    names: set[str]
+    source: str  # name of the files, for messages
+    paths: tuple[Path, ...]  # of the files that the values are read from
+    names: set[str]  # of the tensors, as in `bilm.tensors`
 
     def opened(self) -> AbstractContextManager[Callable[[str], Any]]:
         """Open the files; yield a function from a name to an object with a shape and a dtype that

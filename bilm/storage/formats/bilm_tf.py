@@ -63,8 +63,7 @@ class BilmTf(Format):
 
     @classmethod
     def owns(cls, weight_file: Path) -> bool:
-        """Return True: the format is the last one that is tried."""
-        return True
+        return True  # the last format that is tried
 
     def options(self) -> ModelOptions:
         options = super().options()

@@ -142,11 +142,8 @@ def _read(cls: type[T], section: str, values: Mapping[str, Any]) -> T:
 
 
 def _configuration_file(options_file: Path) -> Path:
-    """Return the file of the model's configuration, or of the published one.
-
-    `config.json` contains the path that the configuration had during training. No file outside the
-    model's folder is opened.
-    """
+    """Return the file of the model's configuration, or of the published one."""
+    # This path is that of training. No file outside the model's folder is opened.
     values = schema.read_object(options_file)
     name = values.get("config_path")
     if not isinstance(name, str) or "\0" in name or len(name) > 4096:

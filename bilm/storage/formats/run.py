@@ -55,7 +55,6 @@ class Run(Format):
 
     @classmethod
     def owns(cls, weight_file: Path) -> bool:
-        """Return whether this is a folder, or the index of one checkpoint."""
         return weight_file.suffix == INDEX or weight_file.is_dir()
 
     @property
@@ -95,5 +94,5 @@ class Run(Format):
         return self._checkpoint
 
     def fingerprint_files(self) -> list[Path]:
-        """Return the options and the index, which contains a checksum of every tensor."""
-        return [self.options_file, Path(self.checkpoint().path + INDEX)]
+        index = Path(self.checkpoint().path + INDEX)  # contains a checksum of every tensor
+        return [self.options_file, index]

@@ -73,12 +73,7 @@ class TfHub(Format):
             "activation": graph.activation(),
             "max_characters_per_token": graph.word_length(first_width),
         }
-        cell_clip, proj_clip = graph.clips()
-        lstm = {
-            "cell_clip": cell_clip,
-            "proj_clip": proj_clip,
-            "use_skip_connections": graph.has_skip_connections(),
-        }
+        lstm = {**graph.clips(), "use_skip_connections": graph.has_skip_connections()}
         return derived_options(self.tensors, char_cnn, lstm)
 
     def mixes(self) -> list[Mix]:
@@ -170,9 +165,9 @@ class _Graph:
             )
         return int(sizes[2]) + first_width - 1
 
-    def clips(self) -> tuple[float | None, float | None]:
-        """Return the clips of the cell and of the projection, None for none."""
-        cell = projection = None
+    def clips(self) -> dict[str, float]:
+        """Return the clips of the cell and of the projection that exist, by the keys of options."""
+        clips = {}
         for name, node in self.nodes.items():
             if not CLIP.fullmatch(name) or len(node.input) < 2:
                 continue
@@ -180,11 +175,8 @@ class _Graph:
             value, limit = map(self.nodes.get, inputs)
             if value is None or limit is None or limit.op != "Const":
                 raise WeightsError(f"{self.path}: {name} has no constant limit")
-            if value.op == "MatMul":
-                projection = self._constant(limit)
-            else:
-                cell = self._constant(limit)
-        return cell, projection
+            clips["proj_clip" if value.op == "MatMul" else "cell_clip"] = self._constant(limit)
+        return clips
 
     def has_skip_connections(self) -> bool:
         """Return whether the second layer adds its input to its output."""
