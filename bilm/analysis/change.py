@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Sequence
+from dataclasses import replace
 from typing import TYPE_CHECKING, NamedTuple
 
 import numpy as np
@@ -11,7 +12,7 @@ import numpy as np
 from bilm.analysis.answers import answers_of
 from bilm.analysis.measures import FUNCTIONS, LARGEST, Resampling, ppmi_distances
 from bilm.analysis.settings import DEFAULTS, MIN_USAGES, Settings
-from bilm.analysis.usages import Description, Usages
+from bilm.analysis.usages import Usages
 from bilm.analysis.usages_file import UsagesFile
 from bilm.errors import DataError, OptionsError
 from bilm.support.imports import optional
@@ -117,23 +118,22 @@ def measure_change(usages: UsagesFile | Usages, settings: Settings = DEFAULTS) -
     # The measures of each word and layer
     rows = []
     values: dict[str, list[Measured]] = {name: [] for name in settings.measures}
-    frames = []
+    compared: list[Usages] = []  # without vectors
     bar = Progress("measuring change", "words", len(usages.words))
     for word, of_word in bar.over(usages.by_word(stored)):
         kept = _compared(of_word, settings, groupings)
-        frames.append(kept.frame)
+        compared.append(replace(kept, arrays={}))
         is_first = (kept.frame["grouping"] == groupings[0]).to_numpy()
         for layer in measured:
             rows.append((word, "mean" if layer is None else layer))
             for name, of_measure in values.items():
                 of_measure.append(measure(name, kept, is_first, layer, settings))
-    if not rows:
+    if not compared:
         raise DataError("the table contains no usages; write it with words that occur in the texts")
 
     # One table, with the columns of words repeated in each layer
     table = pandas.DataFrame(rows, columns=["word", "layer"])
-    by_word = _columns_of_words(pandas.concat(frames), usages.description, groupings)
-    table = table.join(by_word, on="word")
+    table = table.join(_columns_of_words(compared, groupings), on="word")
     n_usages = table[[f"usages_{name}" for name in groupings]].min(axis=1)
     has_enough = n_usages >= MIN_USAGES
     adjusted = optional("scipy.stats", "analysis", "tests").false_discovery_control
@@ -167,22 +167,20 @@ def _compared(usages: Usages, settings: Settings, groupings: Sequence[str]) -> U
     return usages.where(kept)
 
 
-def _columns_of_words(
-    frame: pandas.DataFrame, description: Description, groupings: Sequence[str]
-) -> pandas.DataFrame:
-    """Return the columns that do not depend on vectors, by word; `frame` contains the compared
-    usages of all words."""
-    counts = description.counts_frame()[list(groupings)]
-    all_tokens = {grouping.name: grouping.tokens for grouping in description.groupings}
-    n_tokens = np.array([all_tokens[name] for name in groupings])
-    compared = frame.assign(proper=_is_proper(frame)).groupby(["word", "grouping"])["proper"]
+def _columns_of_words(compared: Sequence[Usages], groupings: Sequence[str]) -> pandas.DataFrame:
+    """Return the columns that do not depend on vectors, from the compared usages of each word."""
+    pandas = optional("pandas", "analysis", "tables of usages")
+    frame = pandas.concat([usages.frame for usages in compared])
+    is_proper = frame.assign(proper=_is_proper(frame)).groupby(["word", "grouping"])["proper"]
+    counts = compared[0].counts[list(groupings)]  # of all words
+    n_tokens = np.array([compared[0].tokens[name] for name in groupings])
     columns = {
-        "usages": compared.size().unstack(fill_value=0),
+        "usages": is_proper.size().unstack(),
         "count": counts,
         "per_million": 1e6 * counts / np.maximum(1, n_tokens),
-        "proper": compared.mean().unstack(),
+        "proper": is_proper.mean().unstack(),
     }
-    table = optional("pandas", "analysis", "tables of usages").DataFrame(index=counts.index)
+    table = pandas.DataFrame(index=counts.index)
     for name, by_grouping in columns.items():
         every = by_grouping.reindex(index=counts.index, columns=groupings)
         table = table.join(every.add_prefix(f"{name}_"))

@@ -83,6 +83,7 @@ def columns_of(score: Score) -> Columns:
     """Return the columns of `word_surprisals` for a sentence, without those of regions."""
     words = score.tokens
     columns: Columns = {
+        "position": np.arange(len(words)),
         "word": words,
         "characters": np.array([len(word) for word in words], np.int64),
         "known": score.is_known[:-1],
@@ -135,9 +136,8 @@ def columns_of_regions(
 
 
 def rows_of(columns: Columns) -> dict[str, list]:
-    """Return the columns of a sentence as lists of Python's values, with the position."""
-    numbered = {"position": range(len(columns["word"])), **columns}
-    return {name: np.asarray(values).tolist() for name, values in numbered.items()}
+    """Return the columns of a sentence as lists of Python's values."""
+    return {name: np.asarray(values).tolist() for name, values in columns.items()}
 
 
 def surprisal_table(

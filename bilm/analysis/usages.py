@@ -82,13 +82,6 @@ class Description:
     sample: int | None = None  # maximum number of usages per word and grouping; None for all
     seed: int = 0  # of the sample
 
-    def counts_frame(self) -> pandas.DataFrame:
-        """Return the counts as a table: words by groupings, int64."""
-        pandas = optional("pandas", "analysis", "tables of usages")
-        counts = pandas.DataFrame.from_dict(self.counts, orient="index", dtype="int64")
-        names = [grouping.name for grouping in self.groupings]
-        return counts.rename_axis("word").reindex(columns=names)
-
     def as_json(self) -> str:
         """Return the text that the file contains."""
         return json.dumps({"version": VERSION, **asdict(self)})
@@ -141,7 +134,9 @@ class Usages:
     @property
     def counts(self) -> pandas.DataFrame:
         """The number of usages in the texts, before sampling: words by groupings, int64."""
-        return self.description.counts_frame()
+        pandas = optional("pandas", "analysis", "tables of usages")
+        counts = pandas.DataFrame.from_dict(self.description.counts, orient="index", dtype="int64")
+        return counts.rename_axis("word").reindex(columns=self.groupings)
 
     def vectors(self, layer: int | None = None) -> np.ndarray:
         """Return the vectors of a layer, float32 (N, D); None for the highest layer.

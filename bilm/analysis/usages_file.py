@@ -19,6 +19,7 @@ A row group contains one word, so that reading one word does not read the others
 
 from __future__ import annotations
 
+import textwrap
 from collections.abc import Iterable, Iterator, Sequence
 from contextlib import contextmanager
 from functools import cached_property
@@ -34,7 +35,7 @@ from bilm.support.imports import optional
 
 KEY = b"bilm.usages"
 MAX_ROWS = 2_000  # usages in a row group
-MAX_LISTED = 10  # words in an error
+MAX_LISTED = 100  # characters of the words in an error
 
 
 def arrow(module: str = "pyarrow") -> Any:
@@ -112,9 +113,7 @@ class UsagesFile:
         chosen = [words] if isinstance(words, str) else list(words or ())
         for word in chosen:
             if word not in self.words:
-                listed = ", ".join(self.words[:MAX_LISTED])
-                if len(self.words) > MAX_LISTED:
-                    listed += ", ..."
+                listed = textwrap.shorten(", ".join(self.words), MAX_LISTED)
                 raise DataError(f"{self.path}: no usages of {word!r}; it contains {listed}")
 
         filters = None if words is None else [("word", "in", chosen)]

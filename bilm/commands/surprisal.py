@@ -101,7 +101,7 @@ def surprisal(
     together = [name for name in ("file", items) if context and name in text.columns]
     scored = text.scored(surprisals_of, together, logs_progress=output is not None)
     is_known = Counter[bool]()
-    n_sentences = Counter[str]()  # with each mark
+    n_sentences = Counter[str]()  # all, and those that contain each mark
 
     def rows() -> Iterator[Row]:
         for place, surprisal in scored:
@@ -109,7 +109,7 @@ def surprisal(
             for row in zip(*(values[name] for name in columns), strict=True):
                 yield *place, *row
             is_known.update(values["known"])
-            n_sentences.update({"all", *values["word"]} & {"all", *MARKS})
+            n_sentences.update(["all", *set(MARKS).intersection(values["word"])])
         if not is_known:
             raise DataError(f"{text.name}: found no words, expected at least one sentence")
 
