@@ -23,7 +23,6 @@ if TYPE_CHECKING:
 Place = list[str | int]  # of a sentence: file and id, if there are any, and number
 Sentence = tuple[Place, list[str]]
 Result = TypeVar("Result")
-PLACE = ("file", "id", "sentence")  # columns
 PLACE_NOTE = """
 The first columns state the place of a row, with the same numbers in "bilm score" and "bilm
 surprisal":
@@ -123,6 +122,7 @@ class Text:
         if any(corpus.has_ids for corpus in self._corpora):
             self.columns["id"] = str
         self._keep = keep or ()
+        self._taken = {*self.columns, "sentence"}  # names of other columns
         self.columns |= dict.fromkeys(self._keep, str)
         self.columns["sentence"] = int
 
@@ -132,7 +132,7 @@ class Text:
         Raises: OptionsError if a column of --keep is also one of the result.
         """
         for name in self._keep:
-            if name in columns or name in PLACE:
+            if name in columns or name in self._taken:
                 raise OptionsError(f"--keep {name}: the result has another column of this name")
         places = {name: type for name, type in self.columns.items() if name not in columns}
         return places | columns
