@@ -91,7 +91,7 @@ def stored_values(model: BiLM) -> dict[str, np.ndarray]:
     return values
 
 
-def found_names(
+def names_in_file(
     wanted: Iterable[str], tensors: Tensors, only: Callable[[str], bool]
 ) -> dict[str, str]:
     """Return the name in a file of each wanted tensor that `only` selects; unused tensors cause one
@@ -121,7 +121,7 @@ def checked_values(
     """Yield name and value of the tensors that `only` selects, with a padding row if the model has
     padding. Raises: WeightsError if one is missing, damaged, of another shape or not finite."""
     with tensors.opened() as read:
-        for name, stored in found_names(specs, tensors, only).items():
+        for name, stored in names_in_file(specs, tensors, only).items():
             where = f"{tensors.source}: {stored}"
             yield name, checked(read(stored), specs[name], padding, where)
 

@@ -92,7 +92,7 @@ class StoredWeights:
         the wrong shape or is not finite."""
         specs = names.specs_of(model)
         for tensors, only in self._sources:
-            for name, stored in names.found_names(specs, tensors, only).items():
+            for name, stored in names.names_in_file(specs, tensors, only).items():
                 spec = specs[name]
                 initializer = self._initializer(tensors, stored, spec, model.padding)
                 names.layer_of(model, spec).initial[spec.attribute] = initializer

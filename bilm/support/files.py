@@ -112,15 +112,14 @@ def output_path(path: str | os.PathLike) -> Path:
     For a URL, the result is a name in the working folder that differs between URLs. No file gets
     this name; temporary files are beside it.
     """
+    name = os.fspath(path)
     target = Path(os.path.realpath(expanded(path)))
-    if target.is_dir() or os.fspath(path).endswith("/"):
-        message = "Found a folder, expected a file name"
-        raise IsADirectoryError(errno.EISDIR, message, os.fspath(path))
+    if target.is_dir() or name.endswith("/"):
+        raise IsADirectoryError(errno.EISDIR, "Found a folder, expected a file name", name)
     if is_url(path):
         return beside(Path.cwd() / name_of(path), f".{_digest(path)}")
     if target.exists() and not target.is_file():
-        message = "Not a regular file, so it cannot be replaced"
-        raise OSError(errno.EINVAL, message, os.fspath(path))
+        raise OSError(errno.EINVAL, "Not a regular file, so it cannot be replaced", name)
     return target
 
 

@@ -10,7 +10,8 @@ from __future__ import annotations
 
 import shutil
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
 from logging import getLogger
 from pathlib import Path
 
@@ -58,29 +59,33 @@ def fetch(
 
     def fill(target: Path) -> None:
         logging.info("%s: downloading to %s", masked(url), target.parent)
-        with replacing(target) as part:
-            try:
-                _receive(url, part)
-                received = sha256_of(part)
-                if sha256 not in (None, received):
-                    raise WeightsError(f"received a file of SHA-256 {received}, expected {sha256}")
-                check(part)
-            except RemoteError:  # names the URL
-                raise
-            except (OSError, ValueError) as error:  # of requests, and of the checks
-                # One line that names the URL instead of the unfinished file, without the number of
-                # attempts.
-                cause = getattr(error.args[0], "reason", None) if error.args else None
-                reason = " ".join(str(cause or error).split())
-                reason = reason.replace(str(part), "the downloaded file")
-                answer = getattr(error, "response", None)
-                is_missing = answer is not None and answer.status_code in MISSING
-                raise (NotFoundError if is_missing else WeightsError)(
-                    f"{masked(url)}: not in the cache, and cannot be downloaded: {masked(reason)}"
-                ) from error
+        with replacing(target) as part, _explaining(url, part):
+            _receive(url, part)
+            received = sha256_of(part)
+            if sha256 not in (None, received):
+                raise WeightsError(f"received a file of SHA-256 {received}, expected {sha256}")
+            check(part)
         write_record(target.parent, name or url, sha256=received)
 
     return filled(copy_of(url), fill)
+
+
+@contextmanager
+def _explaining(url: str, part: Path) -> Iterator[None]:
+    """Turn errors of requests and of checks in the block into one line that names the URL instead
+    of the unfinished file, without the number of attempts."""
+    try:
+        yield
+    except RemoteError:  # names the URL
+        raise
+    except (OSError, ValueError) as error:
+        cause = getattr(error.args[0], "reason", None) if error.args else None
+        reason = " ".join(str(cause or error).split()).replace(str(part), "the downloaded file")
+        answer = getattr(error, "response", None)
+        is_missing = answer is not None and answer.status_code in MISSING
+        raise (NotFoundError if is_missing else WeightsError)(
+            f"{masked(url)}: not in the cache, and cannot be downloaded: {masked(reason)}"
+        ) from error
 
 
 def copy_of(url: str) -> Path:

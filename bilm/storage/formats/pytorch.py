@@ -123,9 +123,8 @@ class StateDict:
         return np.lib.stride_tricks.as_strided(values, tensor.shape, strides, writeable=False)
 
     def _open_legacy(self, file: IO[bytes]) -> None:
-        """Read the four pickles of a file of PyTorch before 1.6, which contain a version, facts
-        about the machine, the tensors and the keys of the storages; find the storages after them.
-        """
+        """Read the pickles of a file of PyTorch before 1.6: a version, facts about the machine, the
+        tensors and the keys of the storages; find the storages after them."""
         version = unpickled(file, self.path)
         if version != LEGACY_VERSION:
             raise WeightsError(f"{self.path}: an unknown version of PyTorch's format")
