@@ -49,19 +49,6 @@ def test_preference_is_the_difference_of_log_probabilities_in_bits():
         assert abs(expected["forward"]) > 0.1 and found.unknown == []
 
 
-def test_preference_of_a_forward_only_model_has_one_direction():
-    scorer = scorer_of(model_of("forward shared"))
-    (found,) = score_pairs(scorer, [pair("the cat", "cat the")])
-    assert list(found.preference) == ["forward"]
-    assert list(PairResults.of([found]).overall.percent) == ["forward"]
-
-
-def test_pairs_with_unknown_words_are_marked():
-    scorer = scorer_of(model_of("chars"))
-    pairs = [pair("the wug", "the dax wug"), pair("the cat", "cat the")]
-    assert [found.unknown for found in score_pairs(scorer, pairs)] == [["wug", "dax"], []]
-
-
 def test_sentences_that_a_word_model_cannot_tell_apart_are_ties():
     scorer = scorer_of(model_of("words"))
     others = [pair("the " * n, "mat " * n) for n in range(1, 30)]
