@@ -31,6 +31,7 @@ def collect_usages(
     column: str | None = None,
     tokenize: str | None = None,
     on_bad_utf8: str = "error",
+    quoting: str | None = None,
     **how: Any,
 ) -> Usages:
     """Return the usages of words in texts with their vectors, in memory.
@@ -38,7 +39,7 @@ def collect_usages(
     Args:
         model: a stored model, see `bilm.storage.stored_model.open_model`.
         words: entries as in a list of words, see `parse_query`.
-        texts, column, tokenize, on_bad_utf8: see `open_texts`.
+        texts, column, tokenize, on_bad_utf8, quoting: see `open_texts`.
         layers: numbers of the layers; None for all.
         how: `ignore_case`, `lemma`, `tags`, `sample` and `seed` of `find_usages`.
 
@@ -48,7 +49,10 @@ def collect_usages(
     from bilm.embedding.embedder import ElmoEmbedder
 
     queries = [parse_query(word, "words") for word in words]
-    found_usages = find_usages(open_texts(texts, column, tokenize, on_bad_utf8), queries, **how)
+    opened = open_texts(
+        texts, column=column, tokenize=tokenize, on_bad_utf8=on_bad_utf8, quoting=quoting
+    )
+    found_usages = find_usages(opened, queries, **how)
     with TemporaryDirectory() as folder:
         path = Path(folder) / "usages.parquet"
         return write_usages(found_usages, ElmoEmbedder(model), path, layers=layers).read()

@@ -19,6 +19,9 @@ from bilm.data.text import read_lines
 from bilm.data.tokenization import tokenizer
 from bilm.errors import DataError
 
+# Letters beside each other, of scripts that put blanks around words without clitics
+LETTER = r"[^\W\u0590-\u06ff\u0e00-\u109f\u1780-\u17ff\u3000-\u9fff\uac00-\ud7a3\uff00-\uffef]"
+LETTERS = re.compile(rf"{LETTER}(?:{LETTER}|[\u0300-\u036f])")
 OPTIONAL = ("pos", "date", "description")  # blank if there is no value
 RANGE = re.compile(r"\s*(?P<begin>\d*):(?P<end>\d*)\s*")
 REQUIRED = ("lemma", "grouping", "identifier", "context", "indexes_target_token")
@@ -105,6 +108,11 @@ def _words(
     if not first <= begin < end <= last:
         raise DataError(
             f"{where}: the target {begin}:{end} is not inside the sentence {first}:{last}"
+        )
+    if any(LETTERS.match(context, place - 1) for place in (begin, end) if place > first):
+        raise DataError(
+            f"{where}: the target {begin}:{end}, {context[begin:end]!r}, cuts a word; count the "
+            "characters before it, not their bytes, and in this Unicode normal form"
         )
     before = split(context[first:begin])
     target = split(context[begin:end])

@@ -9,7 +9,7 @@ from collections import Counter, defaultdict
 from collections.abc import Callable, Container, Iterable, Iterator, Mapping, Sequence
 from functools import lru_cache
 from pathlib import Path
-from typing import NamedTuple
+from typing import Any, NamedTuple
 
 from bilm.analysis.usages import Description, Grouping, Usage, as_sentence
 from bilm.data.readers import Corpus, Record
@@ -241,16 +241,14 @@ def _usage(word: str, grouping: str, place: tuple[str, int, int], record: Record
 
 def open_texts(
     texts: Mapping[str, str | Path | Sequence[str | Path]],
-    column: str | None = None,
-    tokenize: str | None = None,
-    on_bad_utf8: str = "error",
+    **reading: Any,
 ) -> dict[str, list[Corpus]]:
     """Open the files of groupings, in any input form, plain or compressed.
 
     Args:
         texts: for each grouping, a file or a pattern, or several of them. A file that several
             patterns match is read once.
-        column, tokenize, on_bad_utf8: see `bilm.data.readers.Corpus`.
+        reading: `column`, `tokenize`, `on_bad_utf8` and `quoting` of `bilm.data.readers.Corpus`.
     Raises: DataError if a file is missing or an argument does not apply to it.
     """
     signs = TextSigns(", ".join(texts))
@@ -261,8 +259,5 @@ def open_texts(
         for pattern in patterns:
             for path in matching_files(pattern):
                 paths.setdefault(os.path.realpath(path), path)
-        opened[grouping] = [
-            Corpus(path, column, tokenize=tokenize, on_bad_utf8=on_bad_utf8, signs=signs)
-            for path in paths.values()
-        ]
+        opened[grouping] = [Corpus(path, **reading, signs=signs) for path in paths.values()]
     return opened

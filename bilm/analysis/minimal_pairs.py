@@ -15,7 +15,7 @@ from itertools import chain, tee
 from typing import NamedTuple
 
 from bilm.analysis.surprisal import NATS_PER_BIT
-from bilm.data.readers import form_of
+from bilm.data.readers import InputFile, form_of
 from bilm.data.readers.tables import FORM as TABLES
 from bilm.data.readers.tables import table_rows, text_of, words_of
 from bilm.data.text import ON_BAD_UTF8
@@ -96,7 +96,10 @@ class PairResults:
 
 
 def read_pairs(
-    path: str | os.PathLike, tokenize: str | None = None, on_bad_utf8: str = "error"
+    path: str | os.PathLike,
+    tokenize: str | None = None,
+    on_bad_utf8: str = "error",
+    quoting: str | None = None,
 ) -> Iterator[MinimalPair]:
     """Yield the minimal pairs of a table.
 
@@ -104,7 +107,7 @@ def read_pairs(
         path: JSON Lines, CSV, TSV or Parquet with the columns `sentence_good`, `sentence_bad`,
             `linguistics_term` and `UID`; other columns are ignored.
         tokenize: language whose spaCy rules split sentences into words; None splits at whitespace.
-        on_bad_utf8: "error", or "replace" to decode invalid UTF-8 as U+FFFD.
+        on_bad_utf8, quoting: see `bilm.data.readers.Corpus`.
     Raises: DataError, naming the file and the line, row or pair; BilmError if a package is missing.
     """
     if form_of(path) is not TABLES:
@@ -113,8 +116,8 @@ def read_pairs(
             f"{', '.join(TABLES.endings)}"
         )
     split = partial(map, tokenizer(tokenize))
-    columns = [GOOD, BAD, PHENOMENON, UID]
-    for where, row in table_rows(os.fspath(path), columns, ON_BAD_UTF8[on_bad_utf8]):
+    source = InputFile(os.fspath(path), ON_BAD_UTF8[on_bad_utf8], split, quoting=quoting)
+    for where, row in table_rows(source, [GOOD, BAD, PHENOMENON, UID]):
         sentences = {}
         for name in (GOOD, BAD):
             (words,) = words_of(row, name, split, where)

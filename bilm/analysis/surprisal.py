@@ -10,7 +10,7 @@ from typing import Any
 
 import numpy as np
 
-from bilm.data.tokenization import check_batch, checked_sentence
+from bilm.data.tokenization import checked_sentences
 from bilm.errors import DataError
 from bilm.scoring.memory.prediction import Memory
 from bilm.scoring.scorer import Scorer
@@ -49,16 +49,13 @@ def word_surprisals(
     Raises: DataError if a sentence is neither a string nor a list of words, or has more regions
         than names.
     """
-    check_batch(sentences)
     # The region of each word of the sentences that are read, but not scored yet; None for a context
     # that is read again
     waiting: deque[np.ndarray | None] = deque()
 
     def read() -> Iterator[list[str]]:
         first: list[list[str]] = []
-        for number, sentence in enumerate(sentences):
-            tokens = sentence.split() if isinstance(sentence, str) else sentence
-            words = checked_sentence(tokens, f"sentence {number}")
+        for number, words in enumerate(checked_sentences(sentences, str.split)):
             is_mark = np.array([word == mark for word in words], bool)
             unmarked = [word for word in words if word != mark]
             if is_item and number < context:

@@ -4,12 +4,14 @@ from __future__ import annotations
 
 from collections import deque
 from collections.abc import Callable, Generator, Iterable, Iterator, Sequence
+from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING
 
 import numpy as np
 
 from bilm.data.readers import Record
+from bilm.data.readers.tables import check_columns, words_of
 from bilm.data.tokenization import tokenizer
 from bilm.embedding.collecting import Layers, Selection
 from bilm.embedding.embedder import ElmoEmbedder
@@ -128,7 +130,7 @@ def output_schema(
     Raises: DataError, OptionsError, WeightsError as `embed_batches` does.
     """
     optional("pyarrow", "parquet", "output_schema")
-    _place(schema, column)
+    check_columns([column], schema.names, "the data")
     source = model if isinstance(model, ElmoEmbedder) else open_model(model, weights)
     return _output_schema(schema, _content(source, layers, pool, dtype), column, keep)
 
@@ -203,29 +205,10 @@ def _words(batch: pyarrow.RecordBatch, column: str, split: Split) -> list[list[s
             f"found a {type(batch).__name__}, expected record batches; of a table, pass "
             "table.to_batches()"
         )
-    array = batch.column(_place(batch.schema, column))
     sentences = []
-    for value in array.to_pylist():
-        if value is None:
-            words = []
-        elif isinstance(value, str):
-            words = split(value)
-        elif isinstance(value, list) and all(isinstance(word, str) for word in value):
-            words = value
-        else:
-            raise DataError(
-                f"column {column!r} has the type {array.type}; expected text, or lists of words "
-                "without missing values"
-            )
+    check_columns([column], batch.schema.names, "the data")
+    for value in batch.column(column).to_pylist():
+        (words,) = words_of({column: value}, column, partial(map, split), "record batch")
         refuse_tabs(words, f"column {column!r}")
         sentences.append(words)
     return sentences
-
-
-def _place(schema: pyarrow.Schema, column: str) -> int:
-    """Return the position of a column. Raises: DataError if it is missing or occurs twice."""
-    names = schema.names
-    if names.count(column) != 1:
-        listed = ", ".join(map(repr, names[:20])) or "none"
-        raise DataError(f"the data must have one column {column!r}; found {listed}")
-    return names.index(column)

@@ -33,6 +33,7 @@ for form, help in HELP.items():
     opt.text_input("Corpus: a file or a quoted pattern.", "twice"),
     opt.column_option,
     opt.id_column_option,
+    opt.quoting_option,
     opt.option("--id_field", opt.Integer(0), "Index, from 0, of the part of a FASTA header "
                "to use as the id; the header is split at | and whitespace.", "the first word"),
     opt.bad_utf8_option,

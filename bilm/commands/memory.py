@@ -35,7 +35,7 @@ def memory(model: scoring.Model, input_: str, heldout: str, output: str) -> None
 
     text, heldout_text = resolve_shards(input_), resolve_shards(heldout)
     protect(output, *text, *heldout_text, *model.files, *model.stored.own_files)
-    text.examine()
+    text.examine(model.vocabulary)
     check_training_text(text, None, model.vocabulary.filename)
 
     counts = count_tokens(heldout_text)

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 from itertools import chain
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 from cloup.constraints import If, constraint, require_all
 
@@ -54,6 +54,7 @@ contain; such words are scored as <UNK>. The line `without unknown words` leaves
     "Pairs",
     opt.option("--input", opt.FILE_OR_URL, "Table of minimal pairs, or a quoted pattern.",
                dest="input_", metavar="PATTERN", required=True),
+    opt.quoting_option,
     opt.bad_utf8_option,
     opt.tokenize_option,
 )  # fmt: skip
@@ -65,8 +66,8 @@ contain; such words are scored as <UNK>. The line `without unknown words` leaves
 )
 @constraint(If("per_pair", require_all), ["output"])
 def minimal_pairs(
-    model: scoring.Model, input_: str, on_bad_utf8: str, tokenize: str | None, output: str | None,
-    per_pair: bool, json: bool
+    model: scoring.Model, input_: str, output: str | None, per_pair: bool, json: bool,
+    **reading: Any
 ) -> None:  # fmt: skip
     """Measure accuracy on minimal pairs of sentences.
 
@@ -80,7 +81,6 @@ def minimal_pairs(
       bilm minimal-pairs --model run --input pairs.csv --output pairs_scored.csv --per_pair
     """
     from bilm.analysis.minimal_pairs import PairResults, read_pairs, score_pairs
-    from bilm.data.signs import TextSigns
     from bilm.data.text import matching_files
     from bilm.errors import DataError
     from bilm.support.progress import Progress
@@ -89,15 +89,13 @@ def minimal_pairs(
     pairs: list[MinimalPair] = []
     bar = Progress("reading", "pairs")
     for path in paths:
-        pairs += bar.over(read_pairs(path, tokenize, on_bad_utf8))
+        pairs += bar.over(read_pairs(path, **reading))
     if not pairs:
         raise DataError(f"{input_}: found no pairs, expected at least one")
     n_tokens = sum(map(scoring.n_predictions, chain.from_iterable(pair[:2] for pair in pairs)))
-    scorer = model.scorer(n_tokens)
-    signs = TextSigns(input_, frozenset(scorer.words))
-    watched = signs.watch(pairs, lambda pair: pair.good)
+    scorer = model.scorer(n_tokens, warns_of_signs=True)
     bar = Progress("scoring", "pairs", len(pairs))
-    scores = list(bar.over(score_pairs(scorer, watched)))
+    scores = list(bar.over(score_pairs(scorer, pairs)))
     groups = list(_groups(PairResults.of(scores)))
     rows = [_row(*group) for group in groups]
 

@@ -13,6 +13,7 @@ import cloup
 
 from bilm.commands.output import TABLES
 from bilm.data.readers import help_lines
+from bilm.data.readers.tables import QUOTING
 from bilm.data.text import ENDINGS, ON_BAD_UTF8, STANDARD_INPUT
 from bilm.options.run_options import DECAYS, LEARNING_RATES, MAX_SEED
 from bilm.precisions import INFERENCE_PRECISIONS, PRECISIONS
@@ -207,6 +208,9 @@ column_option = option(
 )
 id_column_option = option(
     "--id_column", TEXT, "Column of a table that contains the ids.", metavar="NAME"
+)
+quoting_option = option(
+    "--quoting", OneOf(QUOTING), "Quoting of CSV and TSV.", "csv, if it cannot have joined rows"
 )
 usages_option = option(
     "--usages", FILE, "Table that bilm usages wrote.", required=True, metavar="PARQUET"

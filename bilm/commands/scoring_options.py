@@ -67,7 +67,7 @@ class Model(NamedTuple):
 
         return sooner_backend(self.stored.options, n_tokens, n_words=self.vocabulary.size)
 
-    def scorer(self, n_tokens: int) -> Scorer:
+    def scorer(self, n_tokens: int, warns_of_signs: bool = False) -> Scorer:
         """Load the model into the backend that scores a number of tokens sooner."""
         name = self.backend(n_tokens)
         if name == "keras":
@@ -76,7 +76,9 @@ class Model(NamedTuple):
         from bilm.scoring.scorer import Scorer
 
         backend = open_backend(self.stored, name, has_softmax=True)
-        return Scorer(backend, self.vocabulary.words)
+        scorer = Scorer(backend, self.vocabulary.words)
+        scorer.signs.done = not warns_of_signs
+        return scorer
 
 
 model_options = opt.gathered("model", Model.open, opt.model_options(
@@ -104,8 +106,9 @@ class Text:
     """
 
     def __init__(
-        self, input_: str, column: str | None, id_column: str | None, on_bad_utf8: str,
-        tokenize: str | None, keep: tuple[str, ...] | None, mask: str | None = None
+        self, input_: str, column: str | None, id_column: str | None, quoting: str | None,
+        on_bad_utf8: str, tokenize: str | None, keep: tuple[str, ...] | None,
+        mask: str | None = None
     ):  # fmt: skip
         self.name, self._signs, self.mask = input_, TextSigns(input_), mask or ""
         marks = None if mask is None else gap_marks.marks(mask)
@@ -113,7 +116,7 @@ class Text:
         self._corpora = [
             Corpus(
                 path, column, id_column, None, tokenize, on_bad_utf8, signs=self._signs,
-                marks=marks, keep=keep,
+                marks=marks, keep=keep, quoting=quoting,
             )
             for path in self.files
         ]  # fmt: skip
@@ -151,7 +154,7 @@ class Text:
         """
         from bilm.inference.backend import most_tokens
 
-        self._signs.known = frozenset(model.vocabulary.words)
+        self._signs.known = model.vocabulary
         most = most_tokens(model.stored.options, model.vocabulary.size)
         n_tokens = 0
         beginning: list[Sentence] = []
@@ -221,6 +224,7 @@ text_options = opt.gathered("text", Text, opt.group(
     opt.text_input("Text: a file or a quoted pattern.", required=False, default="-"),
     opt.column_option,
     opt.id_column_option,
+    opt.quoting_option,
     opt.bad_utf8_option,
     opt.tokenize_option,
     opt.option("--keep", opt.List(opt.TEXT), "Columns of a table to repeat in the result, such as "

@@ -46,15 +46,10 @@ def substitutes(
     """
     from absl import logging
 
-    from bilm.data.signs import TextSigns
     from bilm.data.tokenization import tokenizer
 
     words = tokenizer(tokenize)(sentence)
-    scorer = model.scorer(scoring.n_predictions(words))
-    signs = TextSigns("--sentence", frozenset(scorer.words))
-    signs.add(words)
-    signs.warn()
-
+    scorer = model.scorer(scoring.n_predictions(words), warns_of_signs=True)
     likeliest = scorer.substitutes(words, position, n)
     others = [word for i, word in enumerate(words) if i != position]
     unknown = [word for word in others if scorer.known(word) != word]

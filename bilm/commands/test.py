@@ -68,7 +68,7 @@ def test(
 
     vocabulary = model.vocabulary
     text = resolve_shards(input_, on_bad_utf8)
-    text.examine()
+    text.examine(vocabulary)
     ids = text_ids(text, vocabulary)
     if len(ids) == 1:
         raise DataError(f"{text.name}: no sentence; every line is blank")

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from itertools import chain
+from typing import Any
 
 from cloup.constraints import If, constraint, require_all
 
@@ -26,6 +27,7 @@ parquet.
     "Corpus",
     opt.text_input("Corpus: a file or a quoted pattern."),
     opt.column_option,
+    opt.quoting_option,
     opt.bad_utf8_option,
     opt.tokenize_option,
     opt.flag("--split_sentences", "Also split text into sentences; requires --tokenize."),
@@ -37,8 +39,7 @@ parquet.
 @constraint(If("paragraph_per_line", require_all), ["split_sentences"])
 @opt.json_option
 def text(
-    input_: str, output: str, column: str | None, tokenize: str | None, split_sentences: bool,
-    paragraph_per_line: bool, surface: bool, on_bad_utf8: str, json: bool,
+    input_: str, output: str, json: bool, **reading: Any
 ) -> None:  # fmt: skip
     """Write a corpus as text, one sentence per line.
 
@@ -60,14 +61,7 @@ def text(
     paths = matching_files(input_)
     protect(output, *paths)
     signs = TextSigns(input_)
-    corpora = [
-        Corpus(
-            path, column, tokenize=tokenize, on_bad_utf8=on_bad_utf8, signs=signs, surface=surface,
-            split_sentences=split_sentences, paragraph_per_line=paragraph_per_line,
-        )
-        for path in paths
-    ]  # fmt: skip
-
+    corpora = [Corpus(path, signs=signs, **reading) for path in paths]
     n_sentences = n_words = n_changed = 0
     written = Progress("writing", "sentences")
     with writing_text(output) as file:

@@ -5,6 +5,7 @@ from __future__ import annotations
 import os
 import re
 from collections.abc import Sequence
+from typing import Any
 
 import click
 from cloup.constraints import If, IsSet, accept_none, constraint, require_any, require_one
@@ -56,6 +57,7 @@ NAMED = re.compile(r"([^=/\\]+)=(.+)")
     opt.option("--tags", opt.List(opt.TEXT), "Parts of speech of CoNLL-U to keep, such as "
                "NOUN,VERB.", "all"),
     opt.column_option,
+    opt.quoting_option,
     opt.bad_utf8_option,
     opt.tokenize_option,
 )  # fmt: skip
@@ -72,14 +74,13 @@ NAMED = re.compile(r"([^=/\\]+)=(.+)")
 )  # fmt: skip
 @constraint(require_one, ["dwug", "input_"])
 @constraint(If(~IsSet("dwug"), require_any), ["words", "word"])
-@constraint(If("dwug", accept_none), ["ignore_case", "lemma", "tags", "column"])
+@constraint(If("dwug", accept_none), ["ignore_case", "lemma", "tags", "column", "quoting"])
 @opt.json_option
 def usages(
     model: str, weights: str | None, vocab: str | None, words: str | None, word: Sequence[str],
     input_: Sequence[str], dwug: str | None, ignore_case: bool, lemma: bool,
-    tags: tuple[str, ...] | None, column: str | None, on_bad_utf8: str, tokenize: str | None,
-    output: str, sample: int, seed: int, layers: tuple[int, ...] | None, dtype: str,
-    precision: str, json: bool,
+    tags: tuple[str, ...] | None, tokenize: str | None, output: str, sample: int, seed: int,
+    layers: tuple[int, ...] | None, dtype: str, precision: str, json: bool, **reading: Any,
 ) -> None:  # fmt: skip
     """Collect the usages of words in texts, with vectors.
 
@@ -112,7 +113,7 @@ def usages(
         names = [query.name for query in queries] or None
         collected = read_dwug(dwug, names, tokenize, sample or None, seed)
     else:
-        texts = open_texts(_patterns(input_), column, tokenize, on_bad_utf8)
+        texts = open_texts(_patterns(input_), tokenize=tokenize, **reading)
         collected = find_usages(
             texts, queries, ignore_case=ignore_case, lemma=lemma,
             tags=None if tags is None else set(tags), sample=sample or None, seed=seed,

@@ -62,7 +62,7 @@ def batch_to_ids(batch: Iterable[Iterable[str]]) -> torch.Tensor:
     Returns: int64 tensor (B, T, 50), padded with 0, without the marks of sentences.
     Raises: DataError if a sentence is not a list of words.
     """
-    sentences = checked_sentences(batch)
+    sentences = list(checked_sentences(batch))
     shape = len(sentences), max(map(len, sentences), default=0), MAX_CHARACTERS
     ids: np.ndarray = np.zeros(shape, np.int64)
     for row, words in zip(ids, sentences, strict=True):

@@ -9,7 +9,7 @@ import numpy as np
 from absl import logging
 
 from bilm.data.marks import BOS, EOS
-from bilm.data.tokenization import check_batch, checked_sentences
+from bilm.data.tokenization import checked_sentences
 from bilm.embedding.embedder import ElmoEmbedder
 from bilm.errors import OptionsError, require_one_of
 from bilm.scoring.scorer import Scorer, load_scorer
@@ -85,7 +85,7 @@ class ElmoModel:
             list of words.
         """
         embedder, layers = self._loaded(layers)
-        sentences = checked_sentences(texts)
+        sentences = list(checked_sentences(texts))
         n_words = max(map(len, sentences), default=0)
         lead = (len(sentences), self.n_layers) if layers == "all" else (len(sentences),)
         padded = np.zeros((*lead, n_words, self.vector_size))  # n, (layers,) T, 2 P
@@ -128,11 +128,9 @@ class ElmoModel:
         """
         if self._scorer is None:
             raise OptionsError("the softmax is not loaded: call load(directory, full=True) first")
-        check_batch(data)
-        split = (words.split() if isinstance(words, str) else words for words in data)
         left_out = (BOS, EOS) if nodelimiters else ()
         found = []
-        for words in checked_sentences(split):
+        for words in checked_sentences(data, str.split):
             logs = self._scorer.log_probabilities(words, range(len(words)))
             entries: list[dict[str, object]] = []
             for word, by_direction in zip(words, logs, strict=True):

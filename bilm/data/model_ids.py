@@ -80,7 +80,7 @@ def _padded(
     shape: tuple[int, ...],
 ) -> np.ndarray:
     """Return the ids of sentences with their marks, plus 1: int64 (n, T + 2, *shape)."""
-    batch = checked_sentences(sentences)
+    batch = list(checked_sentences(sentences))
     begin, end = marks
     n_steps = max(map(len, batch), default=0) + 2
     ids: np.ndarray = np.zeros((len(batch), n_steps, *shape), np.int64)

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import hashlib
 import os
-from collections.abc import Collection, Iterable, Iterator, Sequence
+from collections.abc import Collection, Container, Iterable, Iterator, Sequence
 from typing import NamedTuple
 
 from bilm.data.readers import TEXT, form_of
@@ -49,24 +49,17 @@ class Shards:
     def __getitem__(self, index: int) -> str:
         return self.paths[index]
 
-    @property
-    def examined(self) -> list[str]:
-        """The files whose first words show whether the text is tokenized."""
-        # Pipes can be read only once.
-        return [path for path in self if is_url(path) or os.path.isfile(path)][:MAX_EXAMINED]
-
-    def signs(self) -> TextSigns:
-        """Return a counter of the signs in the `examined` files, which has read no words yet."""
+    def examine(self, vocabulary: Container[str] = ()) -> None:
+        """Warn of signs in the first lines that the text is not tokenized, or not in the normal
+        form of a vocabulary. Raises: DataError."""
         name = self.paths[0] if len(self) == 1 else f"{self.paths[0]} and {len(self) - 1} more"
-        return TextSigns(name)
-
-    def examine(self) -> None:
-        """Warn of signs in the first lines that the text is not tokenized. Raises: DataError."""
-        signs = self.signs()
-        files = self.examined
+        signs = TextSigns(name, vocabulary=vocabulary)
+        # Pipes can be read only once.
+        files = [path for path in self if is_url(path) or os.path.isfile(path)][:MAX_EXAMINED]
         for path in files:
             n_left = SAMPLE_WORDS / len(files)
-            for words in Shards([path], self.on_bad_utf8).sentences():
+            for *_, line in placed_lines(path, self.errors):
+                words = signs.add_line(line).split()
                 signs.add(words)
                 n_left -= len(words)
                 if n_left <= 0:

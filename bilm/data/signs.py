@@ -6,7 +6,8 @@ import re
 from collections import Counter
 from collections.abc import Callable, Container, Iterable, Iterator, Sequence
 from itertools import pairwise
-from typing import NamedTuple, TypeVar
+from typing import Literal, NamedTuple, TypeVar
+from unicodedata import normalize
 
 from absl import logging
 
@@ -18,65 +19,113 @@ SAMPLE_WORDS = 100_000
 SAMPLE_ROWS, MAX_COLUMNS = 2_000, 10  # sentences that are compared as rows of columns
 MAX_SEPARATE = 0.25  # separate punctuation marks of a kind, per word that contains such a mark
 MARKS_AS_COLUMNS = 0.02, 0.5  # shares of punctuation marks among words in columns
+MAX_PLAIN = 30  # ASCII letters and digits of a word that cannot be a sign
 N_EXAMPLES, MAX_EXAMPLE = 3, 40  # number of examples in a warning, and characters of one
 
 
 class Sign(NamedTuple):
-    """What is counted, its minimum number and share for a warning, what it is, and what to do."""
+    """What is counted, its minimum number and share for a warning, what it is, what to do, and the
+    pattern of a word that is a sign by itself."""
 
     unit: str
     least: int
     share: float
     what: str
     remedy: str
+    pattern: str = ""
 
 
+NORMAL_FORMS: tuple[Literal["NFC", "NFD"], ...] = ("NFC", "NFD")
 SPLIT = "bilm text --tokenize LANG does this"
-SIGNS = {
+ENDS = (marks.BOS, marks.EOS, model_options.BOS, model_options.EOS)
+# More characters than words have in Chinese and Japanese; in Thai, Lao, Tibetan, Burmese and Khmer;
+# and in other languages.
+LONG = r"[\u3000-\u30ff\u3400-\u9fff\uff00-\uffef]{6}|[\u0e00-\u109f\u1780-\u17ff]{16}|\S{31}"
+SIGNS: dict[str, Sign] = {
     "end": Sign("words", 1, 0, "are the marks of a sentence's ends",
-        "remove them: a model adds such marks to each sentence, and reads others as words"),
+        "remove them: a model adds such marks to each sentence, and reads others as words",
+        "|".join(ENDS)),
+    "foreign": Sign("words", 1, 0.001, "are marks of other programs",
+        "remove marks of ends and padding, write <UNK> for unknown words: others are read as words",
+        r"(?!<UNK>)(?i:</?s>|<(?:[be]os|sos|start|end|pad|unk|oov|cls|sep)>|<\|\w+\|>|"
+        r"\[(?:[be]os|pad|unk|cls|sep)\]|@@(?:unknown|padding)@@)"),
     "escape": Sign("words", 1, 0.001, "contain escapes of Moses or HTML",
-        "replace them with the characters, as Moses's deescape-special-chars.perl does"),
+        "replace them with the characters, as Moses's deescape-special-chars.perl does",
+        r".*&(?:#\d+|#x[\da-fA-F]+|[a-z]+\d*);.*|@[^\w\s]@"),
+    "subword": Sign("words", 2, 0.05, "are marked as pieces of words",
+        "use the text from before it was split into pieces, because a model reads whole words",
+        r".+@@|##\w.*|▁.*|Ġ[A-Za-z]{1,3}|.+</w>"),
+    "markup": Sign("words", 2, 0.005, "are markup, or times of subtitles",
+        "remove them, so that only the sentences are left",
+        r".*(?:</[A-Za-z][\w:-]*>?|<(?:br|p|hr|img)\b|\]\(https?:).*|[\w:-]+=\"[^\"]*\"?/?>?|"
+        r"(?:\d+:)?\d\d:\d\d[,.]\d{3}|\{\d+\}\{\d+\}.*|\{\{\w.*|\\[a-z]+\{.*"),
+    "fasta": Sign("words", 1, 0.01, "are headers, as in FASTA",
+        "let the name of the file end with .fasta; bilm text converts it to text", r">\w.*"),
+    "missing": Sign("words", 2, 0.5, "are _, as in CoNLL-U files whose words are left out",
+        "insert the words, as the description of the treebank explains", "_"),
     "long": Sign("characters", 1, 0.5, "are in very long words, as in text without blanks",
-        f"separate the words with blanks; {SPLIT}"),
+        f"separate the words with blanks; {SPLIT}", f".*(?:{LONG}).*"),
+    "tagged": Sign("words", 4, 0.8, "end with a tag after / _ or |",
+        "remove the tags: a model reads a word with its tag as another word",
+        r".+[/_|](?:-?[A-Za-z][\w$+*:=|-]{0,20}|[^\w\s]+)"),
     "attached": Sign("words", 5, 0.02, "contain punctuation, so the text is probably not tokenized",
         f"separate it with blanks, as in the text that the model was trained on; {SPLIT}"),
-    "columns": Sign("lines", 5, 0.8, "are columns of a word and its tags, as in CoNLL or IOB files",
+    **{form: Sign("words", 1, 0.01, f"are in the vocabulary only in Unicode's normal form {form}",
+        "convert the text: python -c \"import sys, unicodedata; [print(unicodedata.normalize("
+        f"'{form}', line), end='') for line in sys.stdin]\" < OLD > NEW")
+       for form in NORMAL_FORMS},
+    "returns": Sign("line ends", 1, 0.1, "are not \\n, at which lines end",
+        "convert them, such as with tr '\\r' '\\n' < OLD > NEW"),
+    "columns": Sign("rows", 5, 0.8, "are columns of a word and its tags, as in CoNLL or IOB files",
         "write the words of a sentence on one line; the names of CoNLL-U files end with .conllu"),
+    "tabs": Sign("lines", 3, 0.5, "are columns, such as a number, a label and a sentence",
+        "keep the sentences only, such as with cut -f 2 OLD > NEW for the second column"),
+    "numbers": Sign("sentences", 5, 0.8, "start with the number of the line",
+        "remove the numbers: a model reads them as words"),
     "joined": Sign("sentences", 1, 0.4, "have a capitalized word after . ! or ?, as if joined",
         f"write one sentence on a line; with --split_sentences, {SPLIT}"),
     "single": Sign("sentences", 5, 0.9, "have only one word",
         "write the words of a sentence on one line or in one row of a table, separated by blanks"),
 }  # fmt: skip
+NOT_KNOWN = "end", "missing"  # signs also if the vocabulary contains them
+# Only the first of these signs that is frequent is reported, because it explains the others.
+FORMS = {"fasta", "long", "returns", "columns", "tabs", "numbers", "joined", "single"}
 
-ENDS = (marks.BOS, marks.EOS, model_options.BOS, model_options.EOS)
-# Kinds of punctuation. A full stop counts only at the end of a sentence: abbreviations have one.
-KINDS = {"stop": ".", "mark": ",;:!?…،؛؟。、，；：！？।", "quote": '"„“”«»‹›「」()'}
+# Kinds of punctuation, and words that contain it at their start or end. A full stop counts only at
+# the end of a sentence, where a blank follows, because abbreviations have one.
+KINDS = {"mark": ",;:!?…،؛؟。、，；：！？।", "stop": ".", "quote": '"„“”«»‹›「」()'}
+LETTER, CLOSING, QUOTE = r"[^\W_]", "[\"'”’“«»›」)\\]}]*", f"[{KINDS['quote']}]"
+ATTACHED = {
+    "mark": f".*{LETTER}{CLOSING}[{KINDS['mark']}]{CLOSING}",
+    "stop": rf"[^.]*{LETTER}{CLOSING}\.{CLOSING}(?= )",
+    "quote": f"(?=.*{LETTER})(?:{QUOTE}.*|.*{QUOTE})",
+}
+PATTERNS = {name: sign.pattern for name, sign in SIGNS.items() if sign.pattern} | ATTACHED
+GROUPS = "|".join(f"(?P<{name}>{pattern})" for name, pattern in PATTERNS.items())
+WORD = re.compile(f"(?:{GROUPS}) ?")
 LAST = (".", "!", "?", "…")  # words at the end of a sentence
-CLOSING = "\"'”’“«»›」)]}"  # may follow the last mark of a word
-ESCAPE = re.compile(r".*&(#\d+|#x[\da-fA-F]+|[a-z]+\d*);.*|@[^\w\s]@")
-# More characters than words have in Chinese and Japanese; in Thai, Lao, Tibetan, Burmese and Khmer;
-# and in other languages.
-LONG = re.compile(
-    r"[\u3000-\u30ff\u3400-\u9fff\uff00-\uffef]{6}|[\u0e00-\u109f\u1780-\u17ff]{16}|\S{31}"
-)
+LINE_ENDS = re.compile(r"[\r\v\x85\u2028\u2029]+")
+LINE_NUMBER = re.compile(r"(\d{1,18})[.:)]?")
 TAG = re.compile(r"O|_|[BIESLUM]-\S+|-?[A-Z]+[\dA-Z]*[$|-]?|[A-Z]+[:=|]\S+|[^\w\s]+")
 
 
 class TextSigns:
     """Counts the signs in the first words of the text `name` and logs one warning for each.
 
-    Attributes: `known`, words that are not signs, such as a model's vocabulary; `done`, whether
-        further sentences are ignored.
+    Attributes: `known`, words that are not signs, such as a model's vocabulary; `vocabulary`, words
+        that are searched for other normal forms, if not `known`; `done`, whether further sentences
+        are ignored.
     """
 
-    def __init__(self, name: object, known: Container[str] = ()):
+    def __init__(self, name: object, known: Container[str] = (), vocabulary: Container[str] = ()):
         self._name = name
         self.known = known
+        self.vocabulary = vocabulary
         self.done = False
         self._totals: Counter[str] = Counter()  # of the units, and of separate marks by kind
         self._examples = {name: Counter[str]() for name in (*SIGNS, *KINDS)}  # counted words
         self._rows: list[tuple[int, Sequence[str]]] = []  # length and first words of sentences
+        self._number = 0  # at the start of the last sentence
         self._unreported = dict(SIGNS)
 
     def watch(self, items: Iterable[Item], words_of: Callable[..., list[str]]) -> Iterator[Item]:
@@ -86,6 +135,19 @@ class TextSigns:
             yield item
         self.warn()
 
+    def add_line(self, line: str) -> str:
+        """Count the signs that a line has before it is split into words, and return it."""
+        text = line.strip()
+        if self.done or not text:
+            return line
+        ends = LINE_ENDS.findall(text)
+        self._totals.update({"lines": 1, "line ends": 1 + len(ends)})
+        if ends:
+            self._examples["returns"][text[:MAX_EXAMPLE]] += len(ends)
+        if "\t" in text and " " in text:
+            self._examples["tabs"][text[:MAX_EXAMPLE]] += 1
+        return line
+
     def add(self, words: Sequence[str]) -> None:
         """Count the signs of a sentence. After `SAMPLE_WORDS` words, warn and ignore the rest."""
         if self.done or not words:
@@ -93,12 +155,16 @@ class TextSigns:
         self._totals.update(sentences=1, words=len(words), characters=sum(map(len, words)))
 
         # Signs of the whole sentence.
-        if len(words) == 1 and not LONG.search(words[0]):
-            self._examples["single"][words[0]] += 1
         if len(self._rows) < SAMPLE_ROWS and not words[0].startswith("#"):  # CoNLL-U's comments
             self._rows.append((len(words), words[:MAX_COLUMNS]))
         if any(end in LAST and word[:1].isupper() for end, word in pairwise(words)):
             self._examples["joined"][" ".join(words[:MAX_COLUMNS])] += 1
+        number = LINE_NUMBER.fullmatch(words[0])
+        before, self._number = self._number, int(number[1]) if number else 0
+        if self._number > before:
+            self._examples["numbers"][" ".join(words[:MAX_COLUMNS])] += 1
+        if len(words) == 1 and not re.search(LONG, words[0]):
+            self._examples["single"][words[0]] += 1
 
         for i, word in enumerate(words, 1):
             self._add_word(word, i == len(words))
@@ -108,16 +174,20 @@ class TextSigns:
 
     def _add_word(self, word: str, is_last: bool) -> None:
         """Count the sign that a word is; or a separate punctuation mark."""
-        if word in ENDS:
-            self._examples["end"][word] += 1
-        elif ESCAPE.fullmatch(word):
-            self._examples["escape"][word] += 1
-        elif LONG.search(word):
-            self._examples["long"][word] += len(word)
-        elif kind := _kind(word, is_last):
-            self._examples[kind][word] += 1
-        elif word:
-            self._totals.update(kind for kind, marks in KINDS.items() if word in marks)
+        if word.isascii():
+            if word.isalnum() and len(word) <= MAX_PLAIN:
+                return
+        elif (vocabulary := self.vocabulary or self.known) and word not in vocabulary:
+            for form in NORMAL_FORMS:
+                if normalize(form, word) in vocabulary:
+                    self._examples[form][word] += 1
+
+        match = WORD.fullmatch(f"{word} " if is_last else word)
+        if match is None:
+            self._totals.update(kind for kind, marks in KINDS.items() if word and word in marks)
+        elif match.lastgroup in NOT_KNOWN or word not in self.known:
+            name = str(match.lastgroup)
+            self._examples[name][word] += len(word) if name == "long" else 1
 
     def warn(self) -> None:
         """Warn, once, of each sign that is frequent in the sentences counted so far."""
@@ -129,22 +199,19 @@ class TextSigns:
         examples = {name: Counter(dict(words)) for name, words in self._examples.items()}
 
         # Words that contain punctuation are a sign if few marks of this kind are separate words.
-        for name in ("escape", *KINDS):
-            for word in list(examples[name]):
-                if word in self.known:
-                    del examples[name][word]
         for kind in KINDS:
             if totals[kind] <= MAX_SEPARATE * examples[kind].total():
                 examples["attached"] += examples[kind]
 
         # Lines are a sign if they are columns of words and tags.
-        totals["lines"] = len(rows)
+        totals["rows"] = len(rows)
         examples["columns"].update(map(" ".join, _rows_of_columns(rows)))
 
         for name, sign in list(self._unreported.items()):
             n = examples[name].total()
             total = totals[sign.unit]
-            if n < max(sign.least, sign.share * total):
+            is_explained = name in FORMS and not self._unreported.keys() >= FORMS
+            if n < max(sign.least, sign.share * total) or is_explained:
                 continue
             del self._unreported[name]
             frequent = examples[name].most_common(N_EXAMPLES)
@@ -155,33 +222,12 @@ class TextSigns:
             )  # fmt: skip
 
 
-def _kind(word: str, is_last: bool) -> str:
-    """Return the kind of punctuation that a word contains at its start or end; "" for none."""
-    if word.isalnum() or not any(map(str.isalnum, word)):
-        return ""
-
-    # A mark that follows the letters of the word, and closing marks after it.
-    core = word.rstrip(CLOSING)
-    letters = core[:-1].rstrip(CLOSING)
-    if letters[-1:].isalnum():
-        if core[-1] in KINDS["mark"]:
-            return "mark"
-        if is_last and core.find(".") == len(core) - 1:  # not e.g. or U.S.
-            return "stop"
-    return "quote" if word[0] in KINDS["quote"] or word[-1] in KINDS["quote"] else ""
-
-
 def _rows_of_columns(sentences: list[tuple[int, Sequence[str]]]) -> list[Sequence[str]]:
     """Return the sentences that are as long as the next one, if they are columns of words and tags,
     or of anything else beside words that include punctuation marks."""
     rows = [row for (n, row), (n_next, _) in pairwise(sentences) if n == n_next > 1]
-    columns = [[row[k] for row in rows if len(row) > k] for k in range(MAX_COLUMNS)]
-    if sum(map(str.isdecimal, columns[0])) > len(rows) / 2:  # numbers of words in a sentence
-        del columns[0]
-    words, *others = columns
-
-    are_words = not _are_tags(words, len(rows))
-    if are_words and any(_are_tags(column, len(rows)) for column in others):
+    words, *others = ([row[k] for row in rows if len(row) > k] for k in range(MAX_COLUMNS))
+    if any(_are_tags(column, len(rows)) for column in others) and not _are_tags(words, len(rows)):
         return rows
     least, most = MARKS_AS_COLUMNS
     n_marks = sum(1 for word in words if not any(map(str.isalnum, word)))

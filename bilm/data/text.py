@@ -84,7 +84,7 @@ def placed_lines(
                 if len(line) > MAX_LINE_BYTES:
                     raise DataError(
                         f"{path}, line {number}: longer than {MAX_LINE_BYTES:,} bytes; expected "
-                        "text with one sentence per line"
+                        "text with one sentence per line, and lines that end with \\n"
                     )
                 if b"\0" in line:
                     raise DataError(

@@ -12,7 +12,7 @@ from bilm.errors import DataError
 from bilm.support.imports import optional
 
 SplitWords = Callable[[str], list[str]]
-UNORDERED = (str, bytes, Set, Mapping)  # iterables that are not lists of words
+NO_COLUMNS = (str, bytes, Set, Mapping)  # iterables that are not lists of words or sentences
 MAX_PARTS = 2  # of a word with blanks, such as "10 000"; more is a text
 MAX_REPR = 60  # characters of a value in a message
 PART_WORDS = 10_000  # words of a paragraph that are split into sentences at a time
@@ -21,9 +21,8 @@ RARE_LETTERS = "".join(map(chr, range(0x1E01, 0x1E95, 2)))  # such as ḁ, that 
 
 def checked_sentence(sentence: Iterable[str], name: str) -> list[str]:
     """Return the words of a sentence as a list. Raises: DataError, with the name of the sentence,
-    for a string, whose letters would count as words, for sets and mappings, which have no order,
-    and for other words than strings."""
-    if not isinstance(sentence, Iterable) or isinstance(sentence, UNORDERED):
+    if it is not a list, see `is_column`, or contains other words than strings."""
+    if not is_column(sentence):
         raise DataError(
             f"{name} is {_described(sentence)}; expected a list of words: split a string into "
             "words, sort a set"
@@ -35,21 +34,45 @@ def checked_sentence(sentence: Iterable[str], name: str) -> list[str]:
     return words
 
 
-def _described(value: object) -> str:
-    """Return the start of a value and its type, for a message."""
-    return f"{repr(value)[:MAX_REPR]} ({type(value).__name__})"
+def check_batch(batch: object, name: str = "the batch", items: str = "sentences") -> None:
+    """Raise DataError, with the name of a batch and of its items, if it is not a list of them."""
+    if not is_column(batch):
+        raise DataError(
+            f"{name} is {described(batch)}, expected a list of {items}, a one-dimensional array or "
+            "one column of a data frame"
+        )
 
 
-def check_batch(sentences: object) -> None:
-    """Raise DataError for a string, and for a set or mapping, which has no order of sentences."""
-    if isinstance(sentences, UNORDERED):
-        raise DataError(f"the batch is {repr(sentences)[:MAX_REPR]}; expected a list of sentences")
-
-
-def checked_sentences(sentences: Iterable[Iterable[str]]) -> list[list[str]]:
-    """Return the words of each sentence. Raises: DataError if the batch is not a list of them."""
+def checked_sentences(
+    sentences: Iterable[str | Iterable[str]], split: SplitWords | None = None
+) -> Iterator[list[str]]:
+    """Yield the words of each sentence; `split` splits strings, which are refused without it.
+    Raises: DataError if the batch is not a list of sentences."""
     check_batch(sentences)
-    return [checked_sentence(words, f"sentence {i}") for i, words in enumerate(sentences)]
+    for i, sentence in enumerate(sentences):
+        words = split(sentence) if split and isinstance(sentence, str) else sentence
+        yield checked_sentence(words, f"sentence {i}")
+
+
+def is_column(value: object) -> bool:
+    """Return whether a value is a list or a column: its items are neither letters of a string, nor
+    columns of a data frame, nor without an order, as those of sets and mappings."""
+    has_items = isinstance(value, Iterable) and not isinstance(value, NO_COLUMNS)
+    return has_items and getattr(value, "ndim", 1) == 1 and not hasattr(value, "columns")
+
+
+def described(batch: object) -> str:
+    """Return the start of a string, or the type and shape of another batch, for a message."""
+    if isinstance(batch, str | bytes):
+        return f"the string {batch[:MAX_REPR]!r}"
+    shape = getattr(batch, "shape", None)
+    return f"a {type(batch).__name__}" + ("" if shape is None else f" of shape {tuple(shape)}")
+
+
+def _described(item: object) -> str:
+    """Return the start of an item of a batch and its type, for a message."""
+    is_table = getattr(item, "shape", ())
+    return described(item) if is_table else f"{repr(item)[:MAX_REPR]} ({type(item).__name__})"
 
 
 # --- splitting text ---

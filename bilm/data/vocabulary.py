@@ -95,6 +95,9 @@ class Vocabulary:
             f"{place}; if no vocabulary is given, those are used"
         )
 
+    def __contains__(self, word: object) -> bool:
+        return word in self._ids
+
     def word_to_id(self, word: str) -> int:
         """Return a word's id; the id of `<UNK>` for other words."""
         return self._ids.get(word, self.unk)

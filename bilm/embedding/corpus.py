@@ -21,7 +21,9 @@ from typing import Any, NamedTuple
 from absl import logging
 
 from bilm.data.readers import Corpora, Record
+from bilm.data.signs import TextSigns
 from bilm.data.text import input_files
+from bilm.data.vocabulary import Vocabulary
 from bilm.embedding import PARTS, embedding_file, writers
 from bilm.embedding.collecting import Layers
 from bilm.embedding.embedder import ElmoEmbedder
@@ -81,8 +83,8 @@ def dump_bilm_embeddings(
         pool, normalize: see `ElmoEmbedder.sentence_vectors`; `none` stores each word's vectors.
         backend: see `ElmoEmbedder`; None for the one that embeds the corpus sooner.
         before_keras: called before Keras is used for the first time.
-        reading: `column`, `id_column`, `id_field`, `tokenize` and `on_bad_utf8` of `Corpus`, and
-            the `share` of the corpus to embed.
+        reading: `column`, `id_column`, `id_field`, `quoting`, `tokenize` and `on_bad_utf8` of
+            `Corpus`, and the `share` of the corpus to embed.
     Returns: the number of sentences.
     Raises: DataError, also if another process writes the same output; OptionsError; WeightsError,
         also if the model changes meanwhile; BilmError if a package is missing; ValueError.
@@ -98,7 +100,9 @@ def dump_bilm_embeddings(
     files.protect(outfile, *input_files(dataset_file), vocab_file, *model.own_files)
 
     # The text.
-    corpus = Corpora(dataset_file, **reading)
+    vocab_path = Path(vocab_file or model.format.vocabulary_path)
+    known = Vocabulary(vocab_path) if vocab_path.is_file() else ()
+    corpus = Corpora(dataset_file, signs=TextSigns(dataset_file, (), known), **reading)
     n_sentences, n_tokens = read_first(corpus, writer)
 
     # The embedder.

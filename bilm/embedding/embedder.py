@@ -12,7 +12,7 @@ from pathlib import Path
 import numpy as np
 
 from bilm.data.signs import TextSigns
-from bilm.data.tokenization import check_batch, checked_sentence
+from bilm.data.tokenization import checked_sentences
 from bilm.embedding.collecting import Collector, Layers, Selection, collected
 from bilm.errors import BilmError, OptionsError
 from bilm.inference.backend import open_backend
@@ -204,7 +204,8 @@ class ElmoEmbedder:
         n_rows = min(MAX_ROWS, self.batch_tokens)
         group: list[list[str]] = []
         n_tokens = longest = 0
-        for words in self.signs.watch(_checked(sentences), list):
+        checked = checked_sentences(sentences, lambda line: self.signs.add_line(line).split())
+        for words in self.signs.watch(checked, list):
             group.append(words)
             n_tokens += len(words) + 2
             longest = max(longest, len(words) + 2)
@@ -251,13 +252,6 @@ class ElmoEmbedder:
                 "embedder; TensorFlow does not work after a fork: start processes with "
                 "multiprocessing.get_context('spawn')"
             )
-
-
-def _checked(sentences: Iterable[str | Iterable[str]]) -> Iterator[list[str]]:
-    """Yield the words of each sentence; a string is split at blanks. Raises: DataError."""
-    check_batch(sentences)
-    for i, words in enumerate(sentences):
-        yield words.split() if isinstance(words, str) else checked_sentence(words, f"sentence {i}")
 
 
 def _with_padding(vectors: np.ndarray, words: list[str], selection: Selection) -> np.ndarray:

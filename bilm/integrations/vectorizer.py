@@ -2,12 +2,12 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence, Set
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from pathlib import Path
 
 import numpy as np
 
-from bilm.data.tokenization import checked_sentence
+from bilm.data.tokenization import check_batch, checked_sentence, described
 from bilm.embedding.collecting import Layers
 from bilm.embedding.shared import ModelFiles, shared_embedder
 from bilm.errors import DataError, OptionsError, require_one_of
@@ -67,7 +67,7 @@ class ElmoVectorizer(ClassNamePrefixFeaturesOutMixin, TransformerMixin, BaseEsti
         require_one_of("pool", self.pool, POOLS)
         if isinstance(X, Iterator):  # `transform` could not read it again
             raise DataError(
-                f"X is {_described(X)}, which can be read only once; pass a list of texts to fit"
+                f"X is {described(X)}, which can be read only once; pass a list of texts to fit"
             )
         files = ModelFiles(self.model, self.weights, self.vocab)
         self.model_digest_ = files.digest()
@@ -111,13 +111,7 @@ class ElmoVectorizer(ClassNamePrefixFeaturesOutMixin, TransformerMixin, BaseEsti
 
     def _sentences(self, texts: Iterable[str | Sequence[str]]) -> Iterator[list[str]]:
         """Yield the words of each text."""
-        no_column = str | bytes | Set | Mapping
-        is_column = isinstance(texts, Iterable) and not isinstance(texts, no_column)
-        if not is_column or getattr(texts, "ndim", 1) != 1 or hasattr(texts, "columns"):
-            raise DataError(
-                f"X is {_described(texts)}, expected a list of texts, a one-dimensional array or "
-                "one column of a data frame"
-            )
+        check_batch(texts, "X", "texts")
         for number, text in enumerate(texts):
             words = (self.tokenizer or str.split)(text) if isinstance(text, str) else text
             yield checked_sentence(words, f"text {number} of X")
@@ -126,11 +120,3 @@ class ElmoVectorizer(ClassNamePrefixFeaturesOutMixin, TransformerMixin, BaseEsti
         tags = super().__sklearn_tags__()
         tags.input_tags.string, tags.input_tags.two_d_array = True, False
         return tags
-
-
-def _described(texts: object) -> str:
-    """Return a description of X for error messages."""
-    if isinstance(texts, str | bytes):
-        return f"the string {texts[:40]!r}"
-    shape = getattr(texts, "shape", None)
-    return f"a {type(texts).__name__}" + (f" of shape {tuple(shape)}" if shape is not None else "")

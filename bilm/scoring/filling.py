@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Callable, Iterable, Iterator, Sequence
+from collections.abc import Callable, Iterable, Iterator, Sequence, Set
 from typing import NamedTuple
 from unicodedata import normalize
 
@@ -101,6 +101,7 @@ class Filler:
         proper = [vocabulary.words[i] for i in vocabulary.proper.tolist()]
         known = [word for word in proper if pattern(word) is None]
         in_vocabulary = {normalize("NFC", word) for word in vocabulary.words}
+        others = checked_sentence([*others] if isinstance(others, Set) else others, "words")
         new = [word for word in set(others) if normalize("NFC", word) not in in_vocabulary]
         unknown = sorted(word for word in new if pattern(word) is None)
 

@@ -29,7 +29,7 @@ class PredictedWords:
         proper = [i for word, i in self._ids.items() if word not in others]
         self.proper = np.array(sorted(proper), int)
 
-    def __contains__(self, word: str) -> bool:
+    def __contains__(self, word: object) -> bool:
         return word in self._ids
 
     def ids(self, words: Sequence[str]) -> np.ndarray:

@@ -17,7 +17,8 @@ import numpy as np
 from bilm.data.gap_marks import MASK
 from bilm.data.marks import EOS, MARKS, UNK
 from bilm.data.shards import sentence_digest
-from bilm.data.tokenization import MAX_PARTS, check_batch, checked_sentence
+from bilm.data.signs import TextSigns
+from bilm.data.tokenization import MAX_PARTS, checked_sentence, checked_sentences
 from bilm.errors import DataError, OptionsError
 from bilm.inference.backend import Backend, open_backend
 from bilm.inference.reading import Measure, Text, TextReader
@@ -47,7 +48,8 @@ class Scorer:
         words: the vocabulary in the order of ids, including the marks `<S>`, `</S>` and `<UNK>`.
         batch_tokens: maximum number of predictions that are computed at a time. It bounds memory
             and does not change results.
-    Attributes: `words`; `vocabulary`, the same as `PredictedWords`; `directions`, of the model.
+    Attributes: `words`; `vocabulary`, the same as `PredictedWords`; `directions`, of the model;
+        `signs`, which warns once of sentences that are not tokenized.
     Raises: DataError if the vocabulary is not the model's, and in methods if a sentence is not a
         list of words; ValueError for numbers below 1, and for a model without a softmax.
 
@@ -70,6 +72,7 @@ class Scorer:
         self.batch_tokens = batch_tokens
         self.directions = backend.options.directions
         self.vocabulary = PredictedWords(words)
+        self.signs = TextSigns("sentences to score", known=self.vocabulary)
         self._softmax = backend.softmax
         self._width = backend.options.lstm.projection_dim
         self._reader = TextReader(backend, self.vocabulary.ids)
@@ -100,7 +103,7 @@ class Scorer:
         before: deque[list[str]] = deque(maxlen=context)
         group: list[Text] = []
         n_tokens = 0
-        for words in _checked_sentences(sentences):
+        for words in self.signs.watch(_checked_sentences(sentences), list):
             group.append([*before, words])
             before.append(words)
             n_tokens += _n_predictions(group[-1])
@@ -213,6 +216,7 @@ class Scorer:
         """
         if n < 1:
             raise ValueError(f"n is {n}, expected at least 1")
+        (tokens,) = self.signs.watch([checked_sentence(tokens, "the sentence")], list)
         logs = next(self.log_probabilities(tokens, [position]))
         is_known = tokens[position] in self.vocabulary
         forward = self.vocabulary.likeliest(logs["forward"], n)
@@ -274,7 +278,7 @@ class Scorer:
         if not any(score.tokens for score in scores):
             raise DataError("held-out text: found no words, expected at least one sentence")
 
-        memory = fit_memory(text, self.words)
+        memory = fit_memory(_checked_sentences(text), self.words)
         memory.shares = memory.shares[: len(self.directions)]
         bar = Progress("reading held-out text", "sentences", len(scores))
         remembered = [
@@ -309,9 +313,8 @@ def _checked_words(sentence: Iterable[str], name: str) -> list[str]:
 
 def _checked_sentences(sentences: Iterable[Sequence[str]]) -> Iterator[list[str]]:
     """Yield the words of each sentence. Raises: DataError if one is not a list of words."""
-    check_batch(sentences)
-    for number, sentence in enumerate(sentences):
-        yield _checked_words(sentence, f"sentence {number}")
+    for number, words in enumerate(checked_sentences(sentences)):
+        yield _checked_words(words, f"sentence {number}")
 
 
 def _n_predictions(text: Text) -> int:

@@ -73,7 +73,7 @@ def read_heldout(shards: Shards, ngrams: Ngrams, vocab: Vocabulary, options: Run
     described = describe_shards(shards)
     if shards.left_out:
         described.append(f"without {len(shards.left_out)} sentences of the training text")
-    shards.examine()
+    shards.examine(vocab)
     ids = text_ids(shards, vocab)
     if len(ids) == 1:
         raise DataError(f"{shards.name}: no sentence; every line is blank")

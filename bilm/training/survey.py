@@ -14,7 +14,6 @@ from absl import logging
 
 from bilm.data.marks import MARKS
 from bilm.data.shards import Shards, TextCounts, sentence_digest
-from bilm.data.signs import SAMPLE_WORDS
 from bilm.data.text import placed_lines
 from bilm.data.vocabulary import Vocabulary
 from bilm.errors import DataError
@@ -58,9 +57,8 @@ def survey(
 
     Raises: DataError as `bilm.data.text.read_lines` does, and if the text contains no sentence.
     """
-    signs = shards.signs()
-    examined = set(shards.examined if warns else ())
-    max_examined = -(-SAMPLE_WORDS // max(len(examined), 1))  # words of a file
+    if warns:
+        shards.examine(vocab)
     max_sample = -(-SAMPLE_TOKENS // len(shards))
     compared = heldout.sentences() if heldout and is_whole else ()
     heldout_digests = set(map(sentence_digest, compared)) - {0}
@@ -75,8 +73,6 @@ def survey(
             sentence = line.split()
             if not sentence or shards.leaves_out(sentence):
                 continue
-            if path in examined and n_read < max_examined:
-                signs.add(sentence)
             if n_read < max_sample:
                 sample.frombytes(vocab.known_ids(sentence).tobytes())
                 sample.append(vocab.eos)
@@ -87,7 +83,6 @@ def survey(
             n_sentences += 1
             n_read += len(sentence)
         n_tokens += n_read
-    signs.warn()
     if not n_sentences:
         raise DataError(f"{shards.name}: no sentence; every line is blank")
     counts = TextCounts(n_sentences, n_tokens)

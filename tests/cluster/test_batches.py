@@ -117,8 +117,8 @@ def test_model_is_opened_once_per_process(table, monkeypatch):
 @pytest.mark.parametrize(
     ("column", "how", "error", "message"),
     [
-        ("words", {}, DataError, "must have one column 'words'; found 'id', 'text', 'n'"),
-        ("n", {}, DataError, "column 'n' has the type double; expected text, or lists of words"),
+        ("words", {}, DataError, "the data: column 'words' is missing; found 'id', 'text', 'n'"),
+        ("n", {}, DataError, "record batch: 'n' is .*, expected text or a list of words"),
         ("text", {"layers": "0,0"}, OptionsError, "a layer occurs twice"),
         ("text", {"keep": "id"}, OptionsError, "keep is 'id', expected a list of names"),
         ("text", {"keep": ["x"]}, OptionsError, "column 'x' is missing"),

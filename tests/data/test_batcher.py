@@ -63,7 +63,7 @@ def test_an_empty_batch_has_two_columns(vocab_file):
 @pytest.mark.parametrize(
     ("sentences", "message"),
     [
-        ("a b", "the batch is 'a b'; expected a list of sentences"),
+        ("a b", "the batch is the string 'a b', expected a list of sentences"),
         ([["a"], "a b"], "sentence 1 is 'a b'.*expected a list of words"),
         ([["a", 3]], "sentence 0"),
         ([["a"], None], "sentence 1 is None"),

@@ -62,9 +62,10 @@ def test_invalid_tables_are_refused(tmp_path, name, content, message):
 
 
 def test_conllu_row_without_a_word_is_refused(tmp_path):
-    (tmp_path / "a.conllu").write_text("1\ta\tb\n2\t \tc\n")
-    with pytest.raises(DataError, match=r"a\.conllu, line 2: .*expected the columns of CoNLL-U"):
-        list(Corpus(tmp_path / "a.conllu"))
+    for content in ("# a\n1\t \tc\n", "# a\n1\ta\r2\tb\n", "\n# a\r1\ta\r"):
+        (tmp_path / "a.conllu").write_text(content)
+        with pytest.raises(DataError, match=r"a\.conllu, line 2: .*expected the columns of CoN"):
+            list(Corpus(tmp_path / "a.conllu"))
 
 
 def test_conllu_without_blank_lines_is_refused(tmp_path):
@@ -113,15 +114,27 @@ def test_quotes_in_tsv(tmp_path, content, words):
 @pytest.mark.parametrize(
     ("content", "message"),
     [
-        ('1\ta\n2\t"a" b\n', r"line 3: .* expected after .*JSON Lines"),
-        ('1\t"a\n2\tb\n', r"line 3: unexpected end of data"),
+        ('1\ta\n2\t"a" b\n', r"line 3: .* expected after .*--quoting none"),
+        ('1\t"a\n2\tb\n', r"line 2: unexpected end of data"),
         ("1\ta\tb\n", r"line 2: found 3 columns"),
+        ('1\ta\n\n2\t"b\n\n3\tc\n4\td"\n', r"line 4: a field contains line ends.*--quoting none"),
+        ("1\ta\r2\tb\n", r"line 2: .*lines must end with"),
     ],
 )
 def test_stray_quotes_in_tsv_are_refused(tmp_path, content, message):
     (tmp_path / "t.tsv").write_text(TSV + content)
     with pytest.raises(DataError, match=rf"t\.tsv, {message}"):
         list(Corpus(tmp_path / "t.tsv", "text"))
+
+
+def test_quoting_of_tables(tmp_path):
+    path = tmp_path / "t.csv"
+    path.write_text('text\n"a\nb ""c"""\n"d\ne"\n')
+    with pytest.raises(DataError, match="line 4: a field contains line ends"):
+        list(Corpus(path, "text"))
+    read = {quoting: list(Corpus(path, "text", quoting=quoting)) for quoting in ("csv", "none")}
+    assert [" ".join(record.words) for record in read["csv"]] == ['a b "c"', "d e"]
+    assert [record.words[0] for record in read["none"]] == ['"a', "b", '"d', 'e"']
 
 
 def test_invalid_ids_are_refused(tmp_path):
@@ -193,7 +206,7 @@ def test_split_sentences_of_wrapped_paragraphs(tmp_path):
     found = [r.words for r in Corpus(tmp_path / "t.txt", tokenize="en", split_sentences=True)]
     assert list(map(" ".join, found)) == ["It was the worst .", "No end here", "End ."]
     (tmp_path / "t.csv").write_text('text\n"One. Two\nthree."\n\n,\n'.replace("\n,", ""))
-    table = Corpus(tmp_path / "t.csv", "text", tokenize="en", split_sentences=True)
+    table = Corpus(tmp_path / "t.csv", "text", None, None, "en", "error", True, quoting="csv")
     assert [r.words for r in table] == [["One", "."], ["Two", "three", "."]]
 
 

@@ -1,5 +1,7 @@
 """Signs that a text is not tokenized sentences: one warning each, and none for other texts."""
 
+from unicodedata import normalize
+
 import pytest
 
 from bilm.data.readers import Corpora
@@ -14,10 +16,31 @@ CONLLU = "# sent_id = 1", "1 Ann Ann PROPN _ _ 2 nsubj _ _", "2 sings sing VERB 
 FRENCH = "Le DET:ART le", "chat NOM chat", "dort VER:pres dormir", ". SENT ."
 CHINESE = "他 r", "爱 v", "北京 ns", "。 w"
 THAI = "ประเทศไทย มี ชื่อ อย่าง เป็น ทางการ ว่า ราชอาณาจักร ไทย เป็น รัฐ"
+RECORDS = {
+    "attached": [RAW, RAW[:13], "Дом, который он видел.", "البيت، كبير؟", "an end.",
+                 '"Ja" sagt er .', "„Haus“ sagt er ."],
+    "long": ["他说，这本书很好看。", THAI.replace(" ", ""), "MKTAY" * 9],
+    "escape": ["he &apos;s here", "well @-@ known", "a &#124; b"],
+    "end": ["<S> a b </S>", "<bos> a b <eos> c d", "a b </S>"],
+    "foreign": ["<s> a b </s>", "[CLS] a b [SEP]", "a b <PAD>", "a <unk> b", "<|endoftext|> a"],
+    "subword": ["un@@ believ@@ able", "un ##believ ##able", "▁un believ able", "The Ġold Ġcat Ġis"],
+    "markup": ["<p>A cat .</p>", "a cat<br />", 'a <doc id="1"', "00:01.000 --> 00:02.500"],
+    "tagged": ["The/DT cat/NN ./.", "Die_ART Katze_NN ._$.", "我/r 爱/v 你/r", "a|a|DT cat|cat|NN"],
+    "missing": ["_ _ _", "the _ _"], "returns": ["a b\rc d\re f", "a b\u2028c d"],
+    "tabs": ["7\ta cat sleeps", "eng\ta cat", "a cat\tune chatte\t7"],
+}  # fmt: skip
+ORDINARY = [
+    ["he / she and/or they , 5 km/h on 1/2/20"], ["def my_f ( a_b , C_D ) : x_y <b and c> _"],
+    ["## 1 . Heading", "##Heading and text", *["and a text with words ."] * 9], ["> a quote"],
+    ["Hà_Nội là thủ_đô của Việt_Nam ."], ["u l- Ġenna , Ġorġ", *["il- belt , kollha"] * 9],
+    ["a\tcat\tsleeps"], ["3 cats", "2 dogs"], ["The cat", "The dog"], ["a --> b", "x < y > z"],
+]  # fmt: skip
 FRAGMENTS = {
-    "end": "are the marks", "escape": "escapes of Moses", "long": "very long words",
-    "attached": "contain punctuation", "columns": "are columns", "single": "only one word",
-    "joined": "have a capitalized word after",
+    "foreign": "other programs", "subword": "pieces of words", "markup": "are markup",
+    "tagged": "end with a tag", "missing": "are _", "returns": "are not \\n", "tabs": "a label",
+    "numbers": "number of the line", "fasta": "FASTA", "end": "are the marks",
+    "escape": "escapes of Moses", "long": "very long words", "attached": "contain punctuation",
+    "columns": "columns of a word", "single": "only one word", "joined": "a capitalized word after",
 }  # fmt: skip
 
 
@@ -33,7 +56,7 @@ def signs_in(caplog, name="text"):
 def examine(*lines, known=(), n=10):
     signs = TextSigns("text", known)
     for line in lines * n:
-        signs.add(line.split())
+        signs.add(signs.add_line(line).split())
     signs.warn()
     signs.warn()
 
@@ -41,23 +64,13 @@ def examine(*lines, known=(), n=10):
 @pytest.mark.parametrize(
     ("sign", "lines"),
     [
-        *(
-            ("attached", [line])
-            for line in (RAW, RAW[:13], "Дом, который он видел.", "البيت، كبير؟")
-        ),
-        *(("attached", [line]) for line in ('"Ja" sagt er .', "„Haus“ sagt er .", "an end.")),
-        *(
-            ("columns", lines)
-            for lines in (IOB, CONLLU, FRENCH, ("他 r", "爱 v", "北京 ns", "。 w"))
-        ),
+        *((sign, [line]) for sign, lines in RECORDS.items() for line in lines),
+        *(("columns", lines) for lines in (IOB, CONLLU, FRENCH, CHINESE)),
         *(("single", lines) for lines in (("She", "rose", "."), ("我", "。"))),
-        *(
-            ("long", [line])
-            for line in ("他说，这本书很好看。", THAI.replace(" ", ""), "MKTAY" * 9)
-        ),
-        *(("escape", [line]) for line in ("he &apos;s here", "well @-@ known", "a &#124; b")),
         *(("joined", lines) for lines in ([JOINED], [JOINED, "she sat ."], ["Wo ? Da ! ..."])),
-        *(("end", [line]) for line in ("<S> a b </S>", "<bos> a b <eos> c d", "a b </S>")),
+        ("numbers", [f"{i}. a cat" for i in range(9)]),
+        ("fasta", [">p1 x", "MKV"]),
+        ("fasta", [">p", "acgt" * 9, "AC"]),
     ],
 )
 def test_each_sign_gives_one_warning(sign, lines, caplog):
@@ -76,7 +89,8 @@ def test_each_sign_gives_one_warning(sign, lines, caplog):
             [THAI],
             [", ,"],
         ),
-        *([":) :: http://a.b/c <unk> [MASK] e.g. U.S."], ["the old house sees a dog ."]),
+        *([":) :: http://a.b/c <UNK> [MASK] e.g. U.S."], ["the old house sees a dog ."]),
+        *ORDINARY,
         ("O", "what a", "day is", "this , my", "I", "sing"),  # a poem
         ["what I see is this", "what A wants is that"],
         ["a word " * 30, "another word " * 15],
@@ -92,6 +106,16 @@ def test_few_words_and_words_of_the_model_give_no_warning(caplog):
     examine("an end.", n=4)
     examine(RAW, "he &apos;s", known={*RAW.split(), "&apos;s"})
     assert signs_in(caplog) == []
+
+
+@pytest.mark.parametrize(("form", "other"), [("NFC", "NFD"), ("NFD", "NFC")])
+def test_words_in_another_normal_form_than_the_vocabulary(form, other, caplog):
+    known = {normalize(form, word) for word in ("für", "Häuser")} | {normalize(other, "für")}
+    for vocabulary in ({normalize(other, "Häuser")}, known, ()):
+        examine(normalize(other, "für die Häuser"), known=vocabulary)
+    (record,) = caplog.records
+    message = record.getMessage()
+    assert "10 of the first 30 words" in message and f"Unicode's normal form {form}" in message
 
 
 def test_signs_are_counted_over_all_files_and_once(tmp_path, golden_data, caplog):

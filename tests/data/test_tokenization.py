@@ -1,8 +1,9 @@
 """Sentences are lists of words; text is split by spaCy."""
 
+import numpy as np
 import pytest
 
-from bilm.data.tokenization import checked_sentence, sentence_splitter
+from bilm.data.tokenization import check_batch, checked_sentence, sentence_splitter
 from bilm.errors import DataError
 
 pytestmark = pytest.mark.clients
@@ -23,6 +24,20 @@ def test_sentences_without_an_order_of_words_are_refused(sentence):
 @pytest.mark.parametrize("sentence", [("a", "b"), iter(["a", "b"]), (w for w in "ab"), ["a", "b"]])
 def test_sentences_may_be_any_ordered_iterable(sentence):
     assert checked_sentence(sentence, "it") == ["a", "b"]
+
+
+def test_batches_that_are_not_lists_are_refused():
+    columns = {"id": ["a", "b"], "text": ["a c", "b"]}
+    for batch in (columns, np.array([["a c"], ["b"]]), np.array("a"), {"a"}, b"a", 3):
+        with pytest.raises(DataError, match="expected a list of words, a one-dimensional array"):
+            check_batch(batch, "it", "words")
+    for library in (pytest.importorskip("pandas"), pytest.importorskip("polars")):
+        check_batch(library.Series(columns["id"]))
+        for check in (check_batch, checked_sentence):
+            with pytest.raises(
+                DataError, match=r"it is a DataFrame of shape \(2, 2\)[,;] expected"
+            ):
+                check(library.DataFrame(columns), "it")
 
 
 # --- splitting ---

@@ -14,6 +14,7 @@ if keras.backend.backend() != "tensorflow":
 from scorers import ATOL, MARKS, MODELS, WORDS, check, model_of, one, scorer_of
 
 from bilm.data.shards import Shards
+from bilm.data.signs import TextSigns
 from bilm.data.vocabulary import Vocabulary, vocabulary_of
 from bilm.errors import DataError
 from bilm.scoring.perplexity import perplexity_of_scores
@@ -189,6 +190,14 @@ def test_substitutes_refuse_positions_that_are_not_integers(chars, position):
             ask()
     places = np.arange(3)
     assert len(list(chars.log_probabilities(words, places))) == 3
+
+
+def test_scorer_warns_once_of_signs(chars, caplog):
+    chars.signs = TextSigns("sentences to score")
+    for _ in range(2):
+        list(chars.score([["the", "cat", "<PAD>"]]))
+        chars.substitutes(["the", "<PAD>"], 0)
+    assert caplog.text.count("sentences to score: 1 of the first 3 words are marks of other") == 1
 
 
 def test_scorer_refuses_other_inputs(chars):

@@ -73,6 +73,7 @@ class Corpus:
         marks: pattern of marks in texts that are not split.
         keep: columns of a table that the records repeat as text.
         surface: read the surface forms of CoNLL-U's multiword tokens instead of their words.
+        quoting: "csv" or "none", for fields of CSV and TSV; None for "csv" without joined rows.
     Attributes: `path`; `form`; `has_ids`, whether records have ids.
     Raises: DataError if an argument is missing or does not apply to the form; BilmError if a
         package is missing. Iterating raises DataError that names file and line or row.
@@ -92,13 +93,14 @@ class Corpus:
         marks: re.Pattern[str] | None = None,
         keep: Sequence[str] | None = None,
         surface: bool = False,
+        quoting: str | None = None,
     ):
         self.path = os.path.expanduser(os.fspath(path))
         self.form = form_of(self.path)
         self.has_ids = self.form.has_ids or id_column is not None
         options: dict[str, object] = {
             "column": column, "id_column": id_column, "id_field": id_field, "tokenize": tokenize,
-            "keep": keep, "surface": surface or None,
+            "keep": keep, "surface": surface or None, "quoting": quoting,
         }  # fmt: skip
         for name, value in options.items():
             if value is None and name in self.form.required:
@@ -123,18 +125,20 @@ class Corpus:
             split = sentence_splitter(tokenize, paragraph_per_line)
         errors = ON_BAD_UTF8[on_bad_utf8]
         self._source = InputFile(
-            self.path, errors, split, column, id_column, id_field, keep or (), surface
+            self.path, errors, split, column, id_column, id_field, keep or (), surface, quoting
         )
 
         # Only natural language is examined, and only in the first iteration.
         self._signs = (signs or TextSigns(path)) if self.form.is_text else None
 
     def __iter__(self) -> Iterator[Record]:
-        records = self.form.read(self._source)
-        if self._signs is None:
-            return records
         signs = self._signs
+        if signs is None:
+            return self.form.read(self._source)
         self._signs = None
+        split = self._source.split
+        watched = self._source._replace(split=lambda lines: split(map(signs.add_line, lines)))
+        records = self.form.read(watched if self.form is TEXT else self._source)
         return signs.watch(records, itemgetter(0))  # the words of a record
 
 
@@ -169,8 +173,8 @@ class Corpora:
     """
 
     def __init__(self, pattern: str | os.PathLike, share: Share | None = None, **reading: Any):
-        signs = TextSigns(pattern)
-        self._corpora = [Corpus(path, **reading, signs=signs) for path in input_files(pattern)]
+        reading.setdefault("signs", TextSigns(pattern))
+        self._corpora = [Corpus(path, **reading) for path in input_files(pattern)]
         self.path = os.fspath(pattern) if len(self._corpora) > 1 else self._corpora[0].path
         self.has_ids = any(corpus.has_ids for corpus in self._corpora)
         for corpus in self._corpora:

@@ -24,16 +24,16 @@ def read_conllu(source: InputFile) -> Iterator[Record]:
         if not line and rows:
             yield _record(rows)
             rows, end = [], 0
-        if not line or line.startswith("#"):
+        if not line or (line.startswith("#") and "\r" not in line):
             continue
         where = f"{source.path}, line {number}"
         columns = line.split("\t")
         id_ = columns[ID]
-        is_numbered = id_.replace("-", "").replace(".", "").isdecimal()
+        is_numbered = id_.replace("-", "").replace(".", "").isdecimal() and "\r" not in line
         if not is_numbered or len(columns) <= WORD or not columns[WORD].strip():
             raise DataError(
                 f"{where}: {line[:40]!r}; expected the columns of CoNLL-U, ID and FORM first, "
-                "separated by tabs"
+                "separated by tabs, and lines that end with \\n"
             )
         first, _, last = id_.partition("-")
         if last.isdecimal() and source.surface:

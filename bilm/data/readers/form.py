@@ -32,6 +32,7 @@ class InputFile(NamedTuple):
     id_field: int | None = None
     keep: Sequence[str] = ()
     surface: bool = False
+    quoting: str | None = None
 
 
 class Form(NamedTuple):

@@ -3,7 +3,8 @@ r"""Tables: one row per sentence, in CSV, TSV, JSON Lines or Parquet.
 CSV and TSV are read and written, by `bilm.commands.output`, as pandas reads and writes them by
 default (RFC 4180): a field that contains the delimiter, `"` or a line break is enclosed in `"`, and
 each `"` inside it is doubled. Quotation marks elsewhere, as in `a "b"`, are part of the text. A
-field that starts with `"` but is not quoted correctly is an error.
+field that starts with `"` but is not quoted correctly is an error, as are rows that such marks may
+have joined; the option `quoting` states how the file was written.
 """
 
 from __future__ import annotations
@@ -22,51 +23,69 @@ from bilm.support.imports import optional
 from bilm.support.remote import reading
 from bilm.support.urls import is_url
 
+QUOTING: dict[str, Any] = {"csv": csv.QUOTE_MINIMAL, "none": csv.QUOTE_NONE}
 BATCH_ROWS = 1024  # rows of a Parquet file read at a time
 
 Rows = Iterator[tuple[str, Mapping[str, Any]]]  # the place, for messages; values by column
 
 
-def delimited_rows(path: str, columns: Sequence[str], errors: str) -> Rows:
+def delimited_rows(source: InputFile, columns: Sequence[str]) -> Rows:
     """Yield the rows of a CSV or TSV file with a header line; see the module."""
-    delimiter = "\t" if unpacked_name(path).endswith(".tsv") else ","
-    lines = (text for *_, text in placed_lines(path, errors))
-    rows = csv.reader(lines, delimiter=delimiter, strict=True)
+    delimiter = "\t" if unpacked_name(source.path).endswith(".tsv") else ","
+    lines = (text for *_, text in placed_lines(source.path, source.errors))
+    quoting = QUOTING[source.quoting or "csv"]
+    rows = csv.reader(lines, delimiter=delimiter, quoting=quoting, strict=True)
+    where = f"{source.path}, line 1"
     try:
         header = next(rows, [])
-        _check_columns(columns, header, f"{path}, line 1")
-        for row in filter(None, rows):  # without blank lines
-            where = f"{path}, line {rows.line_num}"
-            if len(row) != len(header):
-                raise DataError(
-                    f"{where}: found {len(row)} columns, expected the {len(header)} of the header"
+        check_columns(columns, header, where)
+        where = f"{source.path}, line {rows.line_num + 1}"
+        for row in rows:
+            if row and len(row) != len(header):  # not a blank line
+                raise csv.Error(
+                    f"found {len(row)} columns, expected the {len(header)} of the header"
                 )
-            yield where, dict(zip(header, row, strict=True))
+            if source.quoting is None and _may_be_rows(row, delimiter):
+                raise csv.Error("a field contains line ends, which may be those of several rows")
+            if row:
+                yield where, dict(zip(header, row, strict=True))
+            where = f"{source.path}, line {rows.line_num + 1}"
     except csv.Error as error:
         raise DataError(
-            f"{path}, line {rows.line_num}: {error}; quote a field that starts with a quotation "
-            "mark as in CSV, or convert the table to JSON Lines"
+            f"{where}: {error}; lines must end with \\n, and fields must be quoted as in CSV "
+            "(--quoting csv) or not at all (--quoting none)"
         ) from error
 
 
-def jsonl_rows(path: str, columns: Sequence[str], errors: str) -> Rows:
+def _may_be_rows(row: list[str], delimiter: str) -> bool:
+    """Return whether a row has several lines, each with as many fields as the row, so that
+    quotation marks at the start of one text and at the end of another may have joined them.
+    Doubled quotation marks inside a field show that it is quoted."""
+    lines = delimiter.join(row).split("\n")
+    lengths = {line.count(delimiter) + 1 for line in lines if line.strip()}
+    is_quoted = any('"' in field for field in row if "\n" in field)
+    return len(lines) > 1 and lengths == {len(row)} and not is_quoted
+
+
+def jsonl_rows(source: InputFile, columns: Sequence[str]) -> Rows:
     """Yield the rows of a file with one JSON object per line; blank lines are skipped."""
-    for number, line in read_lines(path, errors):
+    for number, line in read_lines(source.path, source.errors):
         if not line:
             continue
-        where = f"{path}, line {number}"
+        where = f"{source.path}, line {number}"
         try:
             row = json.loads(line)
         except (ValueError, RecursionError) as error:
             raise DataError(f"{where}: not JSON ({error})") from error
         if not isinstance(row, dict):
             raise DataError(f"{where}: found {line[:40]!r}, expected a JSON object")
-        _check_columns(columns, list(row), where)
+        check_columns(columns, list(row), where)
         yield where, row
 
 
-def parquet_rows(path: str, columns: Sequence[str], errors: str) -> Rows:
+def parquet_rows(source: InputFile, columns: Sequence[str]) -> Rows:
     """Yield the rows of a Parquet file. Raises: DataError; BilmError if pyarrow is missing."""
+    path = source.path
     pyarrow = optional("pyarrow", "parquet", f"{path}: Parquet")
     parquet = optional("pyarrow.parquet", "parquet", f"{path}: Parquet")
     try:
@@ -74,7 +93,7 @@ def parquet_rows(path: str, columns: Sequence[str], errors: str) -> Rows:
             reading(path) if is_url(path) else open(path, "rb") as opened,
             parquet.ParquetFile(opened) as file,
         ):
-            _check_columns(columns, file.schema_arrow.names, path)
+            check_columns(columns, file.schema_arrow.names, path)
             batches = file.iter_batches(BATCH_ROWS, columns=columns)
             rows = chain.from_iterable(batch.to_pylist() for batch in batches)
             for number, row in enumerate(rows, start=1):
@@ -92,7 +111,8 @@ ROWS = {
 }
 
 
-def _check_columns(columns: Sequence[str], names: list[str], where: str) -> None:
+def check_columns(columns: Sequence[str], names: Sequence[str], where: str) -> None:
+    """Raise DataError if a column is missing among the names of a table, or occurs twice."""
     for name in columns:
         if names.count(name) != 1:
             problem = "occurs twice" if name in names else "is missing"
@@ -100,9 +120,9 @@ def _check_columns(columns: Sequence[str], names: list[str], where: str) -> None
             raise DataError(f"{where}: column {name!r} {problem}; found {listed}")
 
 
-def table_rows(path: str, columns: Sequence[str], errors: str) -> Rows:
+def table_rows(source: InputFile, columns: Sequence[str]) -> Rows:
     """Yield the rows of a table. Raises: DataError if it cannot be read or lacks a column."""
-    return ROWS[Path(unpacked_name(path)).suffix](path, columns, errors)
+    return ROWS[Path(unpacked_name(source.path)).suffix](source, columns)
 
 
 def words_of(row: Mapping[str, Any], column: str, split: Split, where: str) -> Iterable[list[str]]:
@@ -129,7 +149,7 @@ def read_table(source: InputFile) -> Iterator[Record]:
     assert source.column is not None  # it is required
     names = dict.fromkeys((source.column, source.id_column, *source.keep))
     columns = [name for name in names if name is not None]
-    for where, row in table_rows(source.path, columns, source.errors):
+    for where, row in table_rows(source, columns):
         id_ = None
         if source.id_column is not None:
             id_ = text_of(row, source.id_column, where)
@@ -143,6 +163,6 @@ FORM = Form(
     endings=tuple(ROWS),
     help="tables; --column selects the column of text or of lists of words",
     read=read_table,
-    options=frozenset({"column", "id_column", "keep", "tokenize"}),
+    options=frozenset({"column", "id_column", "keep", "tokenize", "quoting"}),
     required=frozenset({"column"}),
 )
