@@ -153,11 +153,6 @@ class ModelOptions(Checked):
         """Names of the directions; both unless `bidirectional` is False."""
         return DIRECTIONS[:1] if self.bidirectional is False else DIRECTIONS
 
-    @classmethod
-    def from_dict(cls, values: Mapping[str, Any]) -> ModelOptions:
-        """Build from the content of a stored `options.json`; unknown keys are kept."""
-        return schema.read(cls, values)
-
     def for_export(self) -> dict[str, Any]:
         """Return the `options.json` of an export: 262 characters and every required key."""
         values = self.to_dict()

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -52,6 +51,7 @@ class RunOptions(Checked):
             decay only in steps that use them.
     """
 
+    STRICT = True
     ALLOWED = (EXPORT_ID, EVALUATION)  # in the options of an export
 
     bidirectional: bool = key(schema.BOOLEAN)
@@ -101,11 +101,6 @@ class RunOptions(Checked):
         shared = self.share_embedding_softmax
         return ModelOptions(self.lstm, self.char_cnn, self.bidirectional, shared)
 
-    @classmethod
-    def from_dict(cls, values: Mapping[str, Any]) -> RunOptions:
-        """Build from the content of an `options.json`; unknown keys are an error."""
-        return schema.read(cls, values, strict=True)
-
 
 # The keys that a continued run may change: not those of the model, the text and its reading order.
 CHANGEABLE = (
@@ -125,7 +120,7 @@ def load_run_options(name_or_path: str | Path) -> RunOptions:
     if name not in packaged and not is_path:
         what = "chosen by `bilm train` for a text" if name == AUTO else "unknown options"
         raise OptionsError(f"{name}: {what}, expected a path or one of {', '.join(packaged)}")
-    return schema.load(RunOptions, packaged.get(name, name), strict=True)
+    return schema.load(RunOptions, packaged.get(name, name))
 
 
 def load_model_options(path: str | Path) -> ModelOptions:

@@ -134,7 +134,8 @@ def unexpected(name: str, found: object, expected: str) -> OptionsError:
 class Checked:
     """Base class: checks values; `other` contains unknown keys, `source` the name of the file."""
 
-    ALLOWED: ClassVar[tuple[str, ...]] = ()  # unknown keys that strict reading accepts
+    STRICT: ClassVar[bool] = False  # whether unknown keys are an error
+    ALLOWED: ClassVar[tuple[str, ...]] = ()  # unknown keys that are not
 
     other: Mapping[str, Any] = dataclasses.field(default_factory=dict, kw_only=True, hash=False)
     source: str = dataclasses.field(default="", kw_only=True, compare=False, repr=False)
@@ -150,6 +151,11 @@ class Checked:
 
     def _check(self) -> None:
         """Check values that depend on each other, or complete them. Raises: OptionsError."""
+
+    @classmethod
+    def from_dict(cls: type[T], values: Mapping[str, Any]) -> T:
+        """Build from the content of a JSON file; unknown keys are kept, or an error if `STRICT`."""
+        return read(cls, values, strict=cls.STRICT)
 
     def replace(self: T, **changes: Any) -> T:
         """Return a copy with some values changed and all checked."""
@@ -203,11 +209,11 @@ def read(cls: type[T], values: Mapping[str, Any], *, strict: bool = False) -> T:
     return cls(**arguments, other=other)
 
 
-def load(cls: type[T], path: str | Path, *, strict: bool = False) -> T:
+def load(cls: type[T], path: str | Path) -> T:
     """Build `cls` from a JSON file. Raises: OptionsError that starts with the path."""
     values = read_object(path)
     try:
-        return read(cls, values, strict=strict).replace(source=f"{path}: ")
+        return cls.from_dict(values).replace(source=f"{path}: ")
     except OptionsError as error:
         raise OptionsError(f"{path}: {error}") from None
 
