@@ -1,15 +1,12 @@
 """AllenNLP's ELMo interface on PyTorch: `Elmo`, `ElmoEmbedder`, `batch_to_ids`.
 
 Programs that were written for `allennlp.modules.elmo` and `allennlp.commands.elmo` (0.2 to 2.10)
-change the import only:
+change the import only; docs/migration.md lists the differences:
 
     from bilm.allennlp import Elmo, ElmoEmbedder, batch_to_ids
 
 Importing this module selects the PyTorch backend of Keras, unless Keras has been imported or
-KERAS_BACKEND is set. Differences: every sentence starts from zero state, whereas AllenNLP continues
-from the state after the previous batch; `cuda_device` is ignored, see `torch.nn.Module.to`;
-`vocab_to_cache` and `word_inputs` are accepted and not needed; the state dict has other names, but
-`load_state_dict` also reads those of AllenNLP.
+KERAS_BACKEND is set. `cuda_device`, `vocab_to_cache` and `word_inputs` are accepted and ignored.
 """
 
 from __future__ import annotations
@@ -174,13 +171,14 @@ class _ElmoBiLm(torch.nn.Module):
         encoder = self.bilm.encoder
         widest = max(width for width, _ in encoder.cnn.filters)
         widths = needed_characters(lengths, widest, rows.shape[1])
-        groups = [group for group, _ in batches(widths, encoder_budget(encoder.cnn.filters))]
-        order = torch.as_tensor(np.concatenate(groups), device=rows.device)
+        groups = []
         encoded = []
-        for group, words in zip(groups, rows[order].split(list(map(len, groups))), strict=True):
-            encoded.append(encoder(words[:, : widths[group[0]]]))  # the first is the longest
+        for group, _ in batches(widths, encoder_budget(encoder.cnn.filters)):
+            groups.append(torch.as_tensor(group, device=rows.device))
+            longest = widths[group[0]]
+            encoded.append(encoder(rows[groups[-1], :longest]))
 
-        vectors = torch.cat(encoded)[torch.argsort(order)]  # U, P
+        vectors = torch.cat(encoded)[torch.argsort(torch.cat(groups))]  # U, P
         return vectors[places].reshape(*ids.shape[:-1], -1)
 
 

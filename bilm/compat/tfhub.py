@@ -4,9 +4,8 @@ Programs that were written for `tensorflow_hub` change the import only:
 
     from bilm.compat import tfhub as hub
 
-and remove the sessions of TensorFlow 1. Differences: every sentence starts from zero state; outputs
-at padding are 0; `""` is padding in `tokens`, also among the first `sequence_len` tokens of a row;
-sentences are split at any white space. Requires the TensorFlow backend of Keras.
+and remove the sessions of TensorFlow 1; docs/migration.md lists the differences. Sentences are
+split at any white space. Requires the TensorFlow backend of Keras.
 """
 
 from __future__ import annotations

@@ -11,7 +11,6 @@ import hashlib
 import json
 import os
 import re
-import zipfile
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from contextlib import closing, contextmanager
 from dataclasses import dataclass, field
@@ -251,7 +250,7 @@ class Parts:
                 merging = Progress("merging", "parts", len(self.paths))
                 with self._writer(merged, 0, self.n_rows) as out:
                     for path in merging.over(self.paths):
-                        _append(out, path)
+                        out.append(path)
         # After a kill, the folder is either complete or among the leftovers that the next run
         # removes.
         with files.scratch(self.outfile) as folder:
@@ -260,15 +259,6 @@ class Parts:
     def _writer(self, path: Path, first: int, n_rows: int) -> closing[writers.Writer]:
         writer = writers.writer_class(self.outfile)
         return closing(writer(path, self.content, first, n_rows))
-
-
-def _append(out: writers.Writer, part: Path) -> None:
-    try:
-        out.append(part)
-    except (OSError, EOFError, KeyError, ValueError, zipfile.BadZipFile) as error:
-        if isinstance(error, OSError) and error.errno:  # of the output's disk
-            raise
-        raise DataError(f"{part}: damaged ({error}); remove it and repeat the command") from error
 
 
 @contextmanager

@@ -26,7 +26,7 @@ import numpy as np
 
 from bilm.data.readers import Record
 from bilm.embedding import FORMATS, embedding_file
-from bilm.errors import OptionsError
+from bilm.errors import DataError, OptionsError
 from bilm.storage.hdf5 import NewHDF5
 from bilm.support.imports import optional
 
@@ -62,9 +62,20 @@ class Writer(ABC):
     def add(self, number: int, record: Record, vectors: np.ndarray) -> None:
         """Add a sentence in any order; vectors (..., T, D), or (..., D) if pooled."""
 
-    @abstractmethod
     def append(self, part: Path) -> None:
-        """Add the sentences of a file that such a writer has written; parts come in order."""
+        """Add the sentences of a file that such a writer has written; parts come in order. Raises:
+        DataError if it is damaged; OSError."""
+        try:
+            self._append(part)
+        except (OSError, EOFError, KeyError, ValueError, zipfile.BadZipFile) as error:
+            if isinstance(error, OSError) and error.errno:  # of the output's disk
+                raise
+            raise DataError(
+                f"{part}: damaged ({error}); remove it and repeat the command"
+            ) from error
+
+    @abstractmethod
+    def _append(self, part: Path) -> None: ...
 
     @abstractmethod
     def close(self) -> None:
@@ -96,8 +107,7 @@ class HDF5Writer(Writer):
             attributes[embedding_file.PLACE] = number
         self._file.check()
 
-    def append(self, part: Path) -> None:
-        """Add the sentences of a part."""
+    def _append(self, part: Path) -> None:
         # Reopened for each part, because HDF5's memory for an open file grows with its content.
         self.close()
         self._file = NewHDF5(self._path, "a")
@@ -156,8 +166,7 @@ class NpzWriter(OrderedWriter):
         self._lengths: list[int] = []
         self._ids: list[str] = []
 
-    def append(self, part: Path) -> None:
-        """Add the sentences of a part."""
+    def _append(self, part: Path) -> None:
         with zipfile.ZipFile(part) as archive:
             with archive.open("vectors.npy") as file:
                 np.lib.format.read_magic(file)
@@ -202,8 +211,7 @@ class ParquetWriter(OrderedWriter):
         how: dict[str, Any] = {"compression": "none", "use_dictionary": False}
         self._file = parquet.ParquetWriter(path, self._schema, write_statistics=False, **how)
 
-    def append(self, part: Path) -> None:
-        """Add the sentences of a part."""
+    def _append(self, part: Path) -> None:
         with self._parquet.ParquetFile(part) as file:
             for k in range(file.num_row_groups):
                 self._file.write_table(file.read_row_group(k))

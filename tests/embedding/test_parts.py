@@ -89,7 +89,7 @@ def test_failed_part_or_merge_continues_to_equal_file(text, outfile, monkeypatch
         assert left(outfile) == [folder.name]
         assert len(list(folder.glob("0*"))) == n_done // PART
         with monkeypatch.context() as patch, pytest.raises(OSError, match="disk full"):
-            patch.setattr(corpus, "_append", Mock(side_effect=OSError("disk full")))
+            patch.setattr(writers.Writer, "append", Mock(side_effect=OSError("disk full")))
             dump(text, outfile)  # now the merge fails
         assert left(outfile) == [folder.name]
         assert len(list(folder.glob("0*"))) == 4
