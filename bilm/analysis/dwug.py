@@ -109,11 +109,6 @@ def _words(
         raise DataError(
             f"{where}: the target {begin}:{end} is not inside the sentence {first}:{last}"
         )
-    if any(LETTERS.match(context, place - 1) for place in (begin, end) if place > first):
-        raise DataError(
-            f"{where}: the target {begin}:{end}, {context[begin:end]!r}, cuts a word; count the "
-            "characters before it, not their bytes, and in this Unicode normal form"
-        )
     before = split(context[first:begin])
     target = split(context[begin:end])
     after = split(context[end:last])
@@ -124,13 +119,14 @@ def _words(
 
 def _range(row: dict[str, str], name: str, where: str) -> tuple[int, int]:
     """Return a range of characters; as in Python, its start and its end may be left out."""
-    text, length = row[name], len(row["context"])
+    text, context, length = row[name], row["context"], len(row["context"])
     begin, end = 0, -1
     if match := RANGE.fullmatch(text):
         begin, end = int(match["begin"] or 0), int(match["end"] or length)
-    if not begin <= end <= length:
+    cuts_word = any(LETTERS.match(context, place - 1) for place in (begin, end) if place > 0)
+    if cuts_word or not begin <= end <= length:
         raise DataError(
-            f"{where}: {name} is {text!r}; expected a range such as 10:14 within the {length} "
-            "characters of the context"
+            f"{where}: {name} is {text!r}, {context[begin:end][:40]!r}; expected a range of whole "
+            f"words, such as 10:14, within the {length} characters of the context, not bytes"
         )
     return begin, end

@@ -244,8 +244,8 @@ def test_dwug_target_is_a_word_of_its_own_in_its_sentence(tmp_path):
     ("line", "message"),
     [
         ("cell\tnn\t1\t1\tx\t\ta cell\t2:60\t0:6", "indexes_target_token is '2:60'"),
-        ("cell\tnn\t1\t1\tx\t\ta cell\t2:6\t0:3", "is not inside the sentence"),
-        ("cell\tnn\t1\t1\tx\t\ta cell\t2:5\t0:6", "the target 2:5, 'cel', cuts a word"),
+        ("cell\tnn\t1\t1\tx\t\ta cell\t2:6\t0:1", "is not inside the sentence"),
+        ("cell\tnn\t1\t1\tx\t\ta cell\t2:5\t0:6", "is '2:5', 'cel'; expected a range of whole"),
         ("cell\tnn\t1\t1\tx\t\ta cell\t1:2\t0:6", "contains no word"),
         ("cell\tnn\t1\t1\tx\t\ta\tcell\t1:2\t0:6", "more columns than the 9 of the header"),
     ],
