@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import math
+from collections.abc import Callable
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -24,7 +26,12 @@ MAX_SEED = schema.MAX_INT32  # dropout takes int32 seeds
 # Default learning rates by optimizer.
 LEARNING_RATES = {"adagrad": 0.2, "adam": 0.002, "muon": 0.006}
 AUTO = "auto"  # the name of options that `bilm.training.auto` chooses
-DECAYS = ("none", "linear", "cosine")
+# Functions from the share of the decay that is done to the share of the rate that is left.
+DECAYS: dict[str, Callable[[float], float]] = {
+    "none": lambda done: 1.0,
+    "linear": lambda done: 1 - done,
+    "cosine": lambda done: (1 + math.cos(math.pi * done)) / 2,
+}
 SOFTMAX_BIASES = ("zeros", "log_uniform")
 
 

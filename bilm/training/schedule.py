@@ -2,9 +2,7 @@
 
 from __future__ import annotations
 
-import math
-
-from bilm.options.run_options import LEARNING_RATES, RunOptions
+from bilm.options.run_options import DECAYS, LEARNING_RATES, RunOptions
 
 
 class Schedule:
@@ -12,8 +10,8 @@ class Schedule:
     depends only on the step.
 
     Step k of the warm-up uses k / `warmup_steps` of `learning_rate`. The decay starts after the
-    fraction `decay_start` of the run, but not before the warm-up ends. It is linear or half a
-    period of a cosine, and reaches `decay_floor` times `learning_rate` after the last step.
+    fraction `decay_start` of the run, but not before the warm-up ends. It follows a function of
+    `DECAYS`, and reaches `decay_floor` times `learning_rate` after the last step.
 
     Args:
         options: options of the run.
@@ -40,9 +38,7 @@ class Schedule:
         if not self.is_decaying(step):
             return self.full
         progress = min(1.0, (step - self.decay_start) / (self.n_steps - self.decay_start))
-        left = 1 - progress
-        if options.decay == "cosine":
-            left = (1 + math.cos(math.pi * progress)) / 2
+        left = DECAYS[options.decay](progress)
         return self.full * (options.decay_floor + (1 - options.decay_floor) * left)
 
     @property
