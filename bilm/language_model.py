@@ -10,13 +10,14 @@ from keras import ops
 
 from bilm.errors import BilmError
 from bilm.layers.functional import dropout, dropout_mask, gather_rows, token_mask
+from bilm.layers.lstm import LSTMCell
 from bilm.layers.lstm_equation import LSTMState
 from bilm.layers.regularization import DropoutSeeds, Regularization
 from bilm.layers.sampled_softmax import Negatives, SampledSoftmax
 from bilm.layers.stack import LSTMStack
 from bilm.layers.token_encoder import TokenEncoder, WordEncoder
 from bilm.layers.types import Tensor
-from bilm.options.model_options import N_CHARACTERS, N_CHARACTERS_WITH_PADDING, ModelOptions
+from bilm.options.model_options import N_CHARACTERS, ModelOptions
 from bilm.precisions import INFERENCE_PRECISIONS
 
 State: TypeAlias = dict[str, list[LSTMState]]  # by direction, and by layer
@@ -84,51 +85,51 @@ class BiLM(keras.layers.Layer):
     def _make_encoder(self) -> TokenEncoder | WordEncoder:
         """Return the token encoder; with padding each of its tables has one more row."""
         width = self.options.lstm.projection_dim
+        lexicons = self.options.lexicon_encoder
+        encoder = self.options.char_cnn or lexicons
         how = {"dtype": self.dtype_policy, "name": "encoder"}
-        cnn, lexicons = self.options.char_cnn, self.options.lexicon_encoder
-        if cnn is not None:
-            return TokenEncoder(
-                width,
-                N_CHARACTERS_WITH_PADDING if self.padding else N_CHARACTERS,
-                cnn.embedding.dim,
-                cnn.filters,
-                cnn.activation,
-                cnn.n_highway,
-                self.precision,
-                **how,
-            )
-        if lexicons is None:
+        if encoder is None:
             return WordEncoder(width, (self.n_tokens or 0) + self.padding, **how)
 
-        words, characters = lexicons.words, lexicons.characters
+        n_characters = character_dim = 0
+        words = None
+        if self.options.char_cnn is not None:
+            n_characters = N_CHARACTERS + self.padding
+            character_dim = self.options.char_cnn.embedding.dim
+        if lexicons is not None and lexicons.characters is not None:
+            n_characters = lexicons.characters.n_rows + self.padding
+            character_dim = lexicons.characters.dim
+        if lexicons is not None and lexicons.words is not None:
+            words = (lexicons.words.n_rows + self.padding, lexicons.words.dim)
         return TokenEncoder(
             width,
-            characters.n_rows + self.padding if characters else 0,
-            characters.dim if characters else 0,
-            lexicons.filters or (),
-            lexicons.activation,
-            lexicons.n_highway,
+            n_characters,
+            character_dim,
+            encoder.filters or (),
+            encoder.activation,
+            encoder.n_highway,
             self.precision,
-            words=(words.n_rows + self.padding, words.dim) if words else None,
-            always_projects=True,
+            words,
+            always_projects=lexicons is not None,
             **how,
         )
 
     def _make_stack(self, direction: str) -> LSTMStack:
         lstm = self.options.lstm
-        return LSTMStack(
-            lstm.n_layers,
-            lstm.dim,
-            lstm.projection_dim,
-            lstm.cell_clip,
-            lstm.proj_clip,
-            use_skip_connections=lstm.use_skip_connections,
-            dropout=self.regularization.dropout,
-            precision=self.precision,
-            variational_dropout=self.regularization.variational_dropout,
-            dtype=self.dtype_policy,
-            name=f"{direction}_stack",
-        )
+        cells = []
+        for _ in range(lstm.n_layers):
+            cell = LSTMCell(
+                lstm.dim,
+                lstm.projection_dim,
+                lstm.cell_clip,
+                lstm.proj_clip,
+                self.precision,
+                dtype=self.dtype_policy,
+                name="cell",
+            )
+            cells.append(cell)
+        name = f"{direction}_stack"
+        return LSTMStack(cells, lstm.use_skip_connections, self.regularization, name=name)
 
     def build(self, input_shape: Any = None) -> None:
         """Create the variables; the input shape is not needed."""

@@ -92,8 +92,9 @@ def test_language_model_initial_values():
     encoder, cell = model.encoder, model.stacks["forward"].layers[0].cell
     assert np.abs(encoder.cnn.embedding.numpy()).max() <= 1
     assert np.abs(encoder.cnn.kernels[1].numpy()).max() <= 0.05
-    assert (encoder.highway.gate_biases[0].numpy() == -2).all()
-    assert (encoder.highway.biases[0].numpy() == 0).all()
+    _, gate_bias, _, bias = encoder.highway.layers[0]
+    assert (gate_bias.numpy() == -2).all()
+    assert (bias.numpy() == 0).all()
     assert (cell.bias.numpy() == 0).all()
     limit = np.sqrt(6 / (12 + 32))
     assert 0.9 * limit < np.abs(cell.kernel.numpy()).max() <= limit

@@ -136,7 +136,7 @@ def _numpy_stacks(model: BiLM) -> NumpyStacks | None:
     import tensorflow as tf
 
     first = model.stacks[model.directions[0]].layers[0].cell
-    is_small = first.frozen and first.laid_out.layout.joint
+    is_small = first.frozen and not first.laid_out.of_input
     if not is_small or tf.config.list_physical_devices("GPU"):
         return None
 

@@ -95,7 +95,7 @@ def largest_input() -> int:
     graph = Int8Graph(FULL)
     x = graph.input("x", 1, n_rows, dtype="uint8")
     weight = Int8Matrix(np.full((n_rows, 16), LARGEST, np.int8), np.ones(16, np.float32))
-    graph.output(graph.integer_product(x, "weight", weight), 1, 16)
+    graph.output(graph.integer_product(x, "weight", weight))
 
     session = _session(graph.model("product"), 1)
     largest: np.ndarray = np.full((1, n_rows), 2 * FULL + 1, np.uint8)

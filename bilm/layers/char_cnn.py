@@ -69,12 +69,11 @@ class CharacterCNN(WeightedLayer):
     def call(self, char_ids: Tensor, padded: bool = False) -> Tensor:
         """Return one feature vector per token: integer (..., C) -> float (..., F)."""
         axes = ops.shape(char_ids)
-        n_chars = char_ids.shape[-1]  # None if it is not static
-        flat = ops.reshape(char_ids, (-1, axes[-1] if n_chars is None else n_chars))  # U, C
+        flat = ops.reshape(char_ids, (-1, axes[-1]))  # U, C
         characters = ops.take(self.embedding, flat, axis=0)  # U, C, E
         kernels = [ops.squeeze(kernel, 0) for kernel in self.kernels]
 
-        if padded and n_chars is not None and keras.backend.backend() == "tensorflow":
+        if padded and char_ids.shape[-1] is not None and keras.backend.backend() == "tensorflow":
             from bilm.layers.tensorflow.char_cnn import maximum_over_places
 
             # Where the widest filter does not fit, narrower filters read only padding.

@@ -12,11 +12,8 @@ from bilm.layers.types import Tensor
 
 
 def product(x: Tensor, y: Tensor, precision: str = "float32") -> Tensor:
-    """Matrix product: float (..., K), (K, N) -> (..., N), with the dtype of x.
-
-    With "bfloat16" the inputs are rounded, sums inside the product are in float32, and the result
-    is rounded once. Raises: ValueError for "int8", which Keras does not compute.
-    """
+    """Matrix product: float (..., K), (K, N) -> (..., N), with the dtype of x. With "bfloat16" the
+    inputs are rounded, sums inside the product are in float32, and the result is rounded once."""
     if precision == "float32":
         return ops.matmul(x, y)
     if precision == "int8":
@@ -52,11 +49,8 @@ def gather_rows(table: Tensor, ids: Tensor) -> Tensor:
 
 
 def dropout_mask(shape: Sequence, rate: float, seed: Tensor) -> Tensor | None:
-    """Draw the entries that `dropout` keeps, on TensorFlow: boolean, or None without a rate.
-
-    Entries along an axis of size 1 share one decision. The same seed (2,) always gives the same
-    mask, and replicas with other seeds have other masks, unlike with a Keras Dropout.
-    """
+    """Draw the entries that `dropout` keeps, on TensorFlow: boolean, or None without a rate. The
+    seed (2,) alone determines the mask. Entries along an axis of size 1 share one decision."""
     if rate == 0:
         return None
     import tensorflow as tf
@@ -85,7 +79,7 @@ def token_mask(ids: Tensor) -> Tensor:
 
 
 def require(holds: Tensor, error: Exception) -> None:
-    """Raise the error unless a tensor is true, on TensorFlow; in a graph,
+    """Raise the error unless a tensor is true, on TensorFlow; a graph raises
     `tf.errors.InvalidArgumentError` when it runs."""
     import tensorflow as tf
 

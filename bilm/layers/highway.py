@@ -28,16 +28,16 @@ class Highway(WeightedLayer):
 
     def build(self, input_shape: Any) -> None:
         """Create a gate and a transform per layer; the gates start nearly closed (bias -2)."""
-        self.gates = []
-        self.gate_biases = []
-        self.transforms = []
-        self.biases = []
+        self.layers = []  # W_g, b_g, W, b of each
         for i in range(self.n_layers):
             gate, gate_bias, transform, bias = part("highway", {"F": input_shape[-1]}, i=i)
-            self.gates.append(self._matrix(gate))
-            self.gate_biases.append(self.add_tensor(gate_bias, initializers.Constant(-2.0)))
-            self.transforms.append(self._matrix(transform))
-            self.biases.append(self.add_tensor(bias, "zeros"))
+            tensors = (
+                self._matrix(gate),
+                self.add_tensor(gate_bias, initializers.Constant(-2.0)),
+                self._matrix(transform),
+                self.add_tensor(bias, "zeros"),
+            )
+            self.layers.append(tensors)
         self.built = True
 
     def _matrix(self, spec: TensorSpec) -> Any:
@@ -47,8 +47,7 @@ class Highway(WeightedLayer):
 
     def call(self, x: Tensor) -> Tensor:
         """Apply the layers in order: float (..., D) -> (..., D)."""
-        layers = zip(self.gates, self.gate_biases, self.transforms, self.biases, strict=True)
-        for gate, gate_bias, transform, bias in layers:
+        for gate, gate_bias, transform, bias in self.layers:
             g = ops.sigmoid(product(x, gate, self.precision) + gate_bias)
             x = x + g * (ops.relu(product(x, transform, self.precision) + bias) - x)
         return x

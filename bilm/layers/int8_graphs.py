@@ -21,14 +21,14 @@ from bilm.activations import ACTIVATIONS
 from bilm.layers.char_cnn import CharacterCNN
 from bilm.layers.highway import Highway
 from bilm.layers.lstm import LSTMCell
-from bilm.layers.lstm_equation import GATES, Library, LSTMState, activated, forget_bias, next_state
+from bilm.layers.lstm_equation import GATES, Library, LSTMState, forget_bias, next_state
 from bilm.layers.onnx_graph import END, MICROSOFT, GraphWriter, Value
 from bilm.layers.stack import LSTMStack
 from bilm.layers.token_encoder import TokenEncoder
 from bilm.layers.weighted import Int8Matrix
 
 TINY = 1e-30  # the smallest scale, for rows of zeros
-LOWEST = np.finfo(np.float32).min
+LOWEST = float(np.finfo(np.float32).min)
 
 
 class Rounded(NamedTuple):
@@ -58,8 +58,8 @@ class Int8Graph(GraphWriter):
     def rounded(self, x: Value) -> Rounded:
         """Add the rounding of a matrix, float32 (B, K)."""
         largest = self.add("ReduceMax", self.add("Abs", x), axes=[1], keepdims=1)  # B, 1
-        scale = self.add("Max", largest * self.number(1 / self.levels), self.number(TINY))
-        scales = self.add("Squeeze", scale, self.integers(1))  # B
+        scale = self.add("Max", largest * (1 / self.levels), TINY)
+        scales = self.add("Squeeze", scale, (1,))  # B
         return Rounded(self.add("QuantizeLinear", x, scales, self.zero_points, axis=0), scale)
 
     def product(self, x: Rounded, name: str, weight: Int8Matrix) -> Value:
@@ -72,7 +72,7 @@ class Int8Graph(GraphWriter):
             "MatMulIntegerToFloat",
             integers,
             self.constant(f"{name}_values", weight.values),
-            self.number(1.0),
+            1.0,
             self.constant(f"{name}_scales", weight.scales),
             self.constant("zero_point", np.uint8(self.levels + 1)),
             domain=MICROSOFT,
@@ -99,11 +99,7 @@ def stack_model(stack: LSTMStack, levels: int) -> bytes:
     graph.set_rows(state[0])
 
     step = _stack_step(graph.body("step_"), stack, widths)
-    results = graph.scan(step, state, [vectors, going_on])
-    for value, width in zip(results[: len(state)], widths, strict=True):
-        graph.output(value, "B", width)
-    for value in results[len(state) :]:
-        graph.output(value, "T", "B", stack.projection_dim)
+    graph.output(*graph.scan(step, state, [vectors, going_on]))
     return graph.model("stack")
 
 
@@ -122,21 +118,16 @@ def _stack_step(graph: Int8Graph, stack: LSTMStack, widths: Sequence[int]) -> In
         x = after.hidden + x if k and stack.use_skip_connections else after.hidden
         outputs.append(x)
 
-    for value, width in zip(new, widths, strict=True):
-        graph.output(value, "B", width)
+    graph.output(*new)
     for x in outputs:
         # The results of a graph must have different names.
-        result = graph.add("Identity", x) if x in new else x
-        graph.output(result, "B", stack.projection_dim)
+        graph.output(graph.add("Identity", x) if x in new else x)
     return graph
 
 
 def _add_step(graph: Int8Graph, name: str, cell: LSTMCell, x: Value, old: LSTMState) -> LSTMState:
-    """Add a step of an `LSTMCell`, and return the new state.
-
-    There is one product per gate: splitting the result of a product for all gates would copy it,
-    and four results are smaller than the cache.
-    """
+    """Add a step of an `LSTMCell`, and return the new state. There is one product per gate, because
+    splitting the result of one for all gates would copy it, and four results fit the cache."""
     read = graph.rounded(graph.concat([x, old.hidden], axis=1))  # B, 2 P
     values, scales = (np.split(array, 4, axis=-1) for array in cell.kernel)
     biases = np.split(ops.convert_to_numpy(cell.bias) + forget_bias(cell.dim), 4)
@@ -149,8 +140,7 @@ def _add_step(graph: Int8Graph, name: str, cell: LSTMCell, x: Value, old: LSTMSt
         return graph.product(graph.rounded(x), f"{name}_projection", weight)
 
     library = library_of(graph, matmul)
-    clips = cell.cell_clip, cell.proj_clip
-    new = next_state(library, activated(library, gates), old, cell.projection, *clips).state
+    new = next_state(library, gates, old, cell.projection, cell.clips).state
     cell.kernel = None  # is in the graph
     cell.projection = None
     return new
@@ -162,7 +152,7 @@ def library_of(graph: GraphWriter, matmul: Callable[[Value, Any], Value]) -> Lib
         matmul=matmul,
         sigmoid=partial(graph.add, "Sigmoid"),
         tanh=partial(graph.add, "Tanh"),
-        clip=lambda x, low, high: graph.add("Clip", x, graph.number(low), graph.number(high)),
+        clip=partial(graph.add, "Clip"),
         where=partial(graph.add, "Where"),
         split=list,  # the gates are a list of values
     )
@@ -194,7 +184,7 @@ def encoder_model(encoder: TokenEncoder, levels: int) -> bytes:
         bias = graph.constant("projection_bias", ops.convert_to_numpy(encoder.bias))
         x = graph.product(graph.rounded(x), "projection", encoder.kernel) + bias  # U, P
         encoder.kernel = None  # the graph contains it
-    graph.output(x, "U", encoder.projection_dim)
+    graph.output(x)
     return graph.model("encoder")
 
 
@@ -232,14 +222,14 @@ def _add_maximum(
     """Add the maximum of filters over all places, one at a time, so that the scores fit the cache:
     float32 (places, U, K) -> (U, n)."""
     n_inputs, n_filters = weight.shape
-    shape = graph.add("Concat", n_tokens, graph.integers(n_filters), axis=0)
-    lowest = graph.add("Expand", graph.number(float(LOWEST)), shape)  # U, n
+    shape = graph.add("Concat", n_tokens, (n_filters,), axis=0)
+    lowest = graph.add("Expand", LOWEST, shape)  # U, n
 
     body = graph.body(f"{name}_")
     best = body.input(f"{name}_old", "U", n_filters)
     window = body.input(f"{name}_window", "U", n_inputs)
     scores = body.add("MatMul", window, body.constant(name, weight))
-    body.output(body.add("Max", best, scores), "U", n_filters)
+    body.output(body.add("Max", best, scores))
     (maximum,) = graph.scan(body, [lowest], [windows])
     return maximum
 
@@ -252,9 +242,9 @@ def _add_highway(graph: Int8Graph, highway: Highway, x: Value) -> Value:
         return graph.product(read, name, weight) + bias
 
     for i in range(highway.n_layers):
+        gate_weight, gate_bias, weight, bias = highway.layers.pop(0)
         read = graph.rounded(x)
-        gate = affine(f"highway_{i}_gate", read, highway.gates[i], highway.gate_biases[i])
-        transform = affine(f"highway_{i}_transform", read, highway.transforms[i], highway.biases[i])
-        highway.gates[i] = highway.transforms[i] = None  # the graph contains them
+        gate = affine(f"highway_{i}_gate", read, gate_weight, gate_bias)
+        transform = affine(f"highway_{i}_transform", read, weight, bias)
         x = x + graph.add("Sigmoid", gate) * (graph.add("Relu", transform) - x)
     return x

@@ -9,7 +9,7 @@ import keras
 from keras import ops
 
 from bilm.layers.functional import product
-from bilm.layers.lstm_equation import Library, LSTMState, activated, forget_bias, next_state
+from bilm.layers.lstm_equation import Library, LSTMState, forget_bias, next_state
 from bilm.layers.types import Tensor
 from bilm.layers.weighted import WeightedLayer
 from bilm.tensors import cell
@@ -43,8 +43,7 @@ class LSTMCell(WeightedLayer):
         super().__init__(**kwargs)
         self.dim = dim
         self.projection_dim = projection_dim
-        self.cell_clip = cell_clip
-        self.proj_clip = proj_clip if projection_dim != dim else None
+        self.clips = cell_clip, proj_clip
         self.precision = precision
         self.laid_out: Any = None  # weights in the layout of inference, if frozen
 
@@ -85,9 +84,8 @@ class LSTMCell(WeightedLayer):
             split=partial(ops.split, indices_or_sections=4, axis=-1),
         )
         of_hidden = library.matmul(state.hidden, self.kernel[self.input_dim :])  # B, 4 D
-        gates = activated(library, input_gates + of_hidden)
-        clips = self.cell_clip, self.proj_clip
-        return next_state(library, gates, state, self.projection, *clips, keep).state
+        gates = input_gates + of_hidden
+        return next_state(library, gates, state, self.projection, self.clips, keep).state
 
 
 class LSTM(keras.layers.Layer):

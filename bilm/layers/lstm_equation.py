@@ -4,8 +4,8 @@ i, j, f, o = [x, h] W + b + u       input gate, candidate, forget gate, output g
 c' = clip(sigmoid(f) c + sigmoid(i) tanh(j), cell_clip)
 h' = clip((sigmoid(o) tanh(c')) W_p, proj_clip)
 
-u is 1 for the forget gate and 0 for the others. `activated` and `next_state` compute everything but
-the product [x, h] W, whose fastest form differs: `lstm` (Keras), `tensorflow/lstm_weights`,
+u is 1 for the forget gate and 0 for the others. `next_state` computes everything but the product
+[x, h] W, whose fastest form differs: `lstm` (Keras), `tensorflow/lstm_weights`,
 `tensorflow/lstm_training`, `torch/lstm` and `int8_graphs` (ONNX) compute it and use this module.
 
 Two implementations write the equation a second time, because that was measured to be faster:
@@ -33,8 +33,8 @@ class LSTMState(NamedTuple):
 
 
 class Library(NamedTuple):
-    """The functions of a library that the equation uses; its tensors must support `+` and `*`. Rows
-    or features may be first, and gates may be one tensor or four."""
+    """The functions of a library that the equation uses; its tensors support arithmetic with each
+    other and with numbers. Rows or features may be first, and gates may be one tensor or four."""
 
     matmul: Callable[[Tensor, Tensor], Tensor]  # x, weight
     sigmoid: Callable[[Tensor], Tensor]
@@ -42,6 +42,9 @@ class Library(NamedTuple):
     clip: Callable[[Tensor, float, float], Tensor]  # x, lower bound, upper bound
     where: Callable[[Tensor, Tensor, Tensor], Tensor]  # condition, x where it holds, y elsewhere
     split: Callable[[Tensor], Sequence[Tensor]]  # gates -> i, j, f, o
+    # Whether `split` returns -f. In bfloat16, sigmoid(f) = 0.998 would be rounded to 1, and the
+    # cell would never forget; sigmoid(-f) = 1 - sigmoid(f) = 0.002 is kept.
+    negates_f: bool = False
 
 
 class Gates(NamedTuple):
@@ -57,6 +60,7 @@ class Step(NamedTuple):
     """The next state, and values that a gradient reads, float (B, D) each."""
 
     state: LSTMState
+    gates: Gates
     tanh_cell: Tensor  # tanh(c')
     unprojected: Tensor  # sigmoid(o) tanh(c')
 
@@ -66,32 +70,34 @@ def forget_bias(n_units: int) -> np.ndarray:
     return np.repeat(np.float32([gate == "f" for gate in GATES]), n_units)
 
 
-def activated(library: Library, gates: Tensor) -> Gates:
-    """Return the gates after their activation from [x, h] W + b + u."""
-    i, j, f, o = library.split(gates)
-    return Gates(library.sigmoid(i), library.tanh(j), library.sigmoid(f), library.sigmoid(o))
-
-
 def next_state(
     library: Library,
-    gates: Gates,
+    gates: Tensor,
     old: LSTMState,
     projection: Tensor | None,
-    cell_clip: float | None,
-    proj_clip: float | None,
+    clips: tuple[float | None, float | None],
     keep: Tensor | None = None,
 ) -> Step:
-    """Return the state after a step, from the result of `activated` and the state before.
+    """Return a step from [x, h] W + b + u and the state before.
 
-    `projection` is W_p or None. `keep` is the condition for `library.where` that holds for the rows
-    with a token; other rows keep their state.
+    `projection` is W_p or None; `clips` are `cell_clip` and `proj_clip`. `keep` is the condition
+    for `library.where` that holds for the rows with a token; other rows keep their state.
     """
-    cell = gates.f * old.cell + gates.i * gates.j  # B, D
+    i, j, f, o = library.split(gates)
+    i = library.sigmoid(i)
+    j = library.tanh(j)
+    f = library.sigmoid(f)
+    if library.negates_f:
+        f = 1.0 - f
+    o = library.sigmoid(o)
+
+    cell_clip, proj_clip = clips
+    cell = f * old.cell + i * j  # B, D
     if cell_clip:
         cell = library.clip(cell, -cell_clip, cell_clip)
 
     tanh_cell = library.tanh(cell)
-    unprojected = gates.o * tanh_cell
+    unprojected = o * tanh_cell
     hidden = unprojected
     if projection is not None:
         hidden = library.matmul(unprojected, projection)  # B, P
@@ -101,4 +107,4 @@ def next_state(
     if keep is not None:
         cell = library.where(keep, cell, old.cell)
         hidden = library.where(keep, hidden, old.hidden)
-    return Step(LSTMState(cell, hidden), tanh_cell, unprojected)
+    return Step(LSTMState(cell, hidden), Gates(i, j, f, o), tanh_cell, unprojected)

@@ -5,7 +5,7 @@ from __future__ import annotations
 import copy
 from collections.abc import Sequence
 from dataclasses import dataclass
-from typing import Any
+from typing import Any, TypeAlias
 
 import numpy as np
 
@@ -21,20 +21,30 @@ END = np.iinfo(np.int64).max  # as the end of a slice
 class Value:
     """A tensor in a graph: an input, a constant or the output of a node.
 
-    `+`, `-` and `*` add a node to the graph of the left operand.
+    `+`, `-` and `*`, with another value or a number, add a node to the graph.
     """
 
     graph: GraphWriter
     name: str
 
-    def __add__(self, other: Value) -> Value:
+    def __add__(self, other: Operand) -> Value:
         return self.graph.add("Add", self, other)
 
-    def __sub__(self, other: Value) -> Value:
+    def __sub__(self, other: Operand) -> Value:
         return self.graph.add("Sub", self, other)
 
-    def __mul__(self, other: Value) -> Value:
+    def __rsub__(self, other: Operand) -> Value:
+        return self.graph.add("Sub", other, self)
+
+    def __mul__(self, other: Operand) -> Value:
         return self.graph.add("Mul", self, other)
+
+    __radd__ = __add__
+    __rmul__ = __mul__
+
+
+# A number is a constant float32 (), and a tuple a constant int64 (n,).
+Operand: TypeAlias = Value | float | tuple[int, ...]
 
 
 class GraphWriter:
@@ -66,16 +76,16 @@ class GraphWriter:
 
     def input(self, name: str, *shape: str | int, dtype: str = "float32") -> Value:
         """Declare an input; a string in the shape names a size that is not known."""
-        self.inputs.append(self._declared(name, shape, dtype))
+        kind = self.onnx.helper.np_dtype_to_tensor_dtype(np.dtype(dtype))
+        self.inputs.append(self.onnx.helper.make_tensor_value_info(name, kind, shape))
         return Value(self, name)
 
-    def output(self, value: Value, *shape: str | int) -> None:
-        """Declare a float32 value of this shape as the next output."""
-        self.outputs.append(self._declared(value.name, shape, "float32"))
-
-    def _declared(self, name, shape, dtype):
-        kind = self.onnx.helper.np_dtype_to_tensor_dtype(np.dtype(dtype))
-        return self.onnx.helper.make_tensor_value_info(name, kind, shape)
+    def output(self, *values: Value) -> None:
+        """Declare float32 values as the next outputs."""
+        helper = self.onnx.helper
+        for value in values:
+            kind = self.onnx.TensorProto.FLOAT
+            self.outputs.append(helper.make_tensor_value_info(value.name, kind, shape=None))
 
     def constant(self, name: str, array: Any) -> Value:
         """Add a constant unless one has this name."""
@@ -84,29 +94,26 @@ class GraphWriter:
             self.constants[name] = self.onnx.numpy_helper.from_array(array, name)
         return Value(self, name)
 
-    def number(self, number: float) -> Value:
-        """Add a constant float32 ()."""
-        return self.constant(f"number_{number!r}", np.float32(number))
-
-    def integers(self, *numbers: int) -> Value:
-        """Add a constant int64 (n,)."""
-        return self.constant(f"integers_{numbers!r}", np.array(numbers, np.int64))
-
     # --- nodes ---
 
-    def add(self, kind: str, *inputs: Value, **attributes: Any) -> Value:
+    def add(self, kind: str, *inputs: Operand, **attributes: Any) -> Value:
         """Add a node with one output, and return its output."""
         return self._add_node(kind, inputs, 1, **attributes)[0]
 
     def _add_node(self, kind, inputs, n_outputs, **attributes):
+        names = []
+        for operand in inputs:
+            if not isinstance(operand, Value):
+                dtype = np.int64 if isinstance(operand, tuple) else np.float32
+                operand = self.constant(f"constant_{operand!r}", np.array(operand, dtype))
+            names.append(operand.name)
         outputs = [f"{self.prefix}v{len(self.nodes)}_{k}" for k in range(n_outputs)]
-        names = [value.name for value in inputs]
         self.nodes.append(self.onnx.helper.make_node(kind, names, outputs, **attributes))
         return [Value(self, name) for name in outputs]
 
     def slice(self, x: Value, start: int, end: int, axis: int) -> Value:
         """Add the part of x from `start` to before `end` along an axis."""
-        return self.add("Slice", x, self.integers(start), self.integers(end), self.integers(axis))
+        return self.add("Slice", x, (start,), (end,), (axis,))
 
     def concat(self, values: Sequence[Value], axis: int) -> Value:
         """Add the values one after the other along an axis."""
@@ -121,7 +128,8 @@ class GraphWriter:
         first `start`, and one step of each series. Returns: the last carried values; then the
         series of each value of the steps.
         """
-        inputs, n_outputs = [*start, *series], len(body.outputs)
+        inputs = [*start, *series]
+        n_outputs = len(body.outputs)
         step = body.graph("step")
         return self._add_node("Scan", inputs, n_outputs, body=step, num_scan_inputs=len(series))
 

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass, fields
+from dataclasses import dataclass
 from typing import Any, NamedTuple
 
 
@@ -22,12 +22,6 @@ class Regularization:
     dropout: float = 0.0
     variational_dropout: bool = False
     embedding_dropout: float = 0.0
-
-    @classmethod
-    def of(cls, options: Any) -> Regularization:
-        """Return the settings of an object that has them as attributes, such as `RunOptions`."""
-        names = (field.name for field in fields(cls))
-        return cls(**{name: getattr(options, name) for name in names})
 
 
 class DropoutSeeds(NamedTuple):

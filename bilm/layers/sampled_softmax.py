@@ -81,7 +81,8 @@ class SampledSoftmax(WeightedLayer):
     def log_normalizer(self, hidden: Tensor) -> Tensor:
         """Return log sum_v exp(s_v), one slice of the vocabulary at a time: (N, P) -> (N,)."""
         # Read once: TensorFlow copies a variable with updated rows each time it is read.
-        kernel, bias = ops.convert_to_tensor(self.kernel), ops.convert_to_tensor(self.bias)
+        kernel = ops.convert_to_tensor(self.kernel)
+        bias = ops.convert_to_tensor(self.bias)
         starts = range(0, self.n_tokens, VOCABULARY_CHUNK)
         chunks = [slice(start, start + VOCABULARY_CHUNK) for start in starts]
         if len(chunks) > 1 and keras.backend.backend() == "tensorflow":

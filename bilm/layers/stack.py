@@ -11,6 +11,7 @@ from keras import ops
 from bilm.layers.functional import dropout, dropout_mask, fold_seed
 from bilm.layers.lstm import LSTM, LSTMCell
 from bilm.layers.lstm_equation import LSTMState
+from bilm.layers.regularization import Regularization
 from bilm.layers.types import Tensor
 
 
@@ -18,11 +19,10 @@ class LSTMStack(keras.layers.Layer):
     """LSTM layers; each reads the output of the layer below.
 
     Args:
-        n_layers: number of layers.
-        dim, projection_dim, cell_clip, proj_clip, precision: see `LSTMCell`.
+        cells: the cell of each layer, of equal sizes.
         use_skip_connections: whether the input of a layer is added to its output, from the second
             layer on.
-        dropout, variational_dropout: see `Regularization`.
+        regularization: its `dropout` and `variational_dropout` apply here.
 
     Inputs: x float `(T, B, P)`, time first; an `LSTMState` per layer; others see `LSTM` and
     `dropout_masks`. Returns: the output float `(T, B, P)` of each layer and, with dropout, the last
@@ -31,35 +31,17 @@ class LSTMStack(keras.layers.Layer):
 
     def __init__(
         self,
-        n_layers: int,
-        dim: int,
-        projection_dim: int,
-        cell_clip: float | None = None,
-        proj_clip: float | None = None,
+        cells: Sequence[LSTMCell],
         use_skip_connections: bool = False,
-        dropout: float = 0.0,
-        precision: str = "float32",
-        variational_dropout: bool = False,
+        regularization: Regularization = Regularization(),  # noqa: B008 (it cannot be changed)
         **kwargs: Any,
     ):
-        super().__init__(**kwargs)
+        super().__init__(dtype=cells[0].dtype_policy, **kwargs)
         self.use_skip_connections = use_skip_connections
-        self.dropout = dropout
-        self.variational_dropout = variational_dropout
-        self.dim = dim
-        self.projection_dim = projection_dim
-        self.layers = []
-        for i in range(n_layers):
-            cell = LSTMCell(
-                dim,
-                projection_dim,
-                cell_clip,
-                proj_clip,
-                precision,
-                dtype=self.dtype_policy,
-                name="cell",
-            )
-            self.layers.append(LSTM(cell, name=f"layer_{i}"))
+        self.regularization = regularization
+        self.dim = cells[0].dim
+        self.projection_dim = cells[0].projection_dim
+        self.layers = [LSTM(cell, name=f"layer_{i}") for i, cell in enumerate(cells)]
 
     def build(self, input_shape: Any) -> None:
         """Create the variables; only the last axis of the input shape is needed."""
@@ -80,18 +62,20 @@ class LSTMStack(keras.layers.Layer):
     ) -> tuple[list[Tensor], list[LSTMState]]:
         """Run every layer over time."""
         *masks, last_mask = self.dropout_masks(dropout_seed, *ops.shape(x)[:2])
+        rate = self.regularization.dropout
         how = {"steps_mask": steps_mask, "reverse": reverse, "training": training, "fresh": fresh}
-        outputs, last_states = [], []
-        for i, (layer, state) in enumerate(zip(self.layers, states, strict=True)):
-            x = dropout(x, self.dropout, masks[i])
-            y, last_state = layer(x, state, **how)
+        outputs = []
+        last_states = []
+        for i, layer in enumerate(self.layers):
+            x = dropout(x, rate, masks[i])
+            y, last_state = layer(x, states[i], **how)
             if self.use_skip_connections and i > 0:
                 y = y + x  # x after its dropout, as in the reference
             outputs.append(y)
             last_states.append(last_state)
             x = y
         if last_mask is not None:
-            outputs.append(dropout(x, self.dropout, last_mask))
+            outputs.append(dropout(x, rate, last_mask))
         return outputs, last_states
 
     def dropout_masks(
@@ -100,11 +84,15 @@ class LSTMStack(keras.layers.Layer):
         """Draw the masks of a window, boolean `(n_steps, n_rows, P)`: one for the input of each
         layer and one for the last output; each is None without dropout. With `variational_dropout`,
         a mask is `(1, n_rows, P)`, for all steps. `seed`: integer `(2,)`; None for no dropout."""
-        numbers = range(len(self.layers) + 1)
-        if seed is None:
-            return [None for _ in numbers]
-        shape = 1 if self.variational_dropout else n_steps, n_rows, self.projection_dim
-        return [dropout_mask(shape, self.dropout, fold_seed(seed, i)) for i in numbers]
+        masks: list[Tensor | None] = []
+        n_masked = 1 if self.regularization.variational_dropout else n_steps
+        shape = (n_masked, n_rows, self.projection_dim)
+        for i in range(len(self.layers) + 1):
+            mask = None
+            if seed is not None:
+                mask = dropout_mask(shape, self.regularization.dropout, fold_seed(seed, i))
+            masks.append(mask)
+        return masks
 
     def zero_state(self, batch_size: int | Tensor) -> list[LSTMState]:
         """Return the zero state of `batch_size` rows."""

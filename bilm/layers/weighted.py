@@ -55,10 +55,7 @@ class WeightedLayer(keras.layers.Layer):
 
     def add_tensor(self, spec: TensorSpec, initializer: Any, is_operand: bool = False) -> Tensor:
         """Create the variable of a tensor, or a constant if frozen; `initial` takes precedence.
-
-        `is_operand` states that only products read the weight. A constant is then stored in their
-        precision.
-        """
+        If only products read the weight (`is_operand`), a constant has their precision."""
         initializer = self.initial.get(spec.attribute, initializer)
         if not self.frozen:
             return self.add_weight(spec.shape, initializer, name=spec.attribute)
@@ -70,8 +67,7 @@ class WeightedLayer(keras.layers.Layer):
         return value
 
     def own_weight(self, name: str) -> Any:
-        """Return the variable with this name of this layer itself. Raises: WeightsError if the
-        layer is frozen."""
+        """Return the variable with this name. Raises: WeightsError if the layer is frozen."""
         if self.frozen:
             raise WeightsError(
                 f"{self.path}: {name} cannot be read or set: the model is frozen for inference; "

@@ -319,7 +319,7 @@ def test_int8_product_equals_numpy(way):
     graph = Int8Graph(onnx_int8.FULL)
     rows = graph.input("x", "B", 64)
     graph.set_rows(rows)
-    graph.output(graph.product(graph.rounded(rows), "weight", weight), "B", 32)
+    graph.output(graph.product(graph.rounded(rows), "weight", weight))
     session = onnx_int8._session(graph.model("m"), 1)
     errors = np.abs(session.run(None, {"x": x})[0] - rounded_product(x, weight)).max(axis=1)
     assert np.quantile(errors, 0.95) < 1e-4 or onnx_int8.largest_input() == onnx_int8.REDUCED

@@ -114,7 +114,7 @@ CASES = {
         VECTORS,
     ),
     "LSTMStack": Case(
-        lambda **kwargs: LSTMStack(2, UNITS, WIDTH, use_skip_connections=True, **kwargs),
+        lambda **kwargs: LSTMStack([LSTMCell(UNITS, WIDTH, **kwargs) for _ in range(2)], True),
         lambda: (numbers(N_STEPS, N_ROWS, WIDTH), states(2)),
         (N_STEPS, N_ROWS, WIDTH),
         VECTORS,

@@ -58,8 +58,7 @@ def products(request, monkeypatch):
 def frozen_copy(layer, precision="float32"):
     """A frozen layer of the same weights."""
     cell = layer.cell
-    clips = cell.cell_clip, cell.proj_clip
-    copy = LSTM(LSTMCell(cell.dim, cell.projection_dim, *clips, precision=precision))
+    copy = LSTM(LSTMCell(cell.dim, cell.projection_dim, *cell.clips, precision=precision))
     for variable in layer.cell.weights:
         initializer = keras.initializers.Constant(variable.numpy())
         copy.cell.initial[variable.name] = initializer

@@ -13,8 +13,10 @@ import pytest
 from keras import ops
 
 from bilm.inference.numpy_lstm import NumpyStacks
+from bilm.layers.int8_graphs import library_of
 from bilm.layers.lstm import LSTM, LSTMCell
-from bilm.layers.lstm_equation import Library, LSTMState, activated, forget_bias, next_state
+from bilm.layers.lstm_equation import Library, LSTMState, forget_bias, next_state
+from bilm.layers.onnx_graph import GraphWriter
 from bilm.options.model_options import ModelOptions
 
 TENSORFLOW = keras.backend.backend() == "tensorflow"
@@ -87,9 +89,9 @@ NUMPY = Library(
 
 def equation_in_numpy(case, keep=None):
     gates = np.concatenate([case.x, case.old.hidden], axis=1) @ case.kernel + case.bias
-    gates = activated(NUMPY, gates + forget_bias(UNITS))
+    gates = gates + forget_bias(UNITS)
     clips = case.cell_clip, case.proj_clip
-    return next_state(NUMPY, gates, case.old, case.projection, *clips, keep).state
+    return next_state(NUMPY, gates, case.old, case.projection, clips, keep).state
 
 
 def make_cell(case, frozen=False):
@@ -141,9 +143,6 @@ def onnx_graph(case):
     """The equation as nodes of a graph, with products of float32."""
     import onnxruntime
 
-    from bilm.layers.int8_graphs import library_of
-    from bilm.layers.onnx_graph import GraphWriter
-
     graph = GraphWriter()
     inputs = {"x": case.x, "cell": case.old.cell, "hidden": case.old.hidden}
     x, *old = (graph.input(name, *array.shape) for name, array in inputs.items())
@@ -160,10 +159,9 @@ def onnx_graph(case):
     if projection is not None:
         projection = graph.constant("projection", projection)
     clips = case.cell_clip, case.proj_clip
-    new = next_state(library, activated(library, gates), LSTMState(*old), projection, *clips)
+    new = next_state(library, gates, LSTMState(*old), projection, clips)
 
-    for value, array in zip(new.state, case.old, strict=True):
-        graph.output(value, *array.shape)
+    graph.output(*new.state)
     session = onnxruntime.InferenceSession(graph.model("cell"))
     return LSTMState(*session.run(None, inputs))
 
@@ -182,6 +180,17 @@ USERS = [
     pytest.param(backend_numpy, id="backend numpy"),
     pytest.param(onnx_graph, id="ONNX graph", marks=needs_onnx),
 ]
+
+
+@needs_onnx
+def test_values_of_an_onnx_graph_support_arithmetic_with_numbers():
+    import onnxruntime
+
+    graph = GraphWriter()
+    x = graph.input("x", 2)
+    graph.output(1 - x, x - 1, 2 * x + 0.5, 0.5 + x * x)
+    found = onnxruntime.InferenceSession(graph.model("m")).run(None, {"x": np.float32([3, 4])})
+    np.testing.assert_array_equal(found, [[-2, -3], [2, 3], [6.5, 8.5], [9.5, 16.5]])
 
 
 @pytest.mark.parametrize("user", USERS)

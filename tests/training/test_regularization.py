@@ -22,6 +22,7 @@ import tensorflow as tf
 from bilm.data.shards import resolve_shards
 from bilm.data.vocabulary import UnicodeCharsVocabulary
 from bilm.language_model import BiLM
+from bilm.layers.lstm import LSTMCell
 from bilm.layers.regularization import DropoutSeeds, Regularization
 from bilm.layers.stack import LSTMStack
 from bilm.storage.names import stored_values
@@ -48,7 +49,7 @@ def trainer_of(n_replicas=1, precision="float32", **changes):
 def batches_of(trainer):
     text = TrainingText(trainer.options, VOCAB, resolve_shards(TEXT), 0)
     with closing(text):
-        yield text.batches(trainer.devices, None)
+        yield text.batches(trainer.devices)
 
 
 def assert_equal(found, expected, atol=0.0):
@@ -115,9 +116,14 @@ def test_replicas_draw_their_own_masks():
 # --- masks ---
 
 
+def stack_of(width, variational):
+    cells = LSTMCell(16, width), LSTMCell(16, width)
+    return LSTMStack(cells, regularization=Regularization(0.5, variational))
+
+
 @pytest.mark.parametrize("variational", [False, True])
 def test_variational_dropout_of_the_output_is_constant_over_a_window(variational):
-    stack = LSTMStack(2, 16, 8, dropout=0.5, variational_dropout=variational)
+    stack = stack_of(8, variational)
     stack.build((None, None, 8))
     x = np.random.default_rng(0).normal(size=(6, 4, 8)).astype("float32")
     seed = tf.constant([3, 4])
@@ -142,7 +148,7 @@ def test_variational_masks_differ_by_step_direction_and_layer():
     layers = [np.array(seed.layers[d]) for seed in seeds for d in model.directions]
     tokens = [np.array(seed.tokens) for seed in seeds]
     assert len({tuple(seed) for seed in layers + tokens}) == 6
-    large = LSTMStack(2, 16, 64, dropout=0.5, variational_dropout=True)
+    large = stack_of(64, True)
     drawn = large.dropout_masks(tf.constant([1, 2]), 5, 3)
     assert len({np.array(mask).tobytes() for mask in drawn}) == 3  # both inputs and the output
 

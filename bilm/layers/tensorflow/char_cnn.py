@@ -19,7 +19,7 @@ def maximum_over_places(
 ) -> tf.Tensor:
     """Return the maximum of each filter over the places of the widest filter, before bias and
     activation: float32 (U, C, E), C static, and (width, E, n) for each width -> (U, F)."""
-    n_chars, dim = characters.shape[1], characters.shape[2]
+    _, n_chars, dim = characters.shape
     widest = max(kernel.shape[0] for kernel in kernels)
     operands = tf.as_dtype(precision)
 

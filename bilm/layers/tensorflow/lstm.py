@@ -8,9 +8,9 @@ from typing import Any
 import tensorflow as tf
 
 from bilm.layers.lstm_equation import LSTMState, next_state
-from bilm.layers.tensorflow.lstm_loop import MAX_JOINT, Spec, loop, size_of
+from bilm.layers.tensorflow.lstm_loop import Spec, loop, size_of
 from bilm.layers.tensorflow.lstm_training import run_with_gradient
-from bilm.layers.tensorflow.lstm_weights import CellWeights, Layout
+from bilm.layers.tensorflow.lstm_weights import stored_weights
 
 
 def run_over_time(
@@ -26,20 +26,15 @@ def run_over_time(
     operands = state.cell.dtype
     if cell.precision != "float32":
         operands = tf.as_dtype(cell.precision)
-    mask, starts = _as_float(steps_mask), _as_float(fresh)
-    spec = Spec(cell.cell_clip, cell.proj_clip, operands, mask, reverse, starts)
+    mask = _as_float(steps_mask)
+    spec = Spec(cell.clips, operands, mask, reverse, _as_float(fresh))
     if training:
         stored = [cell.kernel, cell.bias, cell.projection]
         weights = [tf.convert_to_tensor(weight) for weight in stored if weight is not None]
         return run_with_gradient(x, state, weights, spec)
 
-    laid_out = cell.laid_out
-    if not cell.frozen:
-        # The weights may change, so each call rearranges them. Splitting W by gates would take
-        # longer than running one or two sentences.
-        layout = Layout(joint=cell.kernel.shape[0] <= MAX_JOINT)
-        laid_out = CellWeights.of(cell, layout, operands)
-    return _run_without_gradient(x, state, laid_out, spec)
+    arranged = cell.laid_out if cell.frozen else stored_weights(cell, operands)
+    return _run_without_gradient(x, state, arranged, spec)
 
 
 def _as_float(mask):
@@ -50,9 +45,10 @@ def _as_float(mask):
 
 def _run_without_gradient(x, state, weights, spec):
     """Run over time: x (T, B, input) -> outputs (T, B, P) and the last state."""
-    dtype, n_steps = state.cell.dtype, size_of(x, 0)
-    library, gates_at = weights.library(dtype), weights.gates(x)
-    clips = spec.cell_clip, spec.proj_clip
+    dtype = state.cell.dtype
+    n_steps = size_of(x, 0)
+    library = weights.library(dtype)
+    gates_at = weights.gates(x)
 
     # Multiplying by 0 or 1 is several times as fast as tf.where, and is equivalent because states
     # are finite.
@@ -65,12 +61,11 @@ def _run_without_gradient(x, state, weights, spec):
             old = LSTMState(old.cell * going_on[t], old.hidden * going_on[t])
         keep = None if spec.steps_mask is None else spec.steps_mask[t][:, None] > 0  # B, 1
         gates = gates_at(t, old.hidden)
-        new = next_state(library, gates, old, weights.projection, *clips, keep).state
+        new = next_state(library, gates, old, weights.projection, spec.clips, keep).state
         return tuple(new), (new.hidden,)
 
     # Spare units start at 0, and remain 0.
-    n_units, n_spare = state.cell.shape[1], weights.layout.n_spare
-    start = tf.pad(state.cell, [[0, 0], [0, n_spare]]), state.hidden
+    start = tf.pad(state.cell, [[0, 0], [0, weights.n_spare]]), state.hidden
     (cell, hidden), (outputs,) = loop(body, start, n_steps, False, [state.hidden.shape], dtype)
 
     if isinstance(outputs, list):
@@ -78,4 +73,4 @@ def _run_without_gradient(x, state, weights, spec):
     if spec.reverse:
         # After the loop, because ONNX collects outputs in the order of the iterations.
         outputs = tf.reverse(outputs, [0])
-    return outputs, LSTMState(cell[:, :n_units], hidden)
+    return outputs, LSTMState(cell[:, : state.cell.shape[1]], hidden)

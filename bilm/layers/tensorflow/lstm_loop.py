@@ -20,8 +20,7 @@ Series: TypeAlias = list[tf.Tensor] | tf.Tensor
 class Spec(NamedTuple):
     """The settings of a run over time: see `LSTMCell` and `LSTM`."""
 
-    cell_clip: float | None
-    proj_clip: float | None  # None without projection
+    clips: tuple[float | None, float | None]
     operands: tf.DType  # of matrix-multiplication inputs
     steps_mask: tf.Tensor | None  # float T, B: 0 where a step is skipped
     reverse: bool
@@ -37,10 +36,8 @@ def loop(
     dtype: tf.DType,
 ) -> tuple[Tensors, list[Series]]:
     """Run `carry, values = body(t, carry)` over time; return the last carry, and the series of each
-    value. The values have the given shapes and dtype.
-
-    A short static length is unrolled, so that the steps of the two directions overlap.
-    """
+    value, of this shape and dtype. A short static length is unrolled, so that the steps of the two
+    directions overlap."""
     if isinstance(n_steps, int) and unrolled(n_steps):
         series: list[Series] = [[None] * n_steps for _ in shapes]
         for t in range(n_steps - 1, -1, -1) if reverse else range(n_steps):

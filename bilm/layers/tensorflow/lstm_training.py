@@ -18,7 +18,7 @@ from typing import NamedTuple
 
 import tensorflow as tf
 
-from bilm.layers.lstm_equation import Library, LSTMState, activated, forget_bias, next_state
+from bilm.layers.lstm_equation import Library, LSTMState, forget_bias, next_state
 from bilm.layers.tensorflow.lstm_loop import (
     MAX_JOINT,
     Series,
@@ -77,7 +77,6 @@ def _forward(x, state, weights, spec):
     units = tf.constant(forget_bias(bias.shape[0] // 4), bias.dtype)
     inputs_at, gates_from = _gates(x, tf.cast(kernel, spec.operands), bias + units, spec)
     w_p = transposed_copy(tf.cast(projection[0], spec.operands)) if projection else None  # P, D
-    clips = spec.cell_clip, spec.proj_clip
     library = Library(
         matmul=lambda columns, weight: _times_columns(weight, columns),
         sigmoid=tf.sigmoid,
@@ -88,10 +87,10 @@ def _forward(x, state, weights, spec):
     )
 
     def step(inputs, old_cell, old_hidden, keep=None):
-        gates = activated(library, gates_from(inputs, old_hidden))  # D, B each
         old = LSTMState(old_cell, old_hidden)
-        (cell, hidden), *others = next_state(library, gates, old, w_p, *clips, keep)
-        return tuple(Saved(hidden, cell, *gates, *others))
+        gates_before = gates_from(inputs, old_hidden)  # 4 D, B
+        new, gates, *others = next_state(library, gates_before, old, w_p, spec.clips, keep)
+        return tuple(Saved(new.hidden, new.cell, *gates, *others))
 
     step = _step_function(step, kernel, n_steps)
 
@@ -111,7 +110,8 @@ def _forward(x, state, weights, spec):
 def _gates(x, kernel, bias, spec):
     """Return the function from a step t to its input, and the function from this input and a hidden
     state (P, B) to gates before activation, float (4 D, B)."""
-    n_steps, n_rows = size_of(x, 0), size_of(x, 1)
+    n_steps = size_of(x, 0)
+    n_rows = size_of(x, 1)
     input_dim = x.shape[2]
     operands = tf.cast(x, spec.operands)
     biases = tf.tile(bias[:, None], (1, n_rows))  # 4 D, B: faster than broadcasting
@@ -165,7 +165,8 @@ def _backward(x, start, weights, spec, saved, d_outputs, d_last):
     kernel, _, *projection = weights
     kernel = tf.cast(kernel, spec.operands)
     projection = [tf.cast(weight, spec.operands) for weight in projection]
-    input_dim, n_steps = x.shape[2], size_of(x, 0)
+    input_dim = x.shape[2]
+    n_steps = size_of(x, 0)
     start_cell, start_hidden = (tf.transpose(part) for part in start)
     d_outputs = by_step(tf.transpose(d_outputs, (0, 2, 1)), n_steps)  # T, P, B
     old_cells = _shift(saved.cell, start_cell, spec.reverse)
@@ -222,26 +223,27 @@ def _step_gradient(recurrent: tf.Tensor, w_p: tf.Tensor | None, spec: Spec) -> C
     Rows whose step is skipped pass dc' and dh' on unchanged.
     """
 
+    cell_clip, proj_clip = spec.clips
+
     def step(d_hidden, d_cell, hidden, cell, old_cell, i, j, f, o, tanh_cell, keep=None):
         # The projection and its clip: dp and dm.
         d_projected = d_hidden  # P, B
-        if spec.proj_clip:
-            d_projected = _through_clip(d_hidden, hidden, spec.proj_clip)
+        if proj_clip and w_p is not None:
+            d_projected = _through_clip(d_hidden, hidden, proj_clip)
         d_unprojected = d_projected  # D, B
         if w_p is not None:
             d_unprojected = _times_columns(w_p, d_projected)
 
         # The cell and its clip: dc.
         d_new = d_cell + tf.raw_ops.TanhGrad(y=tanh_cell, dy=d_unprojected * o)  # D, B
-        if spec.cell_clip:
-            d_new = _through_clip(d_new, cell, spec.cell_clip)
+        if cell_clip:
+            d_new = _through_clip(d_new, cell, cell_clip)
 
         # The gates: di, dj, df, do.
-        sigmoid, tanh = tf.raw_ops.SigmoidGrad, tf.raw_ops.TanhGrad
-        d_i = sigmoid(y=i, dy=d_new * j)
-        d_j = tanh(y=j, dy=d_new * i)
-        d_f = sigmoid(y=f, dy=d_new * old_cell)
-        d_o = sigmoid(y=o, dy=d_unprojected * tanh_cell)
+        d_i = tf.raw_ops.SigmoidGrad(y=i, dy=d_new * j)
+        d_j = tf.raw_ops.TanhGrad(y=j, dy=d_new * i)
+        d_f = tf.raw_ops.SigmoidGrad(y=f, dy=d_new * old_cell)
+        d_o = tf.raw_ops.SigmoidGrad(y=o, dy=d_unprojected * tanh_cell)
         d_gates = tf.concat([d_i, d_j, d_f, d_o], axis=0)  # 4 D, B
 
         # The state before the step.

@@ -50,7 +50,8 @@ def tokens_of(strings: tf.Tensor) -> tf.Tensor:
 
 
 def spelled(tokens: tf.Tensor, alphabet: Alphabet) -> tf.Tensor:
-    """Return the ids of tokens, string (B, T) with `""` as padding: int32 (B, T + 2, C)."""
+    """Return the ids of tokens, string (B, T) with `""` as padding, between the marks of a
+    sentence: int32 (B, T + 2, C), shifted by one and 0 for padding."""
     if isinstance(alphabet, ByteAlphabet):
         return char_ids(tokens, alphabet.width)
 
@@ -65,13 +66,8 @@ def spelled(tokens: tf.Tensor, alphabet: Alphabet) -> tf.Tensor:
 
 
 def char_ids(tokens: tf.Tensor, max_characters: int) -> tf.Tensor:
-    """Return the characters of tokens, between the marks of a sentence.
-
-    Args:
-        tokens: string (B, T), with `""` as padding; `<S>` and `</S>` are read as the marks.
-        max_characters: C; longer tokens are truncated, as in `UnicodeCharsVocabulary`.
-    Returns: int32 (B, T + 2, C), ids shifted by one and 0 for padding.
-    """
+    """Return the ids of tokens for models of bytes: see `spelled`. Tokens are truncated to
+    `max_characters`; `<S>` and `</S>` are read as the marks of a sentence."""
     # The bytes of each token, or the letter of a mark: B, T, C - 2
     n_bytes = max_characters - 2
     letters = tf.cast(tf.io.decode_raw(tokens, tf.uint8, fixed_length=n_bytes), tf.int32)

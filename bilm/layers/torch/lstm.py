@@ -12,7 +12,7 @@ from typing import Any, NamedTuple
 
 import torch
 
-from bilm.layers.lstm_equation import Library, LSTMState, activated, forget_bias, next_state
+from bilm.layers.lstm_equation import Library, LSTMState, forget_bias, next_state
 
 
 def _product(x: torch.Tensor, weight: torch.Tensor) -> torch.Tensor:
@@ -79,7 +79,6 @@ def run_over_time(
     if n_steps == 0:
         return state.hidden.new_zeros((0, *state.hidden.shape)), state
     weights = weights_of(cell)
-    clips = cell.cell_clip, cell.proj_clip
     keep = None if steps_mask is None else steps_mask.bool()[:, None]  # T, 1, B
     going_on = None if fresh is None else (~fresh.bool()).to(state.cell.dtype)[:, None]  # T, 1, B
 
@@ -97,9 +96,9 @@ def run_over_time(
 
         n = sizes[t]
         first = LSTMState(*(values[:, :n] for values in old))
-        gates = activated(LIBRARY, inputs[t] + _product(first.hidden, weights.recurrent))
+        gates = inputs[t] + _product(first.hidden, weights.recurrent)
         kept = None if keep is None else keep[t, :, :n]
-        new = next_state(LIBRARY, gates, first, weights.projection, *clips, kept).state
+        new = next_state(LIBRARY, gates, first, weights.projection, cell.clips, kept).state
 
         if n < n_rows:
             pairs = zip(new, old, strict=True)
