@@ -226,4 +226,4 @@ def training_run(
     options = replica_options(options, vocab.size, devices.n_replicas)
     trainer = Trainer(options, vocab.size, devices, precision=precision)
     batches = TrainingText(options, vocab, resolve_shards(text.train), seed=0)
-    return TimedRun(trainer, batches.batches(devices, None))
+    return TimedRun(trainer, batches.batches(devices))

@@ -24,74 +24,50 @@ from bilm.training.survey import SAMPLE_TOKENS, Survey, survey
 
 
 class Recipe(NamedTuple):
-    """What is best for a text of a size.
+    """What is best for a text of a size."""
 
-    Fields:
-        n_predictions: largest number of predictions per epoch and direction.
-        options: packaged options.
-        changes: their keys that differ.
-        n_epochs: passes over the text, if there is time for them.
-    """
-
-    n_predictions: float
-    options: str
-    changes: Mapping[str, Any]
-    n_epochs: int
+    n_predictions: float  # at most, per epoch and direction
+    changes: Mapping[str, Any]  # keys that differ from the options `BASE`
+    n_epochs: int  # passes over the text, if there is time for them
 
 
+BASE = "compact"  # packaged options
 STRONG = {"variational_dropout": True, "embedding_dropout": 0.1, "weight_decay": 0.5}
 RECIPES = (
-    Recipe(60_000, "compact", {"dropout": 0.5, **STRONG, "batch_size": 16}, 24),
-    Recipe(700_000, "compact", {"dropout": 0.3, **STRONG}, 24),
-    Recipe(2_000_000, "compact", {"dropout": 0.2, **STRONG, "weight_decay": 0.05}, 8),
-    Recipe(4_000_000, "compact", {"dropout": 0.15, "weight_decay": 0.05}, 9),
-    Recipe(math.inf, "compact", {}, 3),  # not measured
+    Recipe(60_000, {"dropout": 0.5, **STRONG, "batch_size": 16}, 24),
+    Recipe(700_000, {"dropout": 0.3, **STRONG}, 24),
+    Recipe(2_000_000, {"dropout": 0.2, **STRONG, "weight_decay": 0.05}, 8),
+    Recipe(4_000_000, {"dropout": 0.15, "weight_decay": 0.05}, 9),
+    Recipe(math.inf, {}, 3),  # not measured
 )
 # Of `expected_ratio`, fitted to measured runs.
 RATIO, BY_SIZE, BY_SAMPLE, BY_EPOCHS = 0.494, -0.12, -0.21, 0.65
 
 
 class Request(NamedTuple):
-    """The requests of the user.
+    """The requests of the user."""
 
-    Fields:
-        changes: options of the run that replace those chosen.
-        n_train_tokens: predictions per epoch and direction; None counts them.
-        n_steps, precision: length and precision; None to choose them.
-        hours: time budget of the command; None for as long as training is useful.
-        heldout: text to compare with the training text; None for none.
-    """
-
-    changes: Mapping[str, Any]
-    n_train_tokens: int | None
-    n_steps: int | None
-    precision: str | None
-    hours: float | None
-    heldout: Shards | None = None
+    changes: Mapping[str, Any]  # options that replace those chosen
+    n_train_tokens: int | None  # predictions per epoch and direction; None counts them
+    n_steps: int | None  # None to choose the length
+    precision: str | None  # None to choose it
+    hours: float | None  # time budget of the command; None for as long as training is useful
+    heldout: Shards | None = None  # to compare with the training text
 
 
 class Choice(NamedTuple):
-    """What `auto` has chosen, as checkpoints store it.
+    """What `auto` has chosen, as checkpoints store it."""
 
-    Fields:
-        n_steps: length of the run; None for that of `n_epochs`, until a time budget changes it.
-        precision: dtype of the inputs of matrix products.
-        hours: time budget of the command; None for none.
-    """
-
-    n_steps: int | None
+    n_steps: int | None  # None for the length of `n_epochs`, until a time budget changes it
     precision: str
-    hours: float | None
+    hours: float | None  # time budget of the command
 
 
 def chosen(
     shards: Shards, vocab_file: Path, request: Request, devices: Devices
 ) -> tuple[RunOptions, Choice, Survey | None]:
     """Return the options, length and precision of a new run on a text, and what is known of the
-    text if it was read.
-
-    Raises: BilmError if an input cannot be used.
-    """
+    text if it was read. Raises: BilmError if an input cannot be used."""
     n_predictions = request.n_train_tokens
     known = None
     if n_predictions is None:
@@ -105,7 +81,7 @@ def chosen(
     logging.info(
         "auto: %s predictions per epoch and direction: options %s; at most %d epochs, in %s%s",
         f"{n_predictions:,}",
-        ", ".join([recipe.options, *(f"{key}={value}" for key, value in recipe.changes.items())]),
+        ", ".join([BASE, *(f"{key}={value}" for key, value in recipe.changes.items())]),
         options.n_epochs,
         precision,
         "; the times of the first steps determine the length" if request.hours else "",
@@ -114,10 +90,8 @@ def chosen(
 
 
 def resumed(record: RunRecord, request: Request) -> tuple[RunOptions, Choice]:
-    """Return the options, length and precision of a run that `auto` chose.
-
-    The run keeps its length unless `n_steps` or another `n_epochs` is requested.
-    """
+    """Return the options, length and precision of a run that `auto` chose. It keeps its length
+    unless `n_steps` or another `n_epochs` is requested."""
     assert record.auto is not None
     stored = schema.read(RunOptions, record.options)
     n_steps = request.n_steps
@@ -140,7 +114,7 @@ def recipe_for(n_predictions: int) -> Recipe:
 def options_for(n_predictions: int) -> RunOptions:
     """Return the options for a text with a number of predictions per epoch and direction."""
     recipe = recipe_for(n_predictions)
-    return load_run_options(recipe.options).replace(
+    return load_run_options(BASE).replace(
         **recipe.changes, n_epochs=recipe.n_epochs, n_train_tokens=n_predictions
     )
 
@@ -150,11 +124,8 @@ def expected_ratio(n_read: int, n_train_tokens: int) -> float:
     `bilm.data.verdict`.
 
     A model is ahead of bigrams by more, the more text it reads, and the more often. The bigrams of
-    more than `SAMPLE_TOKENS` would be better: they are not counted.
-
-    Args:
-        n_read: predictions per direction in the run.
-        n_train_tokens: predictions per direction in an epoch.
+    more than `SAMPLE_TOKENS` would be better: they are not counted. `n_read`: predictions per
+    direction in the run; `n_train_tokens`: in an epoch.
     """
     n_distinct = min(n_read, n_train_tokens)
     size = n_distinct / SAMPLE_TOKENS

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import os
 import time
 import zlib
 from dataclasses import dataclass, replace
@@ -14,8 +13,6 @@ from bilm.data.shards import Shards
 from bilm.data.stream import Position
 from bilm.data.verdict import Comparison
 from bilm.scoring.perplexity import Perplexity
-from bilm.storage.checkpoint import Checkpoint
-from bilm.support.process import available_cores
 from bilm.training.auto import expected_ratio, recipe_for
 from bilm.training.checkpoints import RunCheckpoints
 from bilm.training.evaluation import Evaluator, heldout_windows
@@ -28,39 +25,38 @@ from bilm.training.step import Trainer
 USEFUL_STEPS = 100  # of the shortest run that learns anything
 
 
-class Setup(NamedTuple):
-    """A run before its next step.
+@dataclass
+class Progress:
+    """The number of steps that a run has done, the position of the readers after them, and the last
+    held-out perplexity; in a run that is resumed, None unless it was measured after these steps."""
 
-    Fields:
-        heldout: what is measured; None to measure nothing.
-        checkpoint: the restored checkpoint; None for a new run.
-        step: number of steps that were done before.
-        perplexity: of the held-out text after these steps; None if it was not measured then.
-    """
+    step: int
+    position: Position | None
+    perplexity: Perplexity | None
+
+
+class Setup(NamedTuple):
+    """A run between two steps; without `heldout`, nothing is measured."""
 
     plan: Plan
     heldout: Heldout | None
     trainer: Trainer
     checkpoints: RunCheckpoints
-    checkpoint: Checkpoint | None
-    step: int
-    perplexity: Perplexity | None
+    progress: Progress
 
     @property
     def is_done(self) -> bool:
         """Whether no step and no evaluation is left."""
-        is_measured = self.heldout is None or self.perplexity is not None
-        return self.step > self.plan.n_steps or (self.step == self.plan.n_steps and is_measured)
+        left = self.plan.n_steps - self.progress.step
+        is_measured = self.heldout is None or self.progress.perplexity is not None
+        return left < 0 or (left == 0 and is_measured)
 
-
-@dataclass
-class Progress:
-    """The number of steps that a run has done, the position of the readers after them, and the last
-    held-out perplexity."""
-
-    step: int
-    position: Position | None
-    perplexity: Perplexity | None
+    @property
+    def is_evaluation_due(self) -> bool:
+        """Whether an evaluation follows the last step."""
+        step = self.progress.step
+        is_planned = step % self.plan.eval_steps == 0 or step == self.plan.n_steps
+        return self.heldout is not None and is_planned
 
 
 class Evaluate:
@@ -72,22 +68,13 @@ class Evaluate:
         unk = -1 if setup.heldout is None else setup.heldout.reader.vocab.unk
         self.evaluator = Evaluator(setup.trainer.model, unk)
 
-    def is_due(self, step: int) -> bool:
-        """Return whether an evaluation follows this number of steps."""
-        plan = self.setup.plan
-        is_planned = step % plan.eval_steps == 0 or step == plan.n_steps
-        return self.setup.heldout is not None and is_planned
-
-    def __call__(self, progress: Progress) -> None:
-        """If an evaluation is due, measure the held-out text, and keep the best checkpoint.
-
-        Raises: DataError if the text has changed, before or after it is read; BilmError if the
-            folder of the run was moved.
-        """
-        step = progress.step
+    def __call__(self) -> None:
+        """Evaluate if it is due. Raises: DataError if the text has changed, before or after it is
+        read; BilmError if the folder of the run was moved."""
+        step = self.setup.progress.step
         heldout = self.setup.heldout
         checkpoints = self.setup.checkpoints
-        if heldout is None or not self.is_due(step):
+        if heldout is None or not self.setup.is_evaluation_due:
             return
 
         def measure() -> Perplexity:
@@ -114,7 +101,7 @@ class Evaluate:
             # The history first: after a kill between the two, a resumed run measures again.
             self.report.flush(step)
             checkpoints.folder.write_measured(measured)
-        progress.perplexity = perplexity
+        self.setup.progress.perplexity = perplexity
 
 
 class Save:
@@ -124,16 +111,12 @@ class Save:
     which it also does at the end of each epoch.
     """
 
-    def __init__(
-        self, setup: Setup, saving: Saving, report: RunReport, shards: Shards, evaluate: Evaluate
-    ):
-        self.plan = setup.plan
+    def __init__(self, setup: Setup, saving: Saving, report: RunReport, shards: Shards):
+        self.setup = setup
         self.checkpoints = setup.checkpoints
-        self.hosts = setup.trainer.devices.hosts
         self.saving = saving
         self.report = report
         self.shards = shards
-        self.evaluate = evaluate
         self.last = time.monotonic()
 
     @property
@@ -141,21 +124,21 @@ class Save:
         """Whether the last save is too long ago."""
         return time.monotonic() - self.last > 60 * self.saving.minutes
 
-    def __call__(self, progress: Progress, late: bool) -> None:
+    def __call__(self, late: bool) -> None:
         """Save if a save is due; `late`: whether the last one is too long ago for any worker.
-
-        Raises: DataError if the text has changed, BilmError if the folder was moved.
-        """
-        step = progress.step
-        if step % self.plan.epoch_steps == 0:
+        Raises: DataError if the text has changed, BilmError if the folder was moved."""
+        step = self.setup.progress.step
+        plan = self.setup.plan
+        if step % plan.epoch_steps == 0:
             check_unchanged(self.shards, self.checkpoints.record.shards, step)
-        at_interval = step % self.saving.steps == 0 or step == self.plan.n_steps
+        at_interval = step % self.saving.steps == 0 or step == plan.n_steps
         # Before an evaluation too: if that fails, no step is lost.
-        if late or at_interval or self.evaluate.is_due(step):
-            self.now(progress)
+        if late or at_interval or self.setup.is_evaluation_due:
+            self.now()
 
-    def now(self, progress: Progress) -> str:
+    def now(self) -> str:
         """Save, and return the path."""
+        progress = self.setup.progress
         self.checkpoints.folder.check_held(progress.step)
         check_unchanged(self.shards, self.checkpoints.record.shards, progress.step)
         # The place in the text differs if the texts of workers differ.
@@ -163,16 +146,18 @@ class Save:
         for _, array in sorted((progress.position or {}).items()):
             checksum = zlib.crc32(array.tobytes(), checksum)
         place = {f"the place in the text after step {progress.step}": checksum}
-        self.hosts.check_alike("place", lambda: place)
-        return self._write(progress)
+        self.setup.trainer.devices.hosts.check_alike("place", lambda: place)
+        return self._write()
 
-    def before_error(self, progress: Progress) -> None:
+    def before_error(self) -> None:
         """Save the steps before an error in the text."""
+        progress = self.setup.progress
         if progress.position is not None:
             self.checkpoints.folder.check_held(progress.step)
-            logging.info("step %d: saved %s", progress.step, self._write(progress))
+            logging.info("step %d: saved %s", progress.step, self._write())
 
-    def _write(self, progress: Progress) -> str:
+    def _write(self) -> str:
+        progress = self.setup.progress
         self.report.flush(progress.step)
         path = self.checkpoints.save(progress.step, progress.position)
         self.last = time.monotonic()
@@ -180,13 +165,10 @@ class Save:
 
 
 class Moment(NamedTuple):
-    """When the pace of a run was measured: number of steps; seconds on the clock, without
-    evaluations, and of all processors."""
+    """When the pace of a run was measured: number of steps, and seconds without evaluations."""
 
     step: int
-    time: float
     trained: float
-    computed: float
 
 
 class Budget:
@@ -194,8 +176,7 @@ class Budget:
 
     A change is saved at once: a resumed run continues with the length in its checkpoint.
 
-    Args:
-        deadline: `time.monotonic()` at which the run should end; None for no budget.
+    `deadline`: `time.monotonic()` at which the run should end; None for no budget.
     """
 
     def __init__(self, setup: Setup, report: RunReport, save: Save, deadline: float | None):
@@ -209,23 +190,22 @@ class Budget:
         self.last: Moment | None = None
         self.pace = 0.0  # seconds of a step, with its share of the saves
         self.step_seconds = 0.0  # the same, with its share of the evaluations
-        self.has_warned = False  # of a busy machine
 
-    def __call__(self, progress: Progress) -> None:
+    def __call__(self) -> None:
         """Measure the pace now and then; change the length if the run would be late or early."""
-        if self.deadline is None or progress.step >= self.plan.n_steps:
+        step = self.setup.progress.step
+        if self.deadline is None or step >= self.plan.n_steps:
             return
         is_first = not self.pace
         now = time.monotonic()
-        moment = Moment(progress.step, now, now - self.report.evaluated, time.process_time())
-        if not self._measure_pace(moment):
+        if not self._measure_pace(Moment(step, now - self.report.evaluated)):
             return
-        n_steps = self._length(moment)
+        n_steps = self._length(self.deadline, step, now)
         if is_first:
             self._warn_if_short(n_steps, now - self.deadline)
         if is_first or n_steps != self.plan.n_steps:
             self._change(n_steps)
-            self.save.now(progress)
+            self.save.now()
 
     def _measure_pace(self, moment: Moment) -> bool:
         """Return whether enough time has passed for a new measurement of the pace."""
@@ -235,26 +215,24 @@ class Budget:
             return False
         pace = trained / (moment.step - last.step)
         self.pace = (self.pace or pace) / 2 + pace / 2
-        self._warn_if_busy((moment.computed - last.computed) / (moment.time - last.time))
         self.last = moment
         return True
 
-    def _length(self, moment: Moment) -> int:
+    def _length(self, deadline: float, step: int, now: float) -> int:
         """Return the length of the run that ends at the deadline; the present length if it ends
         about then, or if the rate decays already and would rise in a longer run."""
         plan = self.plan
-        assert self.deadline is not None
         # Before the first evaluation: a prediction takes about as long as in training.
         n_predictions = self.setup.heldout.n_predictions if self.setup.heldout else 0
         evaluation = self.pace * n_predictions / plan.predictions_a_step
         evaluation = self.report.last_evaluation or evaluation
         self.step_seconds = self.pace + evaluation / plan.eval_steps
 
-        left = max(0.0, self.deadline - moment.time - evaluation)
-        n_steps = min(self.longest, moment.step + max(1, int(left / self.step_seconds)))
+        left = max(0.0, deadline - now - evaluation)
+        n_steps = min(self.longest, step + max(1, int(left / self.step_seconds)))
         change = abs(plan.n_steps - n_steps) * self.step_seconds
         is_close = change <= 0.01 * self.seconds + 0.1 * left
-        rises = n_steps > plan.n_steps and self.setup.trainer.schedule.is_decaying(moment.step)
+        rises = n_steps > plan.n_steps and self.setup.trainer.schedule.is_decaying(step)
         return plan.n_steps if is_close or rises else n_steps
 
     def _warn_if_short(self, n_steps: int, late: float) -> None:
@@ -269,17 +247,6 @@ class Budget:
                 "--hours %g: too short: the run ends after %d steps; %.2g hours suffice for %d",
                 requested, n_steps, enough, n_steps + n_missing,
             )  # fmt: skip
-
-    def _warn_if_busy(self, n_used: float) -> None:
-        """Warn once if other programs leave this run few of its processors; `n_used`: the mean
-        number that it has used."""
-        is_on_cpu = self.setup.trainer.devices.names[0].startswith("CPU")
-        percent = 100 * n_used / available_cores()
-        # A quiet machine may have more processors than a step can use.
-        is_loaded = os.getloadavg()[0] > (os.cpu_count() or 1)
-        if is_on_cpu and is_loaded and percent < 60 and not self.has_warned:
-            self.has_warned = True
-            logging.warning("the machine is busy: this run gets %.0f %% of its processors", percent)
 
     def _change(self, n_steps: int) -> None:
         """Change the length of the run, also in the record of its next checkpoint."""

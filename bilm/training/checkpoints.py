@@ -18,9 +18,9 @@ class RunCheckpoints:
     """Saves a `Trainer` and its position in the text to a run's folder, and restores them.
 
     Args:
-        record: what the JSON files of the checkpoints contain; step and best score are set here.
+        record: what the JSON files of the checkpoints contain; step and lowest held-out perplexity
+            are set here.
         keep: number of checkpoints to keep, in addition to the best one.
-    Attributes: `content`, the tensors; `record`, with the lowest held-out perplexity so far.
     """
 
     def __init__(self, trainer: Trainer, folder: RunFolder, record: RunRecord, keep: int):
@@ -38,8 +38,8 @@ class RunCheckpoints:
         self._best = CheckpointFolder(folder.best, 1)
 
     def save(self, step: int, position: Position | None = None) -> str:
-        """Save the trainer after `step` steps, with the position of the readers after the last
-        window that was trained on; return the checkpoint's path.
+        """Save the trainer after `step` steps, with the position of the readers then; return the
+        checkpoint's path.
 
         Raises: WeightsError if it cannot be written, NotFiniteError if a number is not finite;
             earlier checkpoints are not touched then.
@@ -56,7 +56,7 @@ class RunCheckpoints:
 
     def save_if_best(self, measured: Measurement) -> bool:
         """If the perplexity is the lowest so far, write the state that was last saved or restored
-        to the folder `best` too; return whether this was done."""
+        to the folder `best` too; return whether it is."""
         perplexity = measured.perplexity.mean
         if self.record.best is not None and not perplexity < self.record.best:
             return False
@@ -69,10 +69,8 @@ class RunCheckpoints:
 
     def restore(self, checkpoint: Checkpoint, same_heldout: bool = True) -> None:
         """Restore weights, slots, states, position in the text and, if it was measured on the
-        present held-out text, the best score.
-
-        Raises: WeightsError if the checkpoint belongs to another model or has another seed.
-        """
+        present held-out text, the best score. Raises: WeightsError if the checkpoint belongs to
+        another model or has another seed."""
         stored = checkpoint.record
         if stored.seed != self.record.seed:  # the order of the text would differ
             raise WeightsError(

@@ -35,8 +35,8 @@ class Devices:
     Args:
         strategy: strategy from `make_strategy`; None to use all GPUs, or the CPU if there are none.
         hosts: the worker processes of the run, those with which the strategy was created.
-    Attributes: `strategy`; `n_replicas` on all workers; `names`, such as `CPU:0`, one per replica
-        of this process; `own`, the numbers of these replicas among all; `hosts`.
+    Attributes: `n_replicas` on all workers; `names`, such as `CPU:0`, one per replica of this
+        process; `own`, the numbers of these replicas among all.
     """
 
     def __init__(self, strategy: tf.distribute.Strategy | None = None, hosts: Hosts | None = None):
@@ -70,8 +70,7 @@ class Devices:
         """Return the sum of all replicas' `tf.IndexedSlices`, in a graph; each row occurs once.
 
         Each replica first sums its own slices, so that workers exchange each row only once per
-        replica. Indices and values are gathered separately, because `tf.distribute.Strategy.gather`
-        does not support IndexedSlices.
+        replica. `tf.distribute.Strategy.gather` does not support IndexedSlices.
         """
         rows, values = self.strategy.run(
             lambda of_replica: _sum_rows(of_replica.indices, of_replica.values), args=(slices,)

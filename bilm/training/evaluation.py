@@ -35,10 +35,7 @@ def heldout_dataset(
 
 
 def heldout_windows(dataset: LMDataset, batch_size: int, drop_remainder: bool = False) -> Windows:
-    """Yield the windows of held-out text; see `perplexity` for the arguments.
-
-    Raises: DataError if there are no predictions.
-    """
+    """Yield the windows of held-out text: see `perplexity`."""
     n_steps = max(N_STEPS, PREDICTIONS_A_WINDOW // batch_size)
     windows = dataset.iter_evaluation(batch_size, n_steps, drop_remainder)
     first = next(windows, None)
@@ -62,13 +59,8 @@ class Evaluator:
     def __call__(
         self, windows: Windows, state: Any = None, bar: Progress | None = None
     ) -> Perplexity:
-        """Return the perplexity of the text of `heldout_windows`.
-
-        Args:
-            windows: windows of rows that continue from one window to the next.
-            state: initial state of the rows; None for zero state.
-            bar: counts the predictions per direction.
-        """
+        """Return the perplexity of the text of `heldout_windows`; `state`: the initial one of the
+        rows, None for zero state."""
         losses, n_predictions = dict.fromkeys(self.model.directions, 0.0), 0
         known_loss, n_known = 0.0, 0  # of known words and marks, in all directions
         for window in windows:

@@ -26,7 +26,7 @@ from bilm.storage.stored_model import StoredModel, open_model
 from bilm.support.files import expanded, sha256_of
 from bilm.support.model_files import VOCABULARY
 from bilm.support.urls import masked
-from bilm.training.evaluation import Evaluator, heldout_dataset, heldout_windows
+from bilm.training.evaluation import Evaluator, heldout_windows
 from bilm.training.hosts.exchange import Hosts
 from bilm.training.plan import check_words
 from bilm.training.run import TrainingRun
@@ -117,10 +117,10 @@ def finetune(
     def initialize(model: BiLM) -> dict[str, Any]:
         _set_weights(model, start, source_vocab, run.vocab)
         before = None
-        if run.heldout_shards:
-            dataset = heldout_dataset(run.heldout_shards, run.vocab, options.bidirectional)
+        heldout_text = run.texts.heldout
+        if heldout_text is not None:
             evaluate = Evaluator(model, run.vocab.unk)
-            perplexity = evaluate(heldout_windows(dataset, options.batch_size))
+            perplexity = evaluate(heldout_windows(heldout_text.reader, options.batch_size))
             logging.info("before the first step: held-out perplexity %s (running text)", perplexity)
             before = perplexity._asdict()
         return {"source": start.id, "before": before, "text": text}

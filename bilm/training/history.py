@@ -18,14 +18,8 @@ COLUMNS = (
 
 
 class History:
-    """The rows of a run's `history.csv`.
-
-    Rows after the restored checkpoint are dropped: the steps are repeated.
-
-    Args:
-        path: the file; None keeps the rows in memory only.
-        step: of the restored checkpoint, 0 for a new run.
-    """
+    """The rows of a run's `history.csv`; without a path, they are in memory only. Rows after the
+    step of the restored checkpoint are dropped, because these steps are repeated."""
 
     def __init__(self, path: Path | None, step: int = 0):
         self.path = path

@@ -43,7 +43,7 @@ def _size(variables: Iterable) -> int:
 def _activations(trainer: Trainer, n_words: int) -> int:
     """Return the number of values of one token that the gradient reads."""
     options = trainer.options
-    lstm = trainer.options.lstm
+    lstm = options.lstm
     of_layer = 10 * lstm.dim + 4 * lstm.projection_dim  # gates, cells and outputs
     of_stacks = len(trainer.model.directions) * lstm.n_layers * of_layer
 
@@ -67,10 +67,8 @@ def machine_memory() -> int:
 
 
 def check_memory(trainer: Trainer, n_words: int, ignore: bool) -> None:
-    """Log the estimate, and compare it with this machine's memory if the run is on its CPU.
-
-    Raises: OutOfMemoryError if it is 1.5 times as large, since it is rough, unless `ignore`.
-    """
+    """Log the estimate; raise OutOfMemoryError if a run on the CPU needs 1.5 times this machine's
+    memory, since the estimate is rough, unless `ignore`."""
     devices = trainer.devices.names
     by_content = estimate_memory(trainer, n_words)
     of_replica = sum(by_content.values())

@@ -23,26 +23,26 @@ from bilm.training.survey import Survey, log_survey, once_from
 
 
 class Heldout(NamedTuple):
-    """The reader of the held-out text.
-
-    Fields:
-        described: each file before it was first read, see `describe_shards`, and what is left out.
-        n_predictions: number of predictions per direction.
-        compared: what to compare the model with.
-    """
+    """The held-out text, and what to compare the model with."""
 
     reader: LMDataset
-    described: list[str]
-    n_predictions: int
+    described: list[str]  # files before they were read, see `describe_shards`, and what is left out
+    n_predictions: int  # per direction
     compared: Comparison
 
 
-def check_words(vocab: Vocabulary) -> None:
-    """Check that each line of a new run's vocabulary can be a word of a text.
+class Texts(NamedTuple):
+    """What a run has read of its texts."""
 
-    Raises: DataError for a word that contains a blank or a tab; published vocabularies may contain
-        other whitespace.
-    """
+    options: RunOptions  # the requested ones, with the sizes of corpus and vocabulary
+    ngrams: Ngrams | None  # of the training text; None if a resumed run measures nothing
+    compared: dict[str, Any] | None  # the result of `compare_texts`, which checkpoints store
+    heldout: Heldout | None  # None to measure nothing
+
+
+def check_words(vocab: Vocabulary) -> None:
+    """Raise DataError for a word of a new run's vocabulary with a blank or a tab; published
+    vocabularies may contain other whitespace."""
     wrong = next((word for word in vocab.words if " " in word or "\t" in word), None)
     if wrong is not None:
         raise DataError(
@@ -66,10 +66,8 @@ def compare_texts(heldout: Shards, repeated: Collection[int]) -> dict[str, Any]:
 
 
 def read_heldout(shards: Shards, ngrams: Ngrams, vocab: Vocabulary, options: RunOptions) -> Heldout:
-    """Return the reader of a held-out text; `ngrams`: of the sample in `Survey`.
-
-    Raises: DataError if the text contains no sentence.
-    """
+    """Return the reader of a held-out text; `ngrams`: of the sample in `Survey`. Raises: DataError
+    if the text contains no sentence."""
     described = describe_shards(shards)
     if shards.left_out:
         described.append(f"without {len(shards.left_out)} sentences of the training text")
@@ -84,10 +82,7 @@ def read_heldout(shards: Shards, ngrams: Ngrams, vocab: Vocabulary, options: Run
 
 
 def check_unchanged(shards: Shards, described: Sequence[str], step: int) -> None:
-    """Compare the sizes of a text's files with those at the start of training.
-
-    Raises: DataError, naming the first file that differs.
-    """
+    """Raise DataError if the size of a text's file differs from that at the start of training."""
     try:
         described_now = describe_shards(shards)
     except (OSError, RemoteError):  # missing for now; if it is needed, reading it raises an error
@@ -105,10 +100,7 @@ def complete_options(
     options: RunOptions, vocab: Vocabulary, survey: Survey | None, stored: Mapping[str, Any]
 ) -> RunOptions:
     """Return the options with the sizes of corpus and vocabulary; log the survey of a new run.
-
-    Args:
-        stored: training options stored by the resumed run; empty for a new run.
-    """
+    `stored`: the options of the resumed run; empty for a new run."""
     if stored:
         n_train_tokens = options.n_train_tokens or stored["n_train_tokens"]
         first_rare = stored.get("once_from")
@@ -161,8 +153,7 @@ def replica_options(
 
 
 class Plan:
-    """Number of steps in an epoch, in the run and between evaluations. `options` are of a replica;
-    `settings` contains the numbers of steps that were requested."""
+    """Number of steps in an epoch, in the run and between evaluations; `options`: of a replica."""
 
     def __init__(self, options: RunOptions, n_replicas: int, settings: RunSettings):
         n_tokens = options.n_train_tokens or 0

@@ -84,7 +84,7 @@ class RunReport:
         self.last_evaluation = 0.0
 
         # Losses since the last report.
-        self._last: StepResult | None = None
+        self._rate = 0.0  # of the last step
         self._n_added = 0  # steps
         self._total: Any = 0.0  # sum of the losses of these steps, on the device
         # Speed since the last report.
@@ -103,7 +103,7 @@ class RunReport:
         Losses are copied from the device only for a report, because copying them after each step
         would make every step wait for the GPU.
         """
-        self._last = result
+        self._rate = result.learning_rate
         self._total += tf.cast(tf.reduce_mean(result.losses, axis=0), tf.float64)
         self._n_added += 1
         self._n_timed += 1
@@ -116,16 +116,16 @@ class RunReport:
             is_due |= time.monotonic() - self._since >= RECORD_SECONDS
 
         if is_due or not self._is_compiled:
-            self._report(done, result)
+            self._report(done)
         elif self.bar is not None:
             self.bar(completed=done)
         if is_due:
-            self._record(done, result)
+            self._record(done)
         elif not self._is_compiled:  # its time includes compiling the graph
             self._restart_timing()
         self._is_compiled = True
 
-    def _report(self, done: int, result: StepResult) -> None:
+    def _report(self, done: int) -> None:
         """Update the bar, or log a line if one is due."""
         speed = f"{self._perplexity}, {self._speed():,.0f} tokens/s" if self._is_compiled else ""
         figures = f"{self._place(done)}: {self.loss_name} {self._means().mean():.3f}{speed}"
@@ -133,7 +133,7 @@ class RunReport:
             self.bar(completed=done, total=self.plan.n_steps, description=figures)
             return
         if self._is_line_due(done):
-            self._log(done, f"{figures}, learning rate {result.learning_rate:.3g}")
+            self._log(done, f"{figures}, learning rate {self._rate:.3g}")
 
     def _is_line_due(self, done: int) -> bool:
         """Return whether a line follows this number of steps."""
@@ -145,8 +145,7 @@ class RunReport:
         return is_far or time.monotonic() >= self._line_time + LINE_SECONDS
 
     def heldout(self, step: int, perplexity: Perplexity, compared: str, is_best: bool) -> None:
-        """Report an evaluation after `step` steps: see `Heldout`; `is_best`: whether the perplexity
-        is lower than all before."""
+        """Report an evaluation after `step` steps; `compared`: a `Comparison` in words."""
         self._perplexity = f", perplexity {perplexity}"
         best = ", the best so far" if is_best else ""
         measured = f"held-out perplexity {perplexity} (running text{best}); {compared}"
@@ -158,12 +157,9 @@ class RunReport:
 
     def flush(self, step: int) -> None:
         """Write all pending rows, so that the history includes the step of the checkpoint that is
-        saved next.
-
-        Raises: OSError if the file cannot be written.
-        """
-        if self._n_added and self._last is not None:
-            self._record(step, self._last)
+        saved next. Raises: OSError."""
+        if self._n_added:
+            self._record(step)
         self.history.write()
 
     def hours(self, n_steps: int) -> float | None:
@@ -181,14 +177,14 @@ class RunReport:
         self.evaluated += self.last_evaluation
         self._since += self.last_evaluation
 
-    def _record(self, done: int, result: StepResult) -> None:
+    def _record(self, done: int) -> None:
         """Add the row of the steps since the last report to the history."""
         means = zip(self.directions, self._means(), strict=True)
         losses = {f"loss_{direction}": float(mean) for direction, mean in means}
         self.history.add(
             done,
             epoch=self._epoch(done),
-            learning_rate=result.learning_rate,
+            learning_rate=self._rate,
             tokens_per_s=self._speed(),
             **losses,
         )

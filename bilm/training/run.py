@@ -38,8 +38,8 @@ from bilm.training.hosts.exchange import Hosts
 from bilm.training.measurement import Measurement
 from bilm.training.memory import check_memory
 from bilm.training.plan import (
-    Heldout,
     Plan,
+    Texts,
     check_words,
     compare_texts,
     complete_options,
@@ -107,7 +107,6 @@ class TrainingRun:
         self.initialize = initialize
         self.finetuning = finetuning
         self.survey = survey
-        self.ngrams: Ngrams | None = None  # of the text
         self.vocab_file = _absolute(local_copy(vocab_file))
         self.shards = self._shards(train_prefix)
         self.heldout_shards = self._shards(heldout_prefix) if heldout_prefix else None
@@ -135,10 +134,11 @@ class TrainingRun:
         with self.folder.locked(), explaining_memory(str(self.folder), SMALLER):
             self._check_folder()  # another process may have trained here since
             setup = self._set_up()
+            step = setup.progress.step
             if setup.is_done:
                 n_steps = setup.plan.n_steps
-                logging.info("%s: finished at step %d of %d", self.folder, setup.step, n_steps)
-                result = TrainResult(setup.step, True, setup.perplexity)
+                logging.info("%s: finished at step %d of %d", self.folder, step, n_steps)
+                result = TrainResult(step, True, setup.progress.perplexity)
             else:
                 options = setup.trainer.options
                 seed = self.settings.seed
@@ -156,22 +156,21 @@ class TrainingRun:
         """Take the steps of the run until its end or a signal."""
         plan = setup.plan
         trainer = setup.trainer
-        checkpoint = setup.checkpoint
-        progress = Progress(setup.step, checkpoint.position if checkpoint else None, None)
+        progress = setup.progress
 
         # What happens after each step.
-        history = History(self.folder.history_file if self.folder.writes else None, setup.step)
+        history = History(self.folder.history_file if self.folder.writes else None, progress.step)
         is_measured = setup.heldout is not None
         report = RunReport(plan, trainer.options, self.settings.log_steps, history, is_measured)
         evaluate = Evaluate(setup, report)
-        save = Save(setup, self.settings.saving, report, text.shards, evaluate)
+        save = Save(setup, self.settings.saving, report, text.shards)
         budget = Budget(setup, report, save, self.settings.deadline)
 
-        batches = text.batches(self.devices, checkpoint)
+        batches = text.batches(self.devices, progress.step, progress.position)
         if self.devices.several_hosts:
             trainer.expect(batches.element_spec)
-        if setup.step and setup.perplexity is None:
-            evaluate(progress)  # the run was killed before this evaluation ended
+        if progress.step and progress.perplexity is None:
+            evaluate()  # the run was killed before this evaluation ended
         save.last = time.monotonic()
 
         with progress_bar(plan.n_steps) as report.bar:
@@ -183,27 +182,24 @@ class TrainingRun:
                     with text.explaining(progress.step):
                         result = trainer.step(source, progress.step)
                 except DataError:
-                    save.before_error(progress)
+                    save.before_error()
                     raise
                 progress.position = text.positions.popleft()
                 report.add(progress.step, result)
                 progress.step += 1
-                budget(progress)
-                save(progress, late)
-                evaluate(progress)
+                budget()
+                save(late)
+                evaluate()
         if progress.step < plan.n_steps:
-            logging.info("stopped at step %d, saved %s", progress.step, save.now(progress))
+            logging.info("stopped at step %d, saved %s", progress.step, save.now())
         return TrainResult(progress.step, progress.step == plan.n_steps, progress.perplexity)
 
     def _next_turn(
         self, text: TrainingText, batches: Any, stop: bool, late: bool
     ) -> tuple[Any, bool, bool]:
         """Return the argument of this worker's next step, and whether any worker received a signal
-        to stop or saved too long ago.
-
-        With several hosts each worker reads its batch first: if one of them cannot, no step may
-        start, because the others would wait for its gradients.
-        """
+        to stop or saved too long ago. With several hosts each worker reads its batch first: if one
+        cannot, no step may start, because the others would wait for its gradients."""
         source = batches
         if self.devices.several_hosts:
             with text.explaining(0):
@@ -232,15 +228,13 @@ class TrainingRun:
 
     def _set_up(self) -> Setup:
         """Read the texts, create the model, restore the latest valid checkpoint, and write the
-        options.
-
-        All workers then have the same weights, slots and states.
-        """
+        options. All workers then have the same weights, slots and states."""
         checkpoint = self._agreed_checkpoint()
-        step = checkpoint.record.step if checkpoint else 0
-        requested, heldout = self._read_texts(checkpoint)
-        options = replica_options(requested, self.vocab.size, self.devices.n_replicas, checkpoint)
-        plan = Plan(options, self.devices.n_replicas, self.settings)
+        texts = self.texts = self._read_texts(checkpoint)
+        heldout = texts.heldout
+        n_replicas = self.devices.n_replicas
+        options = replica_options(texts.options, self.vocab.size, n_replicas, checkpoint)
+        plan = Plan(options, n_replicas, self.settings)
 
         # The last evaluation counts if it measured the same text.
         measured = self._last_measurement() if heldout else None
@@ -258,23 +252,23 @@ class TrainingRun:
         if checkpoint is None and self.initialize is not None:
             self.finetuning = self.initialize(trainer.model)
 
-        n_rows = options.batch_size * self.devices.n_replicas
-        record = self._record(requested, plan, n_rows, checkpoint)
+        record = self._record(texts, plan, options.batch_size * n_replicas, checkpoint)
         checkpoints = RunCheckpoints(trainer, self.folder, record, self.settings.saving.keep)
         if checkpoint is not None:
             checkpoints.restore(checkpoint, same_heldout)
         self.hosts.check_alike("start", lambda: {"SHA-256": checkpoints.content.digests()})
-        self.folder.write_inputs(record.options, self.vocab_content, self.ngrams)
+        self.folder.write_inputs(record.options, self.vocab_content, texts.ngrams)
 
-        is_current = measured is not None and same_heldout and measured.step == step
-        perplexity = measured.perplexity if measured and is_current else None
-        return Setup(plan, heldout, trainer, checkpoints, checkpoint, step, perplexity)
+        progress = Progress(0, None, None)
+        if checkpoint is not None:
+            progress = Progress(checkpoint.record.step, checkpoint.position, None)
+        if measured and same_heldout and measured.step == progress.step:
+            progress.perplexity = measured.perplexity
+        return Setup(plan, heldout, trainer, checkpoints, progress)
 
     def _agreed_checkpoint(self) -> Checkpoint | None:
-        """Open the checkpoint that the chief has chosen; return None if there is none.
-
-        Raises: WeightsError if this worker cannot read it.
-        """
+        """Open the checkpoint that the chief has chosen; return None if there is none. Raises:
+        WeightsError if this worker cannot read it."""
         saved = self.folder.latest_checkpoint(whole=True) if self.hosts.is_chief else None
         name = self.hosts.from_chief("checkpoint", lambda: saved and os.path.basename(saved.path))
         if self.hosts.is_chief or name is None:
@@ -283,40 +277,41 @@ class TrainingRun:
         checkpoint.check_all()
         return checkpoint
 
-    def _read_texts(self, checkpoint: Checkpoint | None) -> tuple[RunOptions, Heldout | None]:
-        """Read the texts; return the options with the sizes of corpus and vocabulary, as the chief
-        counts them, and what is known of the held-out text."""
+    def _read_texts(self, checkpoint: Checkpoint | None) -> Texts:
+        """Read the texts; all workers return what the chief counts."""
         record = self.folder.record() if self.hosts.is_chief else None
         is_new = self.hosts.is_chief and record is None
         heldout = self.heldout_shards
-        compared = record.heldout if record else None
-        is_compared = heldout is None or (compared and compared["text"] == describe_shards(heldout))
-        if self.survey is None and (is_new or heldout is not None):
-            # A new run needs the counts. If they are given, a sample of a long text is enough, as
-            # for the comparison with held-out text.
+        stored = record.heldout if record else None
+        is_stored = heldout is None or (stored and stored["text"] == describe_shards(heldout))
+
+        # A new run needs the counts. If they are given, a sample of a long text is enough, as for
+        # the comparison with held-out text.
+        known = self.survey
+        if known is None and (is_new or heldout is not None):
             is_long = (self.options.n_train_tokens or 0) > LONG_TEXT
-            is_whole = (is_new or (self.hosts.is_chief and not is_compared)) and not is_long
-            self.survey = survey(self.shards, self.vocab, is_whole, is_new, heldout)
+            is_whole = (is_new or (self.hosts.is_chief and not is_stored)) and not is_long
+            known = survey(self.shards, self.vocab, is_whole, is_new, heldout)
 
         def complete() -> list[Any]:
-            stored = record.options if record else {}
-            options = complete_options(self.options, self.vocab, self.survey, stored)
-            if heldout is None or self.survey is None or is_compared:
-                return [options.to_dict(), compared]
-            return [options.to_dict(), compare_texts(heldout, self.survey.repeated)]
+            training = record.options if record else {}
+            options = complete_options(self.options, self.vocab, known, training)
+            if heldout is None or known is None or is_stored:
+                return [options.to_dict(), stored]
+            return [options.to_dict(), compare_texts(heldout, known.repeated)]
 
-        completed, self.compared = self.hosts.from_chief("options", complete)
+        completed, compared = self.hosts.from_chief("options", complete)
         options = schema.read(RunOptions, completed)
         if checkpoint:
             check_shards(self.shards, checkpoint.record.shards)
             if self.hosts.is_chief:
                 self.folder.log_changes(options)
-        if self.survey is not None:
-            self.ngrams = Ngrams.of(self.survey.sample, self.vocab)
-        if heldout is None or self.ngrams is None:
-            return options, None
-        heldout = self.heldout_shards = heldout.without(set(self.compared["repeated"]))
-        return options, read_heldout(heldout, self.ngrams, self.vocab, self.options)
+        ngrams = None if known is None else Ngrams.of(known.sample, self.vocab)
+        if heldout is None or ngrams is None:
+            return Texts(options, ngrams, compared, None)
+        heldout = heldout.without(set(compared["repeated"]))
+        of_heldout = read_heldout(heldout, ngrams, self.vocab, self.options)
+        return Texts(options, ngrams, compared, of_heldout)
 
     def _last_measurement(self) -> Measurement | None:
         """Return the run's last evaluation, as the chief has read it."""
@@ -325,13 +320,13 @@ class TrainingRun:
         return Measurement.from_record(record) if record else None
 
     def _record(
-        self, requested: RunOptions, plan: Plan, n_rows: int, checkpoint: Checkpoint | None
+        self, texts: Texts, plan: Plan, n_rows: int, checkpoint: Checkpoint | None
     ) -> RunRecord:
         """Return what the checkpoints store beside the tensors; `n_rows`: of all replicas."""
         # Store the batch_size that was requested at the first start, not the rows that a replica
         # has now, because the number of replicas may change again.
         stored = checkpoint.record if checkpoint else None
-        batch_size = stored.batch_size if stored else requested.batch_size
+        batch_size = stored.batch_size if stored else texts.options.batch_size
         auto = self.settings.auto
         if auto is not None:
             # A run that is resumed before `Budget` has set its length gets a new budget.
@@ -345,18 +340,19 @@ class TrainingRun:
             best=None,
             shards=describe_shards(self.shards),
             vocabulary=stored.vocabulary if stored else self.vocab.digest,
-            options=requested.replace(batch_size=batch_size).to_dict(),
+            options=texts.options.replace(batch_size=batch_size).to_dict(),
             auto=auto,
             finetuning=self.finetuning,
-            heldout=self.compared,
+            heldout=texts.compared,
         )
 
     def _log_start(self, setup: Setup) -> None:
         options = setup.trainer.options
         plan = setup.plan
+        step = setup.progress.step
         logging.info(
             "%s step %d of %d on %s: %d replicas x %d rows x %d tokens, %d an epoch, %d words",
-            "continuing at" if setup.step else "starting at", setup.step, plan.n_steps,
+            "continuing at" if step else "starting at", step, plan.n_steps,
             self.devices, self.devices.n_replicas, options.batch_size, options.unroll_steps,
             plan.epoch_steps, self.vocab.size,
         )  # fmt: skip
@@ -365,7 +361,7 @@ class TrainingRun:
             "%s; saved every %d steps or %g minutes to %s",
             setup.trainer.schedule, saving.steps, saving.minutes, self.folder,
         )  # fmt: skip
-        if not setup.step:
+        if not step:
             log_expected(setup)
         check_memory(setup.trainer, self.vocab.size, self.settings.ignore_memory)
         logging.info("the first step compiles the graph, which may take half a minute")

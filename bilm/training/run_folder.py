@@ -42,9 +42,7 @@ from bilm.training.measurement import Measurement
 
 
 class RunFolder:
-    """The files in a run's folder: their names, and the functions that read and write them.
-
-    `bilm.storage.checkpoint` reads and writes the checkpoints in the folder and in `best`.
+    """The files in a run's folder, except the checkpoints: see `bilm.storage.checkpoint`.
 
     Args:
         writes: False if another process writes the files of this run; the methods that write then
@@ -125,9 +123,7 @@ class RunFolder:
 
     def record(self) -> RunRecord | None:
         """Return the record of the run's latest checkpoint that has one; None without a run.
-
-        Raises: WeightsError if the folder contains only checkpoints that cannot be used.
-        """
+        Raises: WeightsError if the folder contains only checkpoints that cannot be used."""
         for path in checkpoint_paths(self.path):
             with suppress(WeightsError):
                 if record := RunRecord.read(path):

@@ -62,12 +62,9 @@ class LogUniformSampler:
 def with_unknown(
     targets: np.ndarray, once_from: int, unk: int, key: tuple[int, int, int], rows: range
 ) -> np.ndarray:
-    """Replace half of the words that occur once in the training text by `<UNK>`; each step draws
-    others.
-
-    If the vocabulary contains all words of the training text, `<UNK>` would never be a target. The
-    share of the words that occur once estimates that of new words (Good 1953, The Population
-    Frequencies of Species).
+    """Replace half of the words that occur once in the training text by `<UNK>`, others in each
+    step. The share of these words estimates that of new words (Good 1953, The Population
+    Frequencies of Species); `<UNK>` is not in the text if the vocabulary contains all its words.
 
     Args:
         targets: ids in the rows `rows` of a window, of those of all replicas, integer (B, T).

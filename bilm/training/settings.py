@@ -18,10 +18,7 @@ RESUME = ("auto", "never", "must")
 @dataclass(frozen=True)
 class Saving(Checked):
     """Intervals between checkpoints, in steps and in minutes (whichever ends first), and number of
-    recent checkpoints to keep, in addition to the best one.
-
-    Raises: OptionsError for less than 1 step, 1 checkpoint or 0 minutes.
-    """
+    recent checkpoints to keep, in addition to the best one."""
 
     steps: int = key(NUMBER, 1_000)
     minutes: float = key(
@@ -32,7 +29,7 @@ class Saving(Checked):
 
 @dataclass(frozen=True, kw_only=True)
 class RunSettings(Checked):
-    """Length, evaluations, checkpoints, logs and devices' settings of a run.
+    """Length, evaluations, checkpoints and logs of a run.
 
     Args:
         n_steps: total steps of the run; None derives them from `n_epochs`.

@@ -6,6 +6,7 @@ import signal
 import threading
 from collections.abc import Iterator
 from contextlib import contextmanager
+from typing import Any
 
 
 @contextmanager
@@ -20,22 +21,22 @@ def stop_on_signal() -> Iterator[threading.Event]:
         yield stop
         return
 
-    def set_once(*_: object) -> None:
-        stop.set()
-        restore()
+    previous: dict[signal.Signals, Any] = {}
 
     def restore() -> None:
         for number, handler in previous.items():
             signal.signal(number, handler)
 
-    previous = {}
+    def set_once(*_: object) -> None:
+        stop.set()
+        restore()
+
     for number in (signal.SIGINT, signal.SIGTERM):
         handler = signal.getsignal(number)
         # None is a handler that Python did not install and cannot install again.
         if handler not in (signal.SIG_IGN, None):
             previous[number] = handler
-    for number in previous:
-        signal.signal(number, set_once)
+            signal.signal(number, set_once)
     try:
         yield stop
     finally:

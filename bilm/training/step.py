@@ -26,15 +26,11 @@ DROPOUT, RESETS, EMBEDDING_DROPOUT = range(3)
 
 
 class StepResult(NamedTuple):
-    """Result of a step.
+    """Result of a step."""
 
-    Fields:
-        losses: float32 (replicas, directions), mean cross-entropy of a prediction in nats.
-        global_norm: float32 (), before clipping, of the mean gradient over replicas; the
-            differentiated loss is multiplied by the number of steps of the window.
-    """
-
-    losses: tf.Tensor
+    losses: tf.Tensor  # float32 (replicas, directions), mean cross-entropy of a prediction in nats
+    # Before clipping, of the mean gradient over replicas: float32 (). The differentiated loss is
+    # multiplied by the number of steps of the window.
     global_norm: tf.Tensor
     learning_rate: float
 
@@ -64,12 +60,15 @@ class Trainer:
         self.devices = devices
         self.seed = seed
         self.schedule = schedule or Schedule(options)
+        regularization = Regularization(
+            options.dropout, options.variational_dropout, options.embedding_dropout
+        )
         with devices.strategy.scope():
             self.model = BiLM(
                 options.model,
                 n_tokens,
                 softmax=True,
-                regularization=Regularization.of(options),
+                regularization=regularization,
                 precision=precision,
             )
             if options.softmax_bias == "log_uniform" and self.model.softmax is not None:
@@ -97,10 +96,9 @@ class Trainer:
         self._step = tf.function(self._take_step, autograph=False, input_signature=signature)
 
     def step(self, source: Any, step: int) -> StepResult:
-        """Train on one batch per replica, starting from the state after the previous step.
+        """Train on one batch per replica, starting from the state after the previous step. `source`
+        is an iterator over distributed batches, or with several hosts the batch itself.
 
-        Args:
-            source: an iterator over distributed batches, or with several hosts the batch itself.
         Raises: NotFiniteError if a loss or the gradient's norm is not finite; weights, slots and
             state are then unchanged.
         """
@@ -125,7 +123,7 @@ class Trainer:
         return [tensor.numpy() for tensor in self._gathered(tensors)]
 
     def set_state(self, arrays: list[np.ndarray]) -> None:
-        """Set the state of all rows, in the order of `BiLM.flatten_state`."""
+        """Set the state of all rows from the result of `global_state`."""
         n_rows = self.options.batch_size
 
         def of_replica():

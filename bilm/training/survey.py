@@ -27,22 +27,15 @@ MIN_RATIO, MIN_DEVIATIONS, MIN_SHARE = 2, 4, 0.5
 
 
 class Survey(NamedTuple):
-    """What is known of a text that was read once.
+    """What is known of a text that was read once, whole or only the sample."""
 
-    Fields:
-        counts: numbers of the sentences and words that were read.
-        totals: occurrences of each id in them, int64 (V,).
-        sample: ids of `</S>` and of the predictions in the first lines of each file, with
-            `SAMPLE_TOKENS` words in total: int64 (N + 1,).
-        is_whole: whether the whole text was read, not only the sample.
-        repeated: digests of held-out sentences that the whole text contains.
-    """
-
-    counts: TextCounts
-    totals: np.ndarray
+    counts: TextCounts  # of the sentences and words that were read
+    totals: np.ndarray  # occurrences of each id in them, int64 (V,)
+    # Ids of `</S>` and of the predictions in the first lines of each file, with `SAMPLE_TOKENS`
+    # words in total: int64 (N + 1,).
     sample: np.ndarray
     is_whole: bool
-    repeated: Collection[int] = ()
+    repeated: Collection[int] = ()  # digests of held-out sentences that the whole text contains
 
 
 def survey(
@@ -53,10 +46,7 @@ def survey(
     heldout: Shards | None = None,
 ) -> Survey:
     """Read a text, whole or only the sample, and warn of signs that it is not tokenized if `warns`.
-    Compare a whole text with held-out text.
-
-    Raises: DataError as `bilm.data.text.read_lines` does, and if the text contains no sentence.
-    """
+    Compare a whole text with held-out text. Raises: DataError."""
     if warns:
         shards.examine(vocab)
     max_sample = -(-SAMPLE_TOKENS // len(shards))
@@ -125,11 +115,8 @@ def once_from(survey: Survey, vocab: Vocabulary) -> int | None:
 
 def find_disorder(totals: np.ndarray, vocab: Vocabulary) -> tuple[int, int] | None:
     """Return the ids of the two words of a vocabulary whose order is most clearly wrong, that of
-    the too rare one first; None if they are sorted by frequency, up to sampling error.
-
-    Args:
-        totals: occurrences of each id in a text, integer (V,); those of marks are ignored.
-    """
+    the too rare one first; None if they are sorted by frequency, up to sampling error. `totals`:
+    see `Survey`; those of marks are ignored."""
     marks = [i for i in map(vocab.word_to_id, MARKS) if i >= 0]
     ids: np.ndarray = np.delete(np.arange(vocab.size), marks)  # W, without the marks
     n = totals[ids].astype(float)  # W
@@ -150,10 +137,8 @@ def find_disorder(totals: np.ndarray, vocab: Vocabulary) -> tuple[int, int] | No
 def check_training_text(
     shards: Shards, heldout: Shards | None, vocab_file: str | Path | None
 ) -> None:
-    """Refuse a training text that includes the vocabulary; warn if it includes held-out files.
-
-    Raises: DataError, naming the file.
-    """
+    """Raise DataError for a training text that includes the vocabulary; warn if it includes
+    held-out files."""
     files = {os.path.realpath(path) for path in shards}
     if vocab_file is not None and os.path.realpath(vocab_file) in files:
         raise DataError(

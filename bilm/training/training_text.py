@@ -20,7 +20,6 @@ from bilm.errors import BilmError, NotFiniteError
 from bilm.layers.sampled_softmax import Negatives
 from bilm.options.model_options import ModelOptions
 from bilm.options.run_options import RunOptions
-from bilm.storage.checkpoint import Checkpoint
 from bilm.training.devices import Devices
 from bilm.training.sampling import LogUniformSampler, with_unknown
 
@@ -32,11 +31,10 @@ ENDS = tf.errors.OutOfRangeError, tf.errors.FailedPreconditionError
 
 
 class TrainingText:
-    """The text of a run, read ahead of the steps.
+    """The text of a run, read ahead of the steps; call `close` when no more follow.
 
     `positions` contains one position for each window that was read and not yet trained on; the
-    training loop removes one from its left end for each step. Call `close` when no more steps
-    follow. The seed keys the order of the text and the negatives; options are of one replica.
+    training loop removes one from its left end for each step. Options are of one replica.
     """
 
     def __init__(self, options: RunOptions, vocab: Vocabulary, shards: Shards, seed: int):
@@ -52,17 +50,17 @@ class TrainingText:
         self._closed = False
         self._iterator: Any = iter(())
 
-    def batches(self, devices: Devices, saved: Checkpoint | None) -> Any:
-        """Return the iterator over the batches of the run from a checkpoint on."""
+    def batches(self, devices: Devices, step: int = 0, position: Position | None = None) -> Any:
+        """Return the iterator over the batches of the run after `step` steps, which have left the
+        readers at a position."""
         options = self.options
-        step = saved.record.step if saved else 0
         sampler = None
         if options.sample_softmax:
             n_negatives = options.n_negative_samples_batch
             sampler = LogUniformSampler(self.vocab.size, n_negatives, self.seed)
 
         def batches() -> Iterator[dict]:
-            windows = self._windows(devices, step, saved.position if saved else None)
+            windows = self._windows(devices, step, position)
             batches = replica_batches(windows, options.model, devices.own, sampler, step)
             return self._until_closed(batches)
 

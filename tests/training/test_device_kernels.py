@@ -46,7 +46,7 @@ def test_gpu_kernels_of_the_training_step(changes, precision):
     trainer, vocab = trainer_of(changes, precision)
     text = TrainingText(trainer.options, vocab, TEXT, 0)
     size = tf.constant(trainer.optimizer.step_size(0), tf.float32)
-    batches = text.batches(trainer.devices, None)
+    batches = text.batches(trainer.devices)
     step = trainer._step.get_concrete_function(
         batches, trainer.state, tf.constant(0), size, tf.constant(0.1)
     )

@@ -92,10 +92,10 @@ def test_half_of_the_words_that_occur_once_are_unknown_targets(tmp_path):
     options = complete_options(options, vocab, survey(shards, vocab), {})
     assert options.once_from == 4
     text = TrainingText(options, vocab, shards, seed=0)
-    batch = next(text.batches(Devices(on_cpu()), None))
+    batch = next(text.batches(Devices(on_cpu())))
     text.close()
     other = TrainingText(options.replace(once_from=None), vocab, shards, seed=0)
-    same = next(other.batches(Devices(on_cpu()), None))
+    same = next(other.batches(Devices(on_cpu())))
     other.close()
     for direction, targets in batch["targets"].items():
         targets, before = targets.numpy(), same["targets"][direction].numpy()
@@ -132,7 +132,7 @@ def text():
 def test_close_stops_reading_and_ends_the_pipeline(text):
     """The text of a run has no end; without `close` this test would not have one either."""
     text = text()
-    iterator = text.batches(Devices(on_cpu()), None)
+    iterator = text.batches(Devices(on_cpu()))
     next(iterator)
     text.close()
     n_read = len(text.positions)
@@ -144,7 +144,7 @@ def test_close_stops_reading_and_ends_the_pipeline(text):
 def test_close_ends_a_pipeline_whose_text_failed(text, tmp_path):
     (tmp_path / "bad.txt").write_bytes(b"the cat\n" * 40 + b"\xff\n")
     text = text(resolve_shards(str(tmp_path / "bad.txt"), "error"))
-    iterator = text.batches(Devices(on_cpu()), None)
+    iterator = text.batches(Devices(on_cpu()))
     with pytest.raises(tf.errors.OpError):
         for _ in range(100):
             next(iterator)
