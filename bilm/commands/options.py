@@ -210,7 +210,7 @@ id_column_option = option(
     "--id_column", TEXT, "Column of a table that contains the ids.", metavar="NAME"
 )
 quoting_option = option(
-    "--quoting", OneOf(QUOTING), "Quoting of CSV and TSV.", "csv, if it cannot have joined rows"
+    "--quoting", OneOf(QUOTING), "Quoting of CSV and TSV.", "csv; an error if a field may be rows"
 )
 usages_option = option(
     "--usages", FILE, "Table that bilm usages wrote.", required=True, metavar="PARQUET"

@@ -29,7 +29,7 @@ MAX_SHARES = 100_000
 
 def read_text(source: InputFile) -> Iterator[Record]:
     """Yield a record per line, also for an empty one; or the sentences of each paragraph."""
-    lines = (line for _, line in read_lines(source.path, source.errors))
+    lines = (source.watch(line) for _, line in read_lines(source.path, source.errors))
     return map(Record, source.split(lines))
 
 
@@ -73,7 +73,7 @@ class Corpus:
         marks: pattern of marks in texts that are not split.
         keep: columns of a table that the records repeat as text.
         surface: read the surface forms of CoNLL-U's multiword tokens instead of their words.
-        quoting: "csv" or "none", for fields of CSV and TSV; None for "csv" without joined rows.
+        quoting: "csv" or "none", of CSV and TSV; None for "csv" without fields that may be rows.
     Attributes: `path`; `form`; `has_ids`, whether records have ids.
     Raises: DataError if an argument is missing or does not apply to the form; BilmError if a
         package is missing. Iterating raises DataError that names file and line or row.
@@ -123,22 +123,20 @@ class Corpus:
             raise DataError(f"{self.path}: --split_sentences cannot be used: {problem}")
         else:
             split = sentence_splitter(tokenize, paragraph_per_line)
-        errors = ON_BAD_UTF8[on_bad_utf8]
+        # Only natural language is examined, and its words only in the first iteration.
+        signs = signs or TextSigns(path)
+        self._signs = signs if self.form.is_text else None
         self._source = InputFile(
-            self.path, errors, split, column, id_column, id_field, keep or (), surface, quoting
-        )
-
-        # Only natural language is examined, and only in the first iteration.
-        self._signs = (signs or TextSigns(path)) if self.form.is_text else None
+            self.path, ON_BAD_UTF8[on_bad_utf8], split, column, id_column, id_field, keep or (),
+            surface, quoting, signs.add_line,
+        )  # fmt: skip
 
     def __iter__(self) -> Iterator[Record]:
+        records = self.form.read(self._source)
+        if self._signs is None:
+            return records
         signs = self._signs
-        if signs is None:
-            return self.form.read(self._source)
         self._signs = None
-        split = self._source.split
-        watched = self._source._replace(split=lambda lines: split(map(signs.add_line, lines)))
-        records = self.form.read(watched if self.form is TEXT else self._source)
         return signs.watch(records, itemgetter(0))  # the words of a record
 
 

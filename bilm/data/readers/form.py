@@ -33,6 +33,7 @@ class InputFile(NamedTuple):
     keep: Sequence[str] = ()
     surface: bool = False
     quoting: str | None = None
+    watch: Callable[[str], str] = str  # examines a line of text and returns it
 
 
 class Form(NamedTuple):
