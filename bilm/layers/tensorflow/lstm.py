@@ -8,8 +8,8 @@ from typing import Any
 import tensorflow as tf
 
 from bilm.layers.lstm_equation import LSTMState, next_state
-from bilm.layers.tensorflow.lstm_loop import Spec, loop, size_of
-from bilm.layers.tensorflow.lstm_training import run_with_gradient
+from bilm.layers.tensorflow.lstm_loop import loop, size_of
+from bilm.layers.tensorflow.lstm_training import Spec, run_with_gradient
 from bilm.layers.tensorflow.lstm_weights import stored_weights
 
 
@@ -23,54 +23,47 @@ def run_over_time(
     fresh: tf.Tensor | None = None,
 ) -> tuple[tf.Tensor, LSTMState]:
     """Run an `LSTMCell` over time: see `LSTM`; `training` stores values for the gradient."""
-    operands = state.cell.dtype
-    if cell.precision != "float32":
-        operands = tf.as_dtype(cell.precision)
+    dtype = state.cell.dtype
+    operands = dtype if cell.precision == "float32" else tf.as_dtype(cell.precision)
     mask = _as_float(steps_mask)
-    spec = Spec(cell.clips, operands, mask, reverse, _as_float(fresh))
+    starts = _as_float(fresh)
     if training:
         stored = [cell.kernel, cell.bias, cell.projection]
-        weights = [tf.convert_to_tensor(weight) for weight in stored if weight is not None]
-        return run_with_gradient(x, state, weights, spec)
+        kernels = [tf.convert_to_tensor(weight) for weight in stored if weight is not None]
+        return run_with_gradient(x, state, kernels, Spec(cell.clips, operands, mask, reverse))
 
-    arranged = cell.laid_out if cell.frozen else stored_weights(cell, operands)
-    return _run_without_gradient(x, state, arranged, spec)
+    weights = cell.laid_out if cell.frozen else stored_weights(cell, operands)
+    n_steps = size_of(x, 0)
+    library = weights.library(dtype)
+    gates_at = weights.gates(x)
+    # Multiplying by 0 or 1 is several times as fast as tf.where, and is equivalent because states
+    # are finite.
+    going_on = None if starts is None else tf.cast(1 - starts, dtype)[:, :, None]  # T, B, 1
+
+    def body(k, carry):
+        t = n_steps - 1 - k if reverse else k
+        old = LSTMState(*carry)
+        if going_on is not None:
+            old = LSTMState(old.cell * going_on[t], old.hidden * going_on[t])
+        keep = None if mask is None else mask[t][:, None] > 0  # B, 1
+        gates = gates_at(t, old.hidden)
+        new = next_state(library, gates, old, weights.projection, cell.clips, keep).state
+        return tuple(new), (new.hidden,)
+
+    # Spare units start at 0, and remain 0.
+    start = tf.pad(state.cell, [[0, 0], [0, weights.n_spare]]), state.hidden
+    (last_cell, last_hidden), (outputs,) = loop(
+        body, start, n_steps, False, [state.hidden.shape], dtype
+    )
+    if isinstance(outputs, list):
+        outputs = tf.stack(outputs)  # T, B, P
+    if reverse:
+        # After the loop, because ONNX collects outputs in the order of the iterations.
+        outputs = tf.reverse(outputs, [0])
+    return outputs, LSTMState(last_cell[:, : state.cell.shape[1]], last_hidden)
 
 
 def _as_float(mask):
     """Return a boolean mask as 1.0 and 0.0, because oneDNN logs a message when it cannot slice
     booleans, and TensorFlow slices int32 on the host."""
     return None if mask is None else tf.where(mask, 1.0, 0.0)
-
-
-def _run_without_gradient(x, state, weights, spec):
-    """Run over time: x (T, B, input) -> outputs (T, B, P) and the last state."""
-    dtype = state.cell.dtype
-    n_steps = size_of(x, 0)
-    library = weights.library(dtype)
-    gates_at = weights.gates(x)
-
-    # Multiplying by 0 or 1 is several times as fast as tf.where, and is equivalent because states
-    # are finite.
-    going_on = None if spec.fresh is None else tf.cast(1 - spec.fresh, dtype)[:, :, None]  # T, B, 1
-
-    def body(k, carry):
-        t = n_steps - 1 - k if spec.reverse else k
-        old = LSTMState(*carry)
-        if going_on is not None:
-            old = LSTMState(old.cell * going_on[t], old.hidden * going_on[t])
-        keep = None if spec.steps_mask is None else spec.steps_mask[t][:, None] > 0  # B, 1
-        gates = gates_at(t, old.hidden)
-        new = next_state(library, gates, old, weights.projection, spec.clips, keep).state
-        return tuple(new), (new.hidden,)
-
-    # Spare units start at 0, and remain 0.
-    start = tf.pad(state.cell, [[0, 0], [0, weights.n_spare]]), state.hidden
-    (cell, hidden), (outputs,) = loop(body, start, n_steps, False, [state.hidden.shape], dtype)
-
-    if isinstance(outputs, list):
-        outputs = tf.stack(outputs)  # T, B, P
-    if spec.reverse:
-        # After the loop, because ONNX collects outputs in the order of the iterations.
-        outputs = tf.reverse(outputs, [0])
-    return outputs, LSTMState(cell[:, : state.cell.shape[1]], hidden)

@@ -1,9 +1,9 @@
-"""The loop over time and the settings of a run, for inference and for training."""
+"""The loop over time, for inference and for training."""
 
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
-from typing import NamedTuple, TypeAlias
+from typing import TypeAlias
 
 import tensorflow as tf
 
@@ -15,16 +15,6 @@ MAX_JOINT = 512
 Tensors: TypeAlias = tuple[tf.Tensor, ...]
 # The values of all steps: a list of T tensors if the loop is unrolled, else one tensor (T, ...).
 Series: TypeAlias = list[tf.Tensor] | tf.Tensor
-
-
-class Spec(NamedTuple):
-    """The settings of a run over time: see `LSTMCell` and `LSTM`."""
-
-    clips: tuple[float | None, float | None]
-    operands: tf.DType  # of matrix-multiplication inputs
-    steps_mask: tf.Tensor | None  # float T, B: 0 where a step is skipped
-    reverse: bool
-    fresh: tf.Tensor | None  # float T, B: 1 where a row starts from zero state
 
 
 def loop(

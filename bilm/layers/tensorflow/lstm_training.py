@@ -22,7 +22,6 @@ from bilm.layers.lstm_equation import Library, LSTMState, forget_bias, next_stat
 from bilm.layers.tensorflow.lstm_loop import (
     MAX_JOINT,
     Series,
-    Spec,
     by_step,
     loop,
     size_of,
@@ -32,6 +31,15 @@ from bilm.layers.tensorflow.lstm_loop import (
 
 # Least number of columns of W, 4 D, at which a step is a separate function of the graph.
 MIN_SHARED = 8192
+
+
+class Spec(NamedTuple):
+    """The settings of a run over time."""
+
+    clips: tuple[float | None, float | None]  # of the cell and of the projected output
+    operands: tf.DType  # of matrix-multiplication inputs
+    steps_mask: tf.Tensor | None  # float T, B: 0 where a step is skipped
+    reverse: bool
 
 
 class Saved(NamedTuple):
