@@ -233,7 +233,7 @@ def sizes_of(options: ModelOptions, n_words: int | None, n_classes: int = 0) -> 
         "lstm_dim": lstm.dim,
         "projection_dim": lstm.projection_dim,
         "vector_dim": len(options.directions) * lstm.projection_dim,
-        "character_filters": n_filters(encoder.filters or ()) if encoder else 0,
+        "character_filters": n_filters(options.filters),
         "highway_layers": encoder.n_highway if encoder else 0,
         "parameters": n_weights,
         "softmax_parameters": sum(spec.size for spec in of_softmax),

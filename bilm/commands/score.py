@@ -46,20 +46,15 @@ def score(model: scoring.Model, text: scoring.Text, output: str | None, memory: 
     from absl import logging
 
     from bilm.scoring.memory.file import StoredMemory
-    from bilm.scoring.perplexity import LossCounter, new_perplexities
+    from bilm.scoring.perplexity import TextLosses
 
     scorer = text.scorer(model)
     recall = StoredMemory.load(memory, model.stored, scorer.words).memory if memory else None
-    remembered = recall.digests if recall else ()
-    alone, with_memory = LossCounter(remembered), LossCounter(remembered)
+    losses = TextLosses(recall)
 
     def rows() -> Iterator[Row]:
         for place, sentence in text.scored(scorer.score, logs_progress=output is not None):
-            alone.add(sentence)
-            if recall is not None:
-                sentence = recall.mixed(sentence)
-                with_memory.add(sentence)
-
+            sentence = losses.add(sentence)
             totals = sentence.total
             yield (
                 *place[:-1], totals["forward"], totals.get("backward", MISSING), sentence.mean,
@@ -69,8 +64,7 @@ def score(model: scoring.Model, text: scoring.Text, output: str | None, memory: 
     columns = text.with_columns(SENTENCE_COLUMNS)
     write_table(output, columns, rows(), [*text.files, *model.files])
 
-    perplexity = alone.perplexity()
-    if recall is not None:
-        mixed, perplexity = new_perplexities(with_memory, alone, text.name)
+    alone, mixed = losses.perplexities(text.name)
+    if mixed is not None:
         logging.info("PERPLEXITY WITH MEMORY = %.2f", mixed.mean)
-    logging.info("AVERAGE PERPLEXITY = %s (single sentences)", perplexity)
+    logging.info("AVERAGE PERPLEXITY = %s (single sentences)", alone)

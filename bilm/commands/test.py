@@ -118,24 +118,19 @@ def _single_sentences(
     model: scoring.Model, text: Shards, n_tokens: int, memory: str | None
 ) -> tuple[Perplexity, Perplexity | None, Shards]:
     """Return the perplexities of sentences from zero state, and of the mixture with a memory, and
-    the text that they describe, see `new_perplexities`."""
+    the text that they describe, see `TextLosses.left_out`."""
     from bilm.scoring.memory.file import StoredMemory
-    from bilm.scoring.perplexity import LossCounter, new_perplexities
+    from bilm.scoring.perplexity import TextLosses
     from bilm.support.progress import Progress
 
     scorer = model.scorer(n_tokens)
     recall = StoredMemory.load(memory, model.stored, scorer.words).memory if memory else None
-    remembered = recall.digests if recall else ()
-    alone, with_memory = LossCounter(remembered), LossCounter(remembered)
+    losses = TextLosses(recall)
     bar = Progress("scoring", "sentences")
     for score in bar.over(scorer.score(text.sentences())):
-        alone.add(score)
-        if recall is not None:
-            with_memory.add(recall.mixed(score))
-    if recall is None:
-        return alone.perplexity(), None, text
-    mixed, result = new_perplexities(with_memory, alone, text.name)
-    return result, mixed, text.without(remembered) if alone.new.n_sentences else text
+        losses.add(score)
+    alone, mixed = losses.perplexities(text.name)
+    return alone, mixed, text.without(losses.left_out)
 
 
 def _running_text(

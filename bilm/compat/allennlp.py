@@ -33,7 +33,7 @@ from bilm.data.model_ids import shifted
 from bilm.data.tokenization import checked_sentences
 from bilm.data.windows import needed_characters
 from bilm.embedding.embedder import ElmoEmbedder as Embedder
-from bilm.inference.words import batches, encoder_budget
+from bilm.inference.words import batches
 from bilm.language_model import BiLM
 from bilm.layers.functional import without_marks
 from bilm.layers.scalar_mix import ScalarMix
@@ -173,7 +173,7 @@ class _ElmoBiLm(torch.nn.Module):
         widths = needed_characters(lengths, widest, rows.shape[1])
         groups = []
         encoded = []
-        for group, _ in batches(widths, encoder_budget(encoder.cnn.filters)):
+        for group in batches(widths, encoder.cnn.filters):
             groups.append(torch.as_tensor(group, device=rows.device))
             longest = widths[group[0]]
             encoded.append(encoder(rows[groups[-1], :longest]))

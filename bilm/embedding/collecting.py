@@ -104,11 +104,11 @@ def collected(
     places = {}
     for direction in selection.directions:
         rows_read = (in_reading_order(rows, direction)[:-1] for rows in sentences)
-        places[direction] = packing.grid(rows_read, np.int32)
+        places[direction] = packing.grid(rows_read)
 
     waiting = sorted(range(len(sentences)), key=packing.starts.__getitem__, reverse=True)
     running: dict[int, Collector] = {}
-    with closing(run_windows(backend, table, places, packing.is_start(), batch_tokens)) as windows:
+    with closing(run_windows(backend, packing, table, places, batch_tokens)) as windows:
         for steps, layers in windows:
             selected = {d: selection.select(np.asarray(x)) for d, x in layers.items()}
 

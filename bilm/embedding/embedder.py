@@ -17,8 +17,7 @@ from bilm.embedding.collecting import Collector, Layers, Selection, collected
 from bilm.errors import BilmError, OptionsError
 from bilm.inference.backend import open_backend
 from bilm.inference.packing import MAX_ROWS
-from bilm.inference.token_cache import TokenCache
-from bilm.inference.words import WordVectors
+from bilm.inference.words import TokenCache, WordVectors
 from bilm.storage.stored_model import StoredModel, open_model
 
 WINDOW_BATCHES = 8  # batches of tokens that are read ahead and packed together

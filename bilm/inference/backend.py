@@ -1,12 +1,14 @@
-"""`Backend`: the interface to the libraries that compute a stored biLM, and their choice."""
+"""`Backend`: a stored biLM whose parts a library computes, and the choice of the library."""
 
 from __future__ import annotations
 
 import os
 import sys
 from abc import ABC, abstractmethod
+from collections.abc import Callable
+from dataclasses import dataclass
 from importlib import import_module
-from typing import Any
+from typing import Any, NamedTuple, TypeAlias
 
 import numpy as np
 
@@ -18,53 +20,68 @@ from bilm.storage.stored_model import StoredModel
 from bilm.support.process import BACKEND
 from bilm.tensors import n_parameters
 
+ByDirection: TypeAlias = dict[str, Any]  # arrays, or tensors that `np.asarray` converts
+State: TypeAlias = list[Any]  # float32 (B, width) each, by direction, layer, cell before hidden
+
 SMALL_WORK = 100_000_000_000  # largest product of tokens and weights that NumPy computes sooner
 
 
-class Backend(ABC):
-    """A stored biLM for inference, computed by one library.
+class Window(NamedTuple):
+    """Some steps of B rows."""
 
-    Attributes:
+    places: ByDirection  # rows of the table that it reads, in its order, int32 (B, T)
+    fresh: np.ndarray  # the steps at which a row starts from zero state, boolean (B, T)
+
+
+class Stacks(ABC):
+    """The LSTM stacks of all directions, computed by one library."""
+
+    def __init__(self, options: ModelOptions):
+        lstm = options.lstm
+        n_cells = len(options.directions) * lstm.n_layers
+        self.state_widths = (lstm.dim, lstm.projection_dim) * n_cells
+
+    def start(self, table: np.ndarray, n_rows: int) -> tuple[Any, State]:
+        """Return what the first of several windows reads: the vectors of tokens, float32 (U, P),
+        and the zero state of `n_rows` rows."""
+        return table, [np.zeros((n_rows, width), np.float32) for width in self.state_widths]
+
+    @abstractmethod
+    def run_window(self, table: Any, window: Window, state: State) -> tuple[ByDirection, State]:
+        """Run all stacks over a window of steps.
+
+        Args:
+            table, state: as `start` returns them; the state of other windows is that before.
+        Returns: for each direction the token vectors and the outputs of all layers, float32
+            (layers + 1, B, T, P); and the last state.
+        """
+
+
+@dataclass(frozen=True)
+class Backend:
+    """A stored biLM for inference, whose parts one library computes.
+
+    Fields:
         n_tokens: number of words that it reads; None for characters.
+        encode: function from tokens to their vectors, float32 (U, P). Tokens are characters, int32
+            (U, C), C at least the width of the widest filter, or words, (U,).
+        one_row: stacks that run one row faster; None if there are none.
         softmax: None if it was not loaded.
         runs_ahead: whether windows may be computed in a thread while the caller processes the last
             one.
     """
 
-    runs_ahead = False
+    options: ModelOptions
+    n_tokens: int | None
+    encode: Callable[[np.ndarray], np.ndarray]
+    stacks: Stacks
+    one_row: Stacks | None = None
     softmax: Softmax | None = None
+    runs_ahead: bool = False
 
-    def __init__(self, options: ModelOptions, n_tokens: int | None):
-        self.options = options
-        self.n_tokens = n_tokens
-
-    @abstractmethod
-    def encode(self, ids: np.ndarray, n_rows: int = 0) -> np.ndarray:
-        """Return the vectors of tokens, float32 (U, P), from their characters, int32 (U, C), C at
-        least the width of the widest filter, or from words, (U,). A library that compiles code for
-        each shape may pad the ids to `n_rows`."""
-
-    def start(self, table: np.ndarray, n_rows: int) -> tuple[Any, list[Any]]:
-        """Return what the first of several windows reads: the vectors of tokens, float32 (U, P),
-        and the zero state of B rows, by direction, layer, cell before hidden, float32 (B, ...)."""
-        lstm = self.options.lstm
-        widths = (lstm.dim, lstm.projection_dim) * (len(self.options.directions) * lstm.n_layers)
-        return table, [np.zeros((n_rows, width), np.float32) for width in widths]
-
-    @abstractmethod
-    def run_window(
-        self, table: Any, places: dict[str, np.ndarray], fresh: np.ndarray, state: list[Any]
-    ) -> tuple[dict[str, Any], list[Any]]:
-        """Run all stacks over a window of steps.
-
-        Args:
-            table: as `start` returns it.
-            places: for each direction, in its reading order, rows of the table, int32 (B, T).
-            fresh: the steps at which a row starts from zero state, boolean (B, T).
-            state: the result of `start` or of the window before.
-        Returns: for each direction the token vectors and the outputs of all layers, (layers + 1, B,
-            T, P), which `np.asarray` converts; and the last state.
-        """
+    def stacks_for(self, n_rows: int) -> Stacks:
+        """Return the stacks that run windows of a number of rows the fastest."""
+        return self.one_row if n_rows == 1 and self.one_row is not None else self.stacks
 
 
 # --- choosing a backend ---

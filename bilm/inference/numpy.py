@@ -7,9 +7,8 @@ memory.
 from __future__ import annotations
 
 import math
-from collections.abc import Callable, Mapping
+from collections.abc import Mapping
 from functools import partial
-from typing import Any
 
 import numpy as np
 from numpy.lib.stride_tricks import sliding_window_view
@@ -27,40 +26,19 @@ FEW_WORDS = 64  # most words whose products one thread computes
 SCORES_IN_CACHE = 1 << 20  # scores, hidden vectors times words, that fit the cache
 
 
-class NumpyBackend(Backend):
-    """A biLM in float32.
-
-    Args:
-        values: the tensors of the model by name; the tensors of the cells are removed.
-    """
-
-    def __init__(self, options: ModelOptions, values: dict[str, np.ndarray]):
-        table = values.get("embedding")
-        super().__init__(options, None if table is None else len(table))
-        self._encode: Callable[[np.ndarray], np.ndarray]
-        if table is not None:
-            self._encode = table.__getitem__
-        else:
-            self._encode = NumpyEncoder(options, values)
-        self._stacks = NumpyStacks.read(options, values.pop)
-        if "softmax/b" in values:
-            kernel = values["embedding" if options.share_embedding_softmax else "softmax/W"]
-            self.softmax = NumpySoftmax(kernel, values["softmax/b"])
-
-    def encode(self, ids: np.ndarray, n_rows: int = 0) -> np.ndarray:
-        """Return the vectors of tokens: see `Backend.encode`."""
-        return self._encode(ids)
-
-    def run_window(
-        self, table: np.ndarray, places: dict[str, np.ndarray], fresh: np.ndarray, state: list[Any]
-    ) -> tuple[dict[str, Any], list[Any]]:
-        """Run a window: see `Backend.run_window`."""
-        return self._stacks.run_window(table, places, fresh, state)
-
-
-def load(stored: StoredModel, precision: str, has_softmax: bool) -> NumpyBackend:
+def load(stored: StoredModel, precision: str, has_softmax: bool) -> Backend:
     """Load a model: see `open_backend`."""
-    return NumpyBackend(stored.options, dict(stored.values(has_softmax)))
+    options = stored.options
+    values = dict(stored.values(has_softmax))
+    stacks = NumpyStacks.read(options, values.pop)
+    table = values.get("embedding")
+    softmax = None
+    if has_softmax:
+        kernel = values["embedding" if options.share_embedding_softmax else "softmax/W"]
+        softmax = NumpySoftmax(kernel, values["softmax/b"])
+    if table is None:
+        return Backend(options, None, NumpyEncoder(options, values), stacks, softmax=softmax)
+    return Backend(options, len(table), table.__getitem__, stacks, softmax=softmax)
 
 
 # --- the token encoder ---
@@ -73,31 +51,23 @@ class NumpyEncoder:
     def __init__(self, options: ModelOptions, values: Mapping[str, np.ndarray]):
         encoder = options.char_cnn or options.lexicon_encoder
         assert encoder is not None
-        filters = encoder.filters or ()
         self._words = values.get("word_embed")
         self._characters = values.get("char_embed")
-        self._n_filters = n_filters(filters)
         self._activate = ACTIVATIONS[encoder.activation].numpy
-
-        # One matrix per filter width: width * E, filters
-        self._kernels: list[np.ndarray] = []
-        self._biases: list[np.ndarray] = []
-        for i in range(len(filters)):
-            kernel = values[f"CNN/W_cnn_{i}"]
-            self._kernels.append(kernel.reshape(-1, kernel.shape[-1]))
-            self._biases.append(values[f"CNN/b_cnn_{i}"])
-
+        n_widths = len(options.filters)
+        self._kernels = [values[f"CNN/W_cnn_{i}"] for i in range(n_widths)]  # 1, width, E, n
+        self._biases = [values[f"CNN/b_cnn_{i}"] for i in range(n_widths)]
         self._highways: list[list[np.ndarray]] = []
         for i in range(encoder.n_highway):
             kinds = "W_carry", "b_carry", "W_transform", "b_transform"
             self._highways.append([values[f"CNN_high_{i}/{kind}"] for kind in kinds])
+        self._highway_bytes = 4 * n_filters(options.filters) ** 2
         self._projection = values.get("CNN_proj/W_proj")
         self._projection_bias = values.get("CNN_proj/b_proj")
 
     def __call__(self, ids: np.ndarray) -> np.ndarray:
-        """Return the vectors of tokens, float32 (U, P): see `Backend.encode`."""
-        n_bytes = 4 * self._n_filters**2 if len(ids) <= FEW_WORDS else math.inf
-        with blas_threads(n_bytes):
+        """Return the vectors of tokens, float32 (U, P): see `Backend`."""
+        with blas_threads(self._highway_bytes if len(ids) <= FEW_WORDS else math.inf):
             features = []
             if self._words is not None:
                 features.append(self._words[ids[:, 0]])
@@ -121,13 +91,12 @@ class NumpyEncoder:
         """Return the maximum of each filter over its places: float32 (U, C, E) -> (U, F)."""
         maxima = []
         for kernel in self._kernels:
-            width = len(kernel) // vectors.shape[2]
+            _, width, dim, n = kernel.shape
             windows = sliding_window_view(vectors, width, axis=1)  # U, places, E, width
-            n_tokens, n_places = windows.shape[:2]
             # One product for the windows of all tokens.
-            rows = windows.transpose(0, 1, 3, 2).reshape(-1, len(kernel))
-            scores = rows @ kernel
-            scores = scores.reshape(n_tokens, n_places, -1)  # U, places, n
+            rows = windows.transpose(0, 1, 3, 2).reshape(-1, width * dim)
+            scores = rows @ kernel.reshape(width * dim, n)
+            scores = scores.reshape(*windows.shape[:2], n)  # U, places, n
             maxima.append(scores.max(axis=1))
         return np.concatenate(maxima, axis=1)
 
@@ -173,7 +142,7 @@ class NumpySoftmax(Softmax):
         scores -= np.log(np.exp(scores).sum(axis=1, keepdims=True))
         return scores
 
-    def _described(self, hidden: np.ndarray, targets: np.ndarray, n: int) -> list[Any]:
+    def _described(self, hidden: np.ndarray, targets: np.ndarray, n: int) -> dict[str, np.ndarray]:
         with blas_threads(math.inf):
             scores = self._scores(hidden)
         return described_columns(np, scores, targets, partial(_top_k, n=n))

@@ -13,9 +13,9 @@ from concurrent.futures import ThreadPoolExecutor
 from typing import Any
 
 import numpy as np
-from keras import ops
 
-from bilm.inference.backend import Backend
+from bilm.inference.backend import Backend, ByDirection, Stacks, State, Window
+from bilm.inference.keras import KerasEncoder
 from bilm.language_model import BiLM
 from bilm.layers.int8_graphs import Int8Graph, encoder_model, stack_model
 from bilm.layers.weighted import LARGEST, Int8Matrix
@@ -26,63 +26,63 @@ from bilm.support.process import available_cores, return_freed_memory
 FULL, REDUCED = 127, 63  # largest quantized inputs
 
 
-class OnnxInt8Backend(Backend):
-    """A biLM in eight bits. Activations, maxima, the cells' states, gates, clips and sums are
-    float32; a table of words is read by Keras.
+def load(stored: StoredModel, precision: str, has_softmax: bool) -> Backend:
+    """Load a model: see `open_backend`."""
+    largest_input()  # raises an error without ONNX Runtime, before weights are read
+    backend = onnx_backend(stored.build_frozen(precision))
+    return_freed_memory()
+    return backend
 
-    Args:
-        model: a frozen, built biLM with `precision` "int8", whose weights move here.
+
+def onnx_backend(model: BiLM) -> Backend:
+    """Return the backend of a frozen, built biLM with `precision` "int8", whose weights move to it.
+
+    Activations, maxima, the cells' states, gates, clips and sums are float32; a table of words is
+    read by Keras.
     """
+    if model.options.reads_words:
+        return Backend(model.options, model.n_tokens, KerasEncoder(model), OnnxStacks(model))
+    encoder = _session(encoder_model(model.encoder, largest_input()), available_cores())
+
+    def encode(ids):
+        return encoder.run(None, {"ids": ids.astype(np.int32, copy=False)})[0]
+
+    return Backend(model.options, None, encode, OnnxStacks(model))
+
+
+class OnnxStacks(Stacks):
+    """The stacks, which run in one thread per direction."""
 
     def __init__(self, model: BiLM):
-        super().__init__(model.options, model.n_tokens if model.options.reads_words else None)
-        levels = largest_input()
+        super().__init__(model.options)
         n_threads = max(available_cores() // len(model.directions), 1)
-        self._stacks: dict[str, Any] = {}
+        self._sessions: dict[str, Any] = {}
         for direction, stack in model.stacks.items():
-            self._stacks[direction] = _session(stack_model(stack, levels), n_threads)
-        self._threads = ThreadPoolExecutor(len(self._stacks), thread_name_prefix="int8")
-        self._words = model.encoder if self.options.reads_words else None
-        if self._words is None:
-            self._encoder = _session(encoder_model(model.encoder, levels), available_cores())
+            self._sessions[direction] = _session(stack_model(stack, largest_input()), n_threads)
+        self._threads = ThreadPoolExecutor(len(self._sessions), thread_name_prefix="int8")
 
-    def encode(self, ids: np.ndarray, n_rows: int = 0) -> np.ndarray:
-        """Return the vectors of tokens: see `Backend.encode`."""
-        if self._words is not None:
-            return ops.convert_to_numpy(self._words(ids))
-        return self._encoder.run(None, {"ids": ids.astype(np.int32, copy=False)})[0]
-
-    def run_window(
-        self, table: np.ndarray, places: dict[str, np.ndarray], fresh: np.ndarray, state: list[Any]
-    ) -> tuple[dict[str, Any], list[Any]]:
-        """Run a window: see `Backend.run_window`."""
+    def run_window(self, table: Any, window: Window, state: State) -> tuple[ByDirection, State]:
+        """Run a window: see `Stacks.run_window`."""
+        places, fresh = window
         going_on = np.where(fresh.T, np.float32(0), np.float32(1))[:, :, None]
-        n_parts = 2 * self.options.lstm.n_layers
-        names = [f"state_{i}" for i in range(n_parts)]
+        n_parts = len(state) // len(self._sessions)
+        states = [state[k : k + n_parts] for k in range(0, len(state), n_parts)]
 
-        def run(k, direction):
+        def run(direction, parts):
             vectors = table[places[direction].T]  # T, B, P
-            own_state = state[k * n_parts : (k + 1) * n_parts]
-            feed = dict(zip(names, own_state, strict=True), vectors=vectors, going_on=going_on)
-            outputs = self._stacks[direction].run(None, feed)
+            feed = {f"state_{i}": part for i, part in enumerate(parts)}
+            feed |= {"vectors": vectors, "going_on": going_on}
+            outputs = self._sessions[direction].run(None, feed)
             layers = np.stack([vectors, *outputs[n_parts:]])  # layers + 1, T, B, P
             return layers.transpose(0, 2, 1, 3), outputs[:n_parts]
 
-        results = self._threads.map(run, range(len(self._stacks)), self._stacks)
-        layers: dict[str, np.ndarray] = {}
+        results = self._threads.map(run, self._sessions, states)
+        layers: ByDirection = {}
         last: list[np.ndarray] = []
-        for direction, (outputs, last_state) in zip(self._stacks, results, strict=True):
+        for direction, (outputs, last_state) in zip(self._sessions, results, strict=True):
             layers[direction] = outputs
             last += last_state
         return layers, last
-
-
-def load(stored: StoredModel, precision: str, has_softmax: bool) -> OnnxInt8Backend:
-    """Load a model: see `open_backend`."""
-    largest_input()  # raises an error without ONNX Runtime, before weights are read
-    backend = OnnxInt8Backend(stored.build_frozen(precision))
-    return_freed_memory()
-    return backend
 
 
 @functools.cache

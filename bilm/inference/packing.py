@@ -6,39 +6,35 @@ import heapq
 from collections.abc import Generator, Iterable, Iterator
 from concurrent.futures import ThreadPoolExecutor
 from itertools import islice
-from typing import Any, NamedTuple, TypeVar
+from typing import NamedTuple, TypeVar
 
 import numpy as np
-from numpy.typing import DTypeLike
 
-from bilm.inference.backend import Backend
+from bilm.inference.backend import Backend, ByDirection, Window
 
 MAX_ROWS = 192  # more rows hardly speed up products, and their steps no longer fit the cache
 GATE_BYTES = 1 << 29  # maximum size in bytes of the input's part of the gates in a window of steps
 
 T = TypeVar("T")
-Window = tuple[slice, dict[str, Any]]  # steps, and layers by direction: see `Backend.run_window`
 
 
 class Packing(NamedTuple):
-    """The places of sequences in a grid of rows and steps: `rows`, `starts`, integer (n,)."""
+    """The places of sequences in a grid of rows and steps.
+
+    Fields:
+        rows, starts: row and first step of each sequence, integer (n,).
+        shape: number of rows and of steps, (B, T).
+    """
 
     rows: np.ndarray
     starts: np.ndarray
-    n_rows: int
-    n_steps: int
+    shape: tuple[int, int]
 
-    def grid(self, sequences: Iterable[np.ndarray], dtype: DTypeLike) -> np.ndarray:
-        """Return the grid with each sequence at its place and zeros between them, (B, T)."""
-        grid: np.ndarray = np.zeros((self.n_rows, self.n_steps), dtype)
+    def grid(self, sequences: Iterable[np.ndarray]) -> np.ndarray:
+        """Return the grid with each sequence at its place and zeros between them, int32 (B, T)."""
+        grid: np.ndarray = np.zeros(self.shape, np.int32)
         for sequence, row, start in zip(sequences, self.rows, self.starts, strict=True):
             grid[row, start : start + len(sequence)] = sequence
-        return grid
-
-    def is_start(self) -> np.ndarray:
-        """Return the grid of the places at which a sequence starts, boolean (B, T)."""
-        grid: np.ndarray = np.zeros((self.n_rows, self.n_steps), bool)
-        grid[self.rows, self.starts] = True
         return grid
 
 
@@ -62,37 +58,45 @@ def pack(lengths: np.ndarray, max_rows: int = MAX_ROWS) -> Packing:
         starts[i] = start
         rows[i] = row
         heapq.heapreplace(ends, (start + int(lengths[i]), row))
-    return Packing(rows, starts, n_rows, max(ends)[0])
+    return Packing(rows, starts, (n_rows, max(ends)[0]))
 
 
-def in_reading_order(marked: np.ndarray, direction: str) -> np.ndarray:
-    """Return a sentence with its marks, (T + 2,), in the order in which a direction reads it."""
-    return marked[::-1] if direction == "backward" else marked
+def in_reading_order(places: np.ndarray, direction: str) -> np.ndarray:
+    """Convert the places of a sentence, (T, ...), between its order and that of a direction."""
+    return places[::-1] if direction == "backward" else places
 
 
 def run_windows(
     backend: Backend,
+    packing: Packing,
     table: np.ndarray,
-    places: dict[str, np.ndarray],
-    is_start: np.ndarray,
+    places: ByDirection,
     batch_tokens: int,
-) -> Generator[Window, None, None]:
-    """Yield the steps and the layers of one window of packed sequences after another, of at most
-    `batch_tokens` tokens: see `Backend.run_window`.
+) -> Generator[tuple[slice, ByDirection], None, None]:
+    """Yield the steps and the layers of one window of packed sequences after another.
 
     If there are several windows and the backend allows it, the next one is computed while the
     caller processes the last.
+
+    Args:
+        table: the vectors of tokens, float32 (U, P).
+        places: see `Window`; all steps.
+        batch_tokens: maximum number of tokens in a window.
     """
-    n_rows, n_all = is_start.shape
+    n_rows, n_all = packing.shape
+    is_start: np.ndarray = np.zeros(packing.shape, bool)
+    is_start[packing.rows, packing.starts] = True
     gate_bytes = 16 * backend.options.lstm.dim * len(places)  # per token
     n_steps = max(min(batch_tokens, GATE_BYTES // gate_bytes) // n_rows, 1)
 
-    def windows() -> Iterator[Window]:
-        vectors, state = backend.start(table, n_rows)
+    def windows():
+        stacks = backend.stacks_for(n_rows)
+        vectors, state = stacks.start(table, n_rows)
         for start in range(0, n_all, n_steps):
             steps = slice(start, min(start + n_steps, n_all))
             part = {direction: rows[:, steps] for direction, rows in places.items()}
-            layers, state = backend.run_window(vectors, part, is_start[:, steps], state)
+            window = Window(part, is_start[:, steps])
+            layers, state = stacks.run_window(vectors, window, state)
             yield steps, layers
 
     runs_ahead = is_start.size > batch_tokens and backend.runs_ahead

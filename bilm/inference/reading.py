@@ -2,22 +2,35 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from itertools import chain
+from typing import NamedTuple
 
 import numpy as np
-from numpy.typing import DTypeLike
 
 from bilm.data.vocabulary import BOS, EOS
-from bilm.inference.backend import Backend
+from bilm.inference.backend import Backend, ByDirection
 from bilm.inference.packing import Packing, in_reading_order, pack, run_windows
-from bilm.inference.token_cache import TokenCache
-from bilm.inference.words import WordVectors
+from bilm.inference.words import TokenCache, WordVectors
 
 CACHED_WORDS = 20_000  # number of recently used words whose vectors are cached
 
-Text = list[list[str]]  # sentences that follow one another from zero state
 Measure = Callable[[np.ndarray, np.ndarray], np.ndarray]
+
+
+class Text(NamedTuple):
+    """Sentences that follow one another from zero state."""
+
+    context: list[list[str]]  # the first ones, which are only read
+    measured: list[list[str]]  # those whose predictions are measured
+
+    def sentences(self) -> list[list[str]]:
+        """Return all sentences."""
+        return [*self.context, *self.measured]
+
+    def n_predictions(self) -> int:
+        """Return the number of predictions of a direction: of the words and ends of sentences."""
+        return sum(len(words) + 1 for words in self.sentences())
 
 
 class TextReader:
@@ -33,73 +46,64 @@ class TextReader:
         self._vectors = TokenCache(CACHED_WORDS, WordVectors(backend, ids_of))
 
     def measured(
-        self,
-        texts: Sequence[Text],
-        n_measured: Sequence[int],
-        measure: Measure,
-        dtype: DTypeLike,
-        batch_tokens: int,
-    ) -> Iterator[dict[str, np.ndarray]]:
-        """Yield what is measured at the last predictions of each text, by direction and in its
-        reading order, (n, ...).
+        self, texts: Sequence[Text], measure: Measure, batch_tokens: int
+    ) -> Iterator[ByDirection]:
+        """Yield what is measured at the predictions of each measured sentence, by direction and in
+        the order of the sentence, (T + 1, ...).
 
         A direction predicts each word, and then the mark at the end, from what it has read before.
 
         Args:
-            n_measured: for each text, the number of its last predictions that are measured.
             measure: function from outputs of the last layer, float32 (N, P), and the ids of the
                 words that follow, int32 (N,), to values, (N, ...).
-            dtype: of a value.
             batch_tokens: predictions that are computed at a time.
         """
-        # The vectors and ids of the U distinct words, and the texts as numbers of these words
-        sentences = chain.from_iterable(texts)
+        # The vectors and ids of the U distinct words
+        sentences = chain.from_iterable(text.sentences() for text in texts)
         words = list(dict.fromkeys(chain((BOS, EOS), *sentences)))
+        number_of = {word: number for number, word in enumerate(words)}
         table = self._vectors(words)  # U, P
         ids = self._ids_of(words)  # U
-        number_of = {word: number for number, word in enumerate(words)}
-        marked = [[_marked(sentence, number_of) for sentence in text] for text in texts]
 
-        # The places of all predictions, and of those that are measured
-        lengths = np.array([sum(len(sentence) - 1 for sentence in text) for text in marked])
-        packing = pack(lengths)
-        is_start = packing.is_start()  # B, T
-        is_measured = np.zeros_like(is_start)
-        last: list[tuple[int, slice]] = []
-        for row, end, n in zip(packing.rows, packing.starts + lengths, n_measured, strict=True):
-            last.append((row, slice(end - n, end)))
-            is_measured[last[-1]] = True
+        # What each direction reads, and what follows, as numbers of distinct words
+        packing = pack(np.array([text.n_predictions() for text in texts]))
+        directions = self._backend.options.directions
+        read: ByDirection = {d: np.zeros(packing.shape, np.int32) for d in directions}
+        following: ByDirection = {d: np.zeros(packing.shape, np.int32) for d in directions}
+        is_measured: np.ndarray = np.zeros(packing.shape, bool)
+        measured_places = []
+        for sentence, place, is_context in _placed(packing, texts):
+            marked = np.array([number_of[word] for word in (BOS, *sentence, EOS)])
+            for direction in directions:
+                ordered = in_reading_order(marked, direction)
+                read[direction][place] = ordered[:-1]
+                following[direction][place] = ordered[1:]
+            if not is_context:
+                is_measured[place] = True
+                measured_places.append(place)
 
-        read: dict[str, np.ndarray] = {}
-        following: dict[str, np.ndarray] = {}
-        for direction in self._backend.options.directions:
-            read[direction], following[direction] = _grids(packing, marked, direction)
-
-        # Their values, one window of steps after another
-        values = {direction: np.empty(is_start.shape, dtype) for direction in read}
-        for steps, layers in run_windows(self._backend, table, read, is_start, batch_tokens):
+        # The measured values, one window of steps after another
+        values: ByDirection = {}
+        for steps, layers in run_windows(self._backend, packing, table, read, batch_tokens):
             is_used = is_measured[:, steps]
             for direction, outputs in layers.items():
                 hidden = np.asarray(outputs)[-1][is_used]  # B, T, P -> N, P
                 targets = ids[following[direction][:, steps][is_used]]  # N
-                values[direction][:, steps][is_used] = measure(hidden, targets)
-        for row, steps in last:
-            yield {direction: grid[row, steps] for direction, grid in values.items()}
+                measured = measure(hidden, targets)  # N, ...
+                if direction not in values:
+                    shape = *packing.shape, *measured.shape[1:]
+                    values[direction] = np.empty(shape, measured.dtype)
+                values[direction][:, steps][is_used] = measured
+        for place in measured_places:
+            yield {d: in_reading_order(grid[place], d) for d, grid in values.items()}
 
 
-def _marked(sentence: list[str], number_of: dict[str, int]) -> np.ndarray:
-    """Return a sentence with its marks as numbers of distinct words, integer (T + 2,)."""
-    return np.array([number_of[word] for word in (BOS, *sentence, EOS)])
-
-
-def _grids(
-    packing: Packing, texts: list[list[np.ndarray]], direction: str
-) -> tuple[np.ndarray, np.ndarray]:
-    """Return the numbers of the words that a direction reads in packed texts, and of those that
-    follow, int32 (B, T)."""
-    inputs, targets = [], []
-    for text in texts:
-        ordered = [in_reading_order(sentence, direction) for sentence in text]
-        inputs.append(np.concatenate([sentence[:-1] for sentence in ordered]))
-        targets.append(np.concatenate([sentence[1:] for sentence in ordered]))
-    return packing.grid(inputs, np.int32), packing.grid(targets, np.int32)
+def _placed(
+    packing: Packing, texts: Iterable[Text]
+) -> Iterator[tuple[list[str], tuple[int, slice], bool]]:
+    """Yield each sentence, its row and steps, and whether it is context."""
+    for text, row, start in zip(texts, packing.rows, packing.starts, strict=True):
+        for number, sentence in enumerate(text.sentences()):
+            stop = start + len(sentence) + 1
+            yield sentence, (row, slice(start, stop)), number < len(text.context)
+            start = stop

@@ -12,28 +12,20 @@ MAX_SCORES = 1 << 24  # most scores, hidden vectors times words, that are comput
 
 
 def described_dtype(n: int) -> np.dtype[Any]:
-    """Return the dtype of what a hidden vector predicts, with the `n` likeliest words.
-
-    Fields:
-        log: log-probability of the word that occurs, in nats.
-        entropy: in nats.
-        rank: 1 plus the number of words that are likelier than the word that occurs.
-        likeliest, likeliest_logs: ids and log-probabilities of the likeliest words, in descending
-            order, (n,).
-    """
+    """Return the dtype of what a hidden vector predicts, with the `n` likeliest words."""
     return np.dtype(
         [
-            ("log", np.float32),
-            ("entropy", np.float32),
-            ("rank", np.int32),
-            ("likeliest", np.int32, (n,)),
+            ("log", np.float32),  # log-probability of the word that occurs, in nats
+            ("entropy", np.float32),  # in nats
+            ("rank", np.int32),  # 1 plus the number of words that are likelier than this word
+            ("likeliest", np.int32, (n,)),  # ids in descending order of the log-probabilities
             ("likeliest_logs", np.float32, (n,)),
         ]
     )
 
 
-def described_columns(library: Any, scores: Any, targets: Any, top_k: Callable) -> list[Any]:
-    """Return the columns of `described_dtype` from scores, float32 (N, V), which may be changed.
+def described_columns(library: Any, scores: Any, targets: Any, top_k: Callable) -> dict[str, Any]:
+    """Return the fields of `described_dtype` from scores, float32 (N, V), which may be changed.
 
     Args:
         library: `numpy` or `keras.ops`.
@@ -50,8 +42,13 @@ def described_columns(library: Any, scores: Any, targets: Any, top_k: Callable) 
     of_targets = library.take_along_axis(scores, targets[:, None], axis=1)
     ranks = 1 + library.sum(scores > of_targets, axis=1)
     logs, words = top_k(scores)
-    likeliest_logs = logs - normalizer[:, None]
-    return [of_targets[:, 0] - normalizer, entropies, ranks, words, likeliest_logs]
+    return {
+        "log": of_targets[:, 0] - normalizer,
+        "entropy": entropies,
+        "rank": ranks,
+        "likeliest": words,
+        "likeliest_logs": logs - normalizer[:, None],
+    }
 
 
 class Softmax(ABC):
@@ -79,8 +76,7 @@ class Softmax(ABC):
         `targets`: ids of the words that occur, int32 (N,); `n`: at most V."""
         records: np.ndarray = np.empty(len(hidden), described_dtype(n))
         for part in self._parts(len(hidden)):
-            columns = self._described(hidden[part], targets[part], n)
-            for name, values in zip(records.dtype.names or (), columns, strict=True):
+            for name, values in self._described(hidden[part], targets[part], n).items():
                 records[name][part] = values
         return records
 
@@ -95,5 +91,5 @@ class Softmax(ABC):
         """Return the log-probabilities of all words, float32 (N, V)."""
 
     @abstractmethod
-    def _described(self, hidden: np.ndarray, targets: np.ndarray, n: int) -> list[Any]:
-        """Return the columns of `described_dtype`, arrays with N rows."""
+    def _described(self, hidden: np.ndarray, targets: np.ndarray, n: int) -> dict[str, np.ndarray]:
+        """Return the fields of `described_dtype`, arrays with N rows."""

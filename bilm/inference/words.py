@@ -1,9 +1,11 @@
-"""Words -> context-free vectors of a stored biLM, computed in batches of similar length."""
+"""Words -> context-free vectors of a stored biLM, in batches of similar length, and their cache."""
 
 from __future__ import annotations
 
+from collections import OrderedDict
 from collections.abc import Callable, Iterator, Sequence
 from pathlib import Path
+from threading import Lock
 
 import numpy as np
 
@@ -39,10 +41,7 @@ class WordVectors:
             self.marks = BOS, EOS
             return
         self.marks = self._alphabet.begin, self._alphabet.end
-        encoder = backend.options.char_cnn or backend.options.lexicon_encoder
-        filters = (encoder and encoder.filters) or ()
-        self._widest = max((width for width, _ in filters), default=0)
-        self._budget = encoder_budget(filters)
+        self._widest = max((width for width, _ in backend.options.filters), default=0)
 
     @classmethod
     def with_vocabulary(cls, backend: Backend, vocab_file: str | Path | None = None) -> WordVectors:
@@ -78,28 +77,62 @@ class WordVectors:
         spelled = self._alphabet(words)  # n, C
         lengths = self._alphabet.lengths(words, spelled)
         lengths = needed_characters(lengths, self._widest, self._alphabet.width)
-        for rows, n_rows in batches(lengths, self._budget):
-            ids = spelled[rows, : lengths[rows[0]]]
-            vectors[rows] = self._backend.encode(ids, n_rows)
+        for rows in batches(lengths, self._backend.options.filters):
+            vectors[rows] = self._backend.encode(spelled[rows, : lengths[rows[0]]])
         return vectors
 
 
-def encoder_budget(filters: Filters) -> int:
-    """Return the most characters that a CNN with these filters reads at a time."""
-    return min(ENCODER_CHARACTERS, ENCODER_BYTES // (4 * max(n_filters(filters), 1)))
+def most_rows(filters: Filters, width: int) -> int:
+    """Return the most words of `width` characters that a CNN with these filters reads at a time."""
+    n_bytes = 4 * max(n_filters(filters), 1)  # of the results for a character
+    n_characters = min(ENCODER_CHARACTERS, ENCODER_BYTES // n_bytes)
+    return max(n_characters // width, 1)
 
 
-def batches(lengths: np.ndarray, budget: int) -> Iterator[tuple[np.ndarray, int]]:
-    """Divide items into batches, the longest first, so that the padded size of each batch does not
-    exceed a budget.
-
-    Yields: the indices of a batch's items, and the number of rows to pad it to. Only a few numbers
-        are used, because oneDNN compiles and caches code for each shape.
-    """
+def batches(lengths: np.ndarray, filters: Filters) -> Iterator[np.ndarray]:
+    """Yield the indices of words of similar length, the longest first, that a CNN with these
+    filters reads at a time."""
     order = np.argsort(-lengths, kind="stable")
     while len(order):
-        n_rows = max(budget // int(lengths[order[0]]), 1)
-        rows, order = order[:n_rows], order[n_rows:]
-        # 1, 2, 4, 8, then multiples of 8, and above 64 of 64.
-        step = 64 if len(rows) > 64 else min(1 << (len(rows) - 1).bit_length(), 8)
-        yield rows, min(-(-len(rows) // step) * step, n_rows)
+        n_rows = most_rows(filters, int(lengths[order[0]]))
+        yield order[:n_rows]
+        order = order[n_rows:]
+
+
+class TokenCache:
+    """The vectors of the words used last. Threads may share it.
+
+    Args:
+        size: most words; 0 disables the cache.
+        encode: returns the vectors of words, float32 (n, P), also for n = 0.
+    """
+
+    def __init__(self, size: int, encode: Callable[[Sequence[str]], np.ndarray]):
+        self.size = size
+        self._encode = encode
+        self._lock = Lock()  # not held while words are encoded, which takes long
+        self._vectors: OrderedDict[str, np.ndarray] = OrderedDict()  # least recently used first
+
+    def __call__(self, words: Sequence[str]) -> np.ndarray:
+        """Return the vectors of distinct words, float32 (n, P)."""
+        with self._lock:
+            vectors = {word: self._vectors[word] for word in words if word in self._vectors}
+            for word in vectors:
+                self._vectors.move_to_end(word)
+
+        missing = [word for word in words if word not in vectors]
+        encoded = self._encode(missing)
+        vectors.update(zip(missing, encoded, strict=True))
+        with self._lock:
+            for word in missing[-self.size :] if self.size else []:
+                self._vectors[word] = vectors[word].copy()
+            while len(self._vectors) > self.size:
+                self._vectors.popitem(last=False)
+        if not words:
+            return encoded
+        return np.concatenate([vectors[word] for word in words]).reshape(len(words), -1)
+
+    def clear(self) -> None:
+        """Remove all words."""
+        with self._lock:
+            self._vectors.clear()

@@ -149,6 +149,12 @@ class ModelOptions(Checked):
         return self.char_cnn is None and self.lexicon_encoder is None
 
     @property
+    def filters(self) -> tuple[tuple[int, int], ...]:
+        """The filters of the character CNN, pairs (width, number); empty without a CNN."""
+        encoder = self.char_cnn or self.lexicon_encoder
+        return (encoder and encoder.filters) or ()
+
+    @property
     def directions(self) -> tuple[str, ...]:
         """Names of the directions; both unless `bidirectional` is False."""
         return DIRECTIONS[:1] if self.bidirectional is False else DIRECTIONS

@@ -16,7 +16,7 @@ from bilm.data.tokenization import checked_sentence
 from bilm.scoring.memory.fitting import fit_exponents
 from bilm.scoring.memory.prediction import Memory
 from bilm.scoring.predicted_words import PredictedWords
-from bilm.scoring.scores import Score
+from bilm.scoring.scores import Logs, Score
 from bilm.support.progress import Progress
 
 N_COMPARED = 40  # candidates with which the whole sentence is scored
@@ -37,7 +37,7 @@ PROBLEMS = {
 N_FITTED = 300  # words that the exponents are fitted to
 # Exponents before they are fitted, about the mean of fitted ones
 MODEL_EXPONENT = 0.6  # divided among the directions of the model
-MEMORY_EXPONENTS = (0.2, 0.5, 0.5, -0.9)  # of the views of the memory and of word frequency
+MEMORY_EXPONENTS = (0.2, 0.5, 0.5, -0.9)  # of the factors in `Memory.log_probabilities`
 
 
 class Candidate(NamedTuple):
@@ -73,18 +73,16 @@ class Filler:
     frequency.
 
     Args:
-        vocabulary: the words of the model.
         log_probabilities, score: methods of a `Scorer`.
         others: candidates besides the vocabulary.
         exponents: of the factors, float64 (factors,).
-        memory: memory of the training text; None for none.
     Attributes: `counts`, of gaps and of each of `PROBLEMS`; the first `N_NAMED` are also logged.
     """
 
     def __init__(
         self,
         vocabulary: PredictedWords,
-        log_probabilities: Callable[[list[str], list[int]], Iterator[dict[str, np.ndarray]]],
+        log_probabilities: Callable[[list[str], list[int]], Iterator[Logs]],
         score: Callable[[Iterable[list[str]]], Iterator[Score]],
         others: Iterable[str],
         exponents: np.ndarray,
@@ -160,42 +158,51 @@ class Filler:
         """Return the best allowed words, `n` or more, at place `i`, whose word has no effect."""
         if not len(allowed):
             return []
-        words, factors = self._compare(text, i, allowed, max(n, N_COMPARED))
+        compared, factors = self._compare(text, i, allowed, max(n, N_COMPARED))
         probabilities = np.exp(_normalized(factors @ self.exponents))
         order = np.argsort(-probabilities, kind="stable")
-        return [Candidate(words[k], float(probabilities[k])) for k in order]
+        return [Candidate(self.words[compared[k]], float(probabilities[k])) for k in order]
 
     def _compare(
         self, text: list[str], i: int, allowed: np.ndarray, n: int
-    ) -> tuple[list[str], np.ndarray]:
-        """Return the `n` of A allowed words that fit best by both sides of place `i`, with those
-        that fit as well as the last, and the logarithms of their factors, float64 (n, factors)."""
-        ids = self._ids[allowed]  # A
-        log_sharing = self._log_sharing[allowed, None]  # A, 1
-
-        # Probability given both sides: by the model, or by the mean of the model and the memory
-        logs = next(self._log_probabilities(text, [i]))
-        predicted = self._vocabulary.both_sides(logs, has_unknown=True)  # V
-        fit = predicted[ids] - log_sharing[:, 0]  # A
-        remembered = np.empty((len(allowed), 0))  # A, factors of the memory
+    ) -> tuple[np.ndarray, np.ndarray]:
+        """Return the allowed candidates that are compared at place `i`, integer (n,), and the
+        logarithms of their factors, float64 (n, factors)."""
+        remembered: Logs = {}
         if self.memory is not None:
-            remembered = self.memory.log_probabilities(text, i)[ids] - log_sharing
-            by_memory = remembered[:, 0]
-            fit = np.logaddexp(_normalized(fit), _normalized(by_memory))
+            remembered = self.memory.log_probabilities(text, i)
+        fit = self._fit(text, i, allowed, remembered)
+        compared = self._best(allowed, fit, n)
 
-        # The best ones, and those that fit as well as the last of them
+        # Factors: the probabilities of the sentence with each of them, and those of the memory
+        sentences = ([*text[:i], self.words[k], *text[i + 1 :]] for k in compared)
+        totals = np.array([list(score.total.values()) for score in self._score(sentences)])
+        totals -= self._log_sharing[compared, None]  # n, directions
+        by_memory = [self._logs_of(compared, logs) for logs in remembered.values()]  # n each
+        return compared, np.column_stack([totals, *by_memory])
+
+    def _fit(self, text: list[str], i: int, allowed: np.ndarray, remembered: Logs) -> np.ndarray:
+        """Return the logarithm of each candidate's probability given both sides of place `i`, or
+        of a value proportional to it: by the model, or by the mean of the model and the memory."""
+        logs = next(self._log_probabilities(text, [i]))
+        fit = self._logs_of(allowed, self._vocabulary.both_sides(logs, has_unknown=True))
+        if not remembered:
+            return fit
+        by_memory = self._logs_of(allowed, remembered["both"])
+        return np.logaddexp(_normalized(fit), _normalized(by_memory))
+
+    def _best(self, allowed: np.ndarray, fit: np.ndarray, n: int) -> np.ndarray:
+        """Return the `n` candidates that fit best, with those that fit as well as the last."""
         order = np.argsort(-fit, kind="stable")
         last = fit[order[:n]][-1]
-        best = order[: np.count_nonzero(fit >= last - ROUNDING)]
-        best, others = np.split(best, [max(n, MAX_COMPARED)])  # n
-        self._report(CUT, [self.words[k] for k in allowed[others]])
+        best = allowed[order[: np.count_nonzero(fit >= last - ROUNDING)]]
+        best, others = np.split(best, [max(n, MAX_COMPARED)])
+        self._report(CUT, [self.words[k] for k in others])
+        return best
 
-        # Factors of the best ones: the sentence with each of them, and the memory
-        words = [self.words[k] for k in allowed[best]]
-        sentences = ([*text[:i], word, *text[i + 1 :]] for word in words)
-        totals = [list(score.total.values()) for score in self._score(sentences)]
-        by_model = np.array(totals) - log_sharing[best]  # n, directions
-        return words, np.hstack([by_model, remembered[best]])
+    def _logs_of(self, candidates: np.ndarray, logs: np.ndarray) -> np.ndarray:
+        """Return the log-probabilities of candidates from those of the vocabulary, (V,)."""
+        return logs[self._ids[candidates]] - self._log_sharing[candidates]
 
     def fit_exponents(self, sentences: Sequence[Sequence[str]]) -> np.ndarray:
         """Return exponents fitted to words of held-out sentences, from those of this filler."""
@@ -208,9 +215,10 @@ class Filler:
         bar = Progress("fitting the exponents", "words", len(chosen))
         for number in bar.over(chosen):
             sentence, i = places[number]
-            words, factors = self._compare([*sentence], i, everything, N_COMPARED)
-            if sentence[i] in words:
-                relative.append(factors - factors[words.index(sentence[i])])
+            compared, factors = self._compare([*sentence], i, everything, N_COMPARED)
+            is_right = [self.words[k] == sentence[i] for k in compared]
+            if any(is_right):
+                relative.append(factors - factors[is_right])
         return fit_exponents(relative, self.exponents)
 
 

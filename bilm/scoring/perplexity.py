@@ -3,17 +3,18 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Collection, Iterable
+from collections import defaultdict
+from collections.abc import Iterable, Set
 from typing import NamedTuple
 
 import numpy as np
 from absl import logging
 
-from bilm.data.shards import sentence_digest
 from bilm.data.vocabulary import UNK
 from bilm.errors import DataError
 from bilm.options.schema import unexpected
-from bilm.scoring.scores import Score
+from bilm.scoring.memory.prediction import Memory
+from bilm.scoring.scores import Logs, Score
 
 
 class Perplexity(NamedTuple):
@@ -56,13 +57,11 @@ class Perplexity(NamedTuple):
 
 
 class LossCounter:
-    """Sums the losses of scored sentences; `new` sums those whose digests `left_out` lacks."""
+    """Sums the losses of scored sentences."""
 
-    def __init__(self, left_out: Collection[int] = ()):
-        self._left_out = left_out
-        self.new: LossCounter = LossCounter() if left_out else self
+    def __init__(self) -> None:
         self.n_sentences = 0
-        self._losses: dict[str, float] = {}
+        self._losses: dict[str, float] = defaultdict(float)  # by direction
         self._n_predictions = 0
         self._known_loss = 0.0  # of known words and marks, in all directions
         self._n_known = 0
@@ -70,15 +69,13 @@ class LossCounter:
     def add(self, score: Score) -> None:
         """Count the predictions of a sentence."""
         self.n_sentences += 1
-        if self._left_out and sentence_digest(score.tokens) not in self._left_out:
-            self.new.add(score)
         words = zip(score.tokens, score.is_known[:-1], strict=True)
         is_known = [known and word != UNK for word, known in words]
         predictions = {"forward": [*is_known, True], "backward": [True, *is_known]}  # and marks
         self._n_predictions += score.n_predictions
         for direction, total in score.total.items():
             known_logs = score.logs[direction][predictions[direction]]
-            self._losses[direction] = self._losses.get(direction, 0.0) - total
+            self._losses[direction] -= total
             self._known_loss -= float(known_logs.sum(dtype=np.float64))
             self._n_known += len(known_logs)
 
@@ -90,20 +87,56 @@ class LossCounter:
         return Perplexity.of(self._losses, self._n_predictions)._replace(known=known)
 
 
-def new_perplexities(with_memory: LossCounter, alone: LossCounter, text: str) -> list[Perplexity]:
-    """Return both perplexities without the sentences that the memory contains, unless it contains
-    all, and log the number of these; `text` is the name of the sentences."""
-    perplexities = [with_memory.perplexity(), alone.perplexity()]
-    n_new = alone.new.n_sentences
-    if n_new < alone.n_sentences:
-        logging.warning(
-            "%s: the text of the memory contains %d of the %d sentences; with them, perplexity is "
-            "%s with memory and %s without; %s", text, alone.n_sentences - n_new, alone.n_sentences,
-            *perplexities, "other figures leave them out" if n_new else "use other text",
-        )  # fmt: skip
-    if n_new:
-        perplexities = [with_memory.new.perplexity(), alone.new.perplexity()]
-    return perplexities
+class TextLosses:
+    """Sums the losses of the scored sentences of a text: of the biLM alone and, if there is a
+    memory, of its mixture with the memory."""
+
+    def __init__(self, memory: Memory | None = None):
+        self._memory = memory
+        self._alone, self._mixed = LossCounter(), LossCounter()
+        # The sentences that the memory does not contain
+        self._new_alone, self._new_mixed = LossCounter(), LossCounter()
+
+    def add(self, score: Score, remembered: Logs | None = None) -> Score:
+        """Count a sentence; return its score by the mixture, if there is a memory. `remembered`:
+        see `Memory.mixed`."""
+        self._alone.add(score)
+        if self._memory is None:
+            return score
+        mixed = self._memory.mixed(score, remembered)
+        self._mixed.add(mixed)
+        if not self._memory.contains(score.tokens):
+            self._new_alone.add(score)
+            self._new_mixed.add(mixed)
+        return mixed
+
+    @property
+    def left_out(self) -> Set[int]:
+        """The digests of the sentences that perplexities leave out: those that the memory contains,
+        unless it contains all of the text."""
+        if self._memory is None or not self._new_alone.n_sentences:
+            return frozenset()
+        return self._memory.digests
+
+    def perplexities(self, text: str) -> tuple[Perplexity, Perplexity | None]:
+        """Return the perplexity of the biLM alone, and of the mixture, and log the number of the
+        sentences that the memory contains; `text` is the name of all. Raises: DataError if there
+        are no sentences."""
+        alone = self._alone.perplexity()
+        if self._memory is None:
+            return alone, None
+        mixed = self._mixed.perplexity()
+        n_sentences = self._alone.n_sentences
+        n_new = self._new_alone.n_sentences
+        if n_new < n_sentences:
+            logging.warning(
+                "%s: the text of the memory contains %d of the %d sentences; with them, perplexity "
+                "is %s with memory and %s without; %s", text, n_sentences - n_new, n_sentences,
+                mixed, alone, "other figures leave them out" if n_new else "use other text",
+            )  # fmt: skip
+        if n_new:
+            return self._new_alone.perplexity(), self._new_mixed.perplexity()
+        return alone, mixed
 
 
 def perplexity_of_scores(scores: Iterable[Score]) -> Perplexity:

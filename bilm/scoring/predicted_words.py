@@ -2,12 +2,12 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Sequence
 
 import numpy as np
 
 from bilm.data.marks import BOS, EOS, MARKS, UNK
-from bilm.scoring.scores import Substitute
+from bilm.scoring.scores import Logs, Substitute
 
 ZIPF_OFFSET = 2.7  # P(word) is proportional to 1 / (rank + offset), after Mandelbrot
 
@@ -40,7 +40,7 @@ class PredictedWords:
         """Return the ids of a sentence between its marks, int32 (T + 2,)."""
         return self.ids((BOS, *words, EOS))
 
-    def both_sides(self, logs: Mapping[str, np.ndarray], has_unknown: bool = False) -> np.ndarray:
+    def both_sides(self, logs: Logs, has_unknown: bool = False) -> np.ndarray:
         """Return the log-probability of each word given both sides of a position, float64 (V,).
 
         If the sides are independent given the word, P(w | left, right) is proportional to

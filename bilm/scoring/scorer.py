@@ -1,14 +1,10 @@
-"""`Scorer`: log-probabilities of sentences, likely words, and gaps, by a stored model.
-
-Sentences are read as texts, in groups or rows, whose predictions `TextReader` measures together.
-"""
+"""`Scorer`: log-probabilities of sentences, likely words, and gaps, by a stored model."""
 
 from __future__ import annotations
 
 from collections import deque
 from collections.abc import Iterable, Iterator, Sequence
 from functools import partial
-from itertools import compress
 from pathlib import Path
 from typing import Any
 
@@ -16,20 +12,18 @@ import numpy as np
 
 from bilm.data.gap_marks import MASK
 from bilm.data.marks import EOS, MARKS, UNK
-from bilm.data.shards import sentence_digest
 from bilm.data.signs import TextSigns
 from bilm.data.tokenization import MAX_PARTS, checked_sentence, checked_sentences
 from bilm.errors import DataError, OptionsError
 from bilm.inference.backend import Backend, open_backend
 from bilm.inference.reading import Measure, Text, TextReader
-from bilm.inference.softmax import described_dtype
 from bilm.scoring.filling import Filler, Gap, first_exponents
 from bilm.scoring.memory.file import StoredMemory
 from bilm.scoring.memory.fitting import fit_memory, fit_shares
 from bilm.scoring.memory.prediction import Memory
-from bilm.scoring.perplexity import LossCounter, Perplexity, new_perplexities
+from bilm.scoring.perplexity import Perplexity, TextLosses
 from bilm.scoring.predicted_words import PredictedWords
-from bilm.scoring.scores import Predicted, Score, Substitutes
+from bilm.scoring.scores import Logs, Predicted, Score, Substitutes
 from bilm.storage.stored_model import StoredModel, open_model
 from bilm.support.progress import Progress
 
@@ -74,7 +68,6 @@ class Scorer:
         self.vocabulary = PredictedWords(words)
         self.signs = TextSigns("sentences to score", known=self.vocabulary)
         self._softmax = backend.softmax
-        self._width = backend.options.lstm.projection_dim
         self._reader = TextReader(backend, self.vocabulary.ids)
 
     def known(self, word: str) -> str:
@@ -102,16 +95,16 @@ class Scorer:
         """
         before: deque[list[str]] = deque(maxlen=context)
         group: list[Text] = []
-        n_tokens = 0
+        n_read = 0
         for words in self.signs.watch(_checked_sentences(sentences), list):
-            group.append([*before, words])
+            group.append(Text([*before], [words]))
+            n_read += group[-1].n_predictions()
             before.append(words)
-            n_tokens += _n_predictions(group[-1])
-            if n_tokens >= GROUP_BATCHES * self.batch_tokens:
-                yield from self._scores(group, [text[-1:] for text in group], n_likeliest)
+            if n_read >= GROUP_BATCHES * self.batch_tokens:
+                yield from self._scores(group, n_likeliest)
                 group = []
-                n_tokens = 0
-        yield from self._scores(group, [text[-1:] for text in group], n_likeliest)
+                n_read = 0
+        yield from self._scores(group, n_likeliest)
 
     def score_rows(self, sentences: Iterable[Sequence[str]], n_rows: int) -> Iterator[Score]:
         """Score the sentences of a short running text; yield the results row by row.
@@ -119,60 +112,39 @@ class Scorer:
         Each sentence is read by the row that ends first, from the state after the row's previous
         sentence, as in `bilm.training.evaluation.perplexity`.
         """
-        rows: list[Text] = [[] for _ in range(n_rows)]
+        rows = [Text([], []) for _ in range(n_rows)]
         ends = [0] * n_rows
         for words in _checked_sentences(sentences):
             row = ends.index(min(ends))
-            rows[row].append(words)
+            rows[row].measured.append(words)
             ends[row] += len(words) + 1
-        texts = [text for text in rows if text]
-        return self._scores(texts, texts, None)
+        return self._scores([row for row in rows if row.measured])
 
-    def _scores(
-        self, texts: list[Text], scored: list[Text], n_likeliest: int | None
-    ) -> Iterator[Score]:
-        """Yield the scores of the last sentences of each text, which `scored` contains."""
+    def _scores(self, texts: list[Text], n_likeliest: int | None = None) -> Iterator[Score]:
+        """Yield the scores of the measured sentences of each text."""
         if not texts:
             return
         measure: Measure = self._softmax.losses
-        dtype: np.dtype[Any] = np.dtype(np.float32)
         if n_likeliest is not None:
             n = min(n_likeliest, len(self.words))
             measure = partial(self._softmax.described, n=n)
-            dtype = described_dtype(n)
+        measured = self._reader.measured(texts, measure, self.batch_tokens)
 
-        # What is measured at the predictions of these sentences, by direction
-        lengths = [_n_predictions(sentences) for sentences in scored]
-        measured = self._reader.measured(texts, lengths, measure, dtype, self.batch_tokens)
-
-        for sentences, values in zip(scored, measured, strict=True):
-            start = 0
-            for words in sentences:
-                stop = start + len(words) + 1
-                yield self._as_score(words, {d: values[d][start:stop] for d in values})
-                start = stop
-
-    def _as_score(self, words: list[str], values: dict[str, np.ndarray]) -> Score:
-        """Return the score of a sentence from the values of its predictions, by direction and in
-        its reading order: losses, or records of `described_dtype`."""
-        predicted: dict[str, list[Predicted]] = {}
-        logs: dict[str, np.ndarray] = {}
-        for direction, measured in values.items():
-            if direction == "backward":
-                measured = measured[::-1]  # the order of the sentence
-            if measured.dtype.names is None:
-                logs[direction] = -measured
+        sentences = (words for text in texts for words in text.measured)
+        for words, values in zip(sentences, measured, strict=True):
+            predicted = None
+            if n_likeliest is None:
+                logs = {direction: -losses for direction, losses in values.items()}
             else:
-                predicted[direction] = Predicted.of(measured, self.words)
-                logs[direction] = measured["log"].copy()  # so that the records can be freed
-        is_known = np.array([word in self.vocabulary for word in (*words, EOS)])
-        return Score(logs["forward"], logs.get("backward"), words, is_known, predicted or None)
+                predicted = {d: Predicted.of(records, self.words) for d, records in values.items()}
+                # Copies, so that the records can be freed.
+                logs = {direction: records["log"].copy() for direction, records in values.items()}
+            is_known = np.array([word in self.vocabulary for word in (*words, EOS)])
+            yield Score(logs["forward"], logs.get("backward"), words, is_known, predicted)
 
     # --- words at a position ---
 
-    def log_probabilities(
-        self, tokens: Sequence[str], positions: Sequence[int]
-    ) -> Iterator[dict[str, np.ndarray]]:
+    def log_probabilities(self, tokens: Sequence[str], positions: Sequence[int]) -> Iterator[Logs]:
         """Yield the log-probability of every word of the vocabulary at positions of a sentence.
 
         Args:
@@ -193,12 +165,10 @@ class Scorer:
         places = np.array(positions, int)
 
         # A prediction depends on the words read before it only, so one run gives all of them.
-        vector = np.dtype((np.float32, (self._width,)))
-        (outputs,) = self._reader.measured(
-            [[words]], [len(words) + 1], lambda hidden, _: hidden, vector, self.batch_tokens
-        )
-        steps = {"forward": places, "backward": len(words) - 1 - places}
-        rows = [self._softmax.log_probabilities(outputs[d][steps[d]]) for d in self.directions]
+        text = Text([], [words])
+        (hidden,) = self._reader.measured([text], lambda vectors, _: vectors, self.batch_tokens)
+        steps = {"forward": places, "backward": places + 1}  # as in `Score`
+        rows = [self._softmax.log_probabilities(hidden[d][steps[d]]) for d in self.directions]
         for logs in zip(*rows, strict=True):
             yield dict(zip(self.directions, logs, strict=True))
 
@@ -209,10 +179,8 @@ class Scorer:
         `</S>` and `<UNK>`.
 
         Args:
-            tokens: a sentence.
-            position: index of a word, from 0.
+            tokens, position: a sentence and an index, see `log_probabilities`.
             n: maximum number of words.
-        Raises: DataError if the sentence has no such position.
         """
         if n < 1:
             raise ValueError(f"n is {n}, expected at least 1")
@@ -278,27 +246,24 @@ class Scorer:
         if not any(score.tokens for score in scores):
             raise DataError("held-out text: found no words, expected at least one sentence")
 
-        memory = fit_memory(_checked_sentences(text), self.words)
-        memory.shares = memory.shares[: len(self.directions)]
+        memory = fit_memory(_checked_sentences(text), self.words, len(self.directions))
         bar = Progress("reading held-out text", "sentences", len(scores))
-        remembered = [
-            memory.sentence_log_probabilities(score.tokens, score.logs)
-            for score in bar.over(scores)
-        ]
+        scored = []
+        for score in bar.over(scores):
+            scored.append((score, memory.sentence_log_probabilities(score.tokens, score.logs)))
 
         # Fit to the sentences that the text does not contain
-        is_new = [sentence_digest(score.tokens) not in memory.digests for score in scores]
-        new = list(compress(scores, is_new))
+        new = [(score, logs) for score, logs in scored if not memory.contains(score.tokens)]
         if new:
-            fit_shares(memory, new, list(compress(remembered, is_new)))
-        exponents = self.filler(memory=memory).fit_exponents([score.tokens for score in new])
+            memory.shares = fit_shares(new)
+        exponents = self.filler(memory=memory).fit_exponents([score.tokens for score, _ in new])
 
-        with_memory, alone = LossCounter(memory.digests), LossCounter(memory.digests)
-        for score, logs in zip(scores, remembered, strict=True):
-            with_memory.add(memory.mixed(score, logs))
-            alone.add(score)
-        mixed, unmixed = new_perplexities(with_memory, alone, "held-out text")
-        return StoredMemory(memory, exponents), mixed, unmixed
+        losses = TextLosses(memory)
+        for score, logs in scored:
+            losses.add(score, logs)
+        alone, mixed = losses.perplexities("held-out text")
+        assert mixed is not None
+        return StoredMemory(memory, exponents), mixed, alone
 
 
 def _checked_words(sentence: Iterable[str], name: str) -> list[str]:
@@ -315,11 +280,6 @@ def _checked_sentences(sentences: Iterable[Sequence[str]]) -> Iterator[list[str]
     """Yield the words of each sentence. Raises: DataError if one is not a list of words."""
     for number, words in enumerate(checked_sentences(sentences)):
         yield _checked_words(words, f"sentence {number}")
-
-
-def _n_predictions(text: Text) -> int:
-    """Return the number of predictions of a direction: of the words and ends of sentences."""
-    return sum(len(words) + 1 for words in text)
 
 
 # --- scoring with a stored model ---

@@ -3,9 +3,11 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from typing import NamedTuple
+from typing import NamedTuple, TypeAlias
 
 import numpy as np
+
+Logs: TypeAlias = dict[str, np.ndarray]  # log-probabilities, by direction or view
 
 
 class Substitute(NamedTuple):
@@ -103,7 +105,7 @@ class Score(NamedTuple):
         return {name: float(log.sum(dtype=np.float64)) for name, log in self.logs.items()}
 
     @property
-    def logs(self) -> dict[str, np.ndarray]:
+    def logs(self) -> Logs:
         """The arrays by direction."""
         arrays = {"forward": self.forward, "backward": self.backward}
         return {name: array for name, array in arrays.items() if array is not None}

@@ -14,7 +14,7 @@ import pytest
 from conftest import golden_cases
 
 from bilm.embedding.embedder import ElmoEmbedder
-from bilm.inference.token_cache import TokenCache
+from bilm.inference.words import TokenCache
 
 ROOT = Path(__file__).parents[2]
 CASE = golden_cases("inference")[0].values[0]

@@ -7,7 +7,7 @@ import keras
 import numpy as np
 from options_examples import CHAR_CNN, LSTM
 
-from bilm.inference.keras import KerasBackend
+from bilm.inference.keras import keras_backend
 from bilm.language_model import BiLM
 from bilm.options.model_options import ModelOptions
 from bilm.scoring.scorer import Scorer
@@ -39,7 +39,7 @@ def model_of(name):
 
 def scorer_of(model, batch_tokens=1024, words=WORDS):
     """Return a scorer of a model in memory."""
-    return Scorer(KerasBackend(model), words, batch_tokens)
+    return Scorer(keras_backend(model), words, batch_tokens)
 
 
 def export(model, folder):

@@ -15,13 +15,14 @@ from bilm.inference.packing import ahead, pack
 def test_packed_sentences_do_not_overlap(lengths, max_rows):
     lengths = np.array(lengths)
     packing = pack(lengths, max_rows)
-    assert 1 <= packing.n_rows <= max_rows
-    taken = np.zeros((packing.n_rows, packing.n_steps), int)
+    n_rows, n_steps = packing.shape
+    assert 1 <= n_rows <= max_rows
+    taken = np.zeros(packing.shape, int)
     for row, start, length in zip(packing.rows, packing.starts, lengths, strict=True):
         taken[row, start : start + length] += 1
     assert taken.max() == 1 and taken.sum() == lengths.sum()
     # Where a row ends last, none had ended before its last sentence started.
-    assert packing.n_steps <= lengths.sum() / packing.n_rows + lengths.max()
+    assert n_steps <= lengths.sum() / n_rows + lengths.max()
 
 
 # --- windows computed ahead ---

@@ -13,7 +13,7 @@ from bilm.data.vocabulary import Vocabulary
 from bilm.errors import OptionsError
 from bilm.inference import numpy as numpy_backend
 from bilm.inference import softmax as softmaxes
-from bilm.inference.backend import open_backend
+from bilm.inference.backend import Window, open_backend
 from bilm.storage.names import stored_values
 from bilm.storage.stored_model import open_model
 
@@ -111,8 +111,8 @@ def test_hidden_vectors_of_backends_are_equal(model, name, tmp_path):
     table = backend.encode(ids)
     places = {d: np.array([[0, 1, 2], [3, 2, 1]], np.int32) for d in built.directions}
     is_start = np.array([[True, False, False], [True, False, True]])
-    vectors, state = backend.start(table, 2)
-    layers, _ = backend.run_window(vectors, places, is_start, state)
+    vectors, state = backend.stacks.start(table, 2)
+    layers, _ = backend.stacks.run_window(vectors, Window(places, is_start), state)
 
     vectors = {
         d: np.asarray(keras.ops.convert_to_numpy(built.encoder(ids)))[p] for d, p in places.items()

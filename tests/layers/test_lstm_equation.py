@@ -12,6 +12,7 @@ import numpy as np
 import pytest
 from keras import ops
 
+from bilm.inference.backend import Window
 from bilm.inference.numpy_lstm import NumpyStacks
 from bilm.layers.int8_graphs import library_of
 from bilm.layers.lstm import LSTM, LSTMCell
@@ -135,7 +136,7 @@ def backend_numpy(case):
     stacks = NumpyStacks.read(options, lambda name: stored[name.rsplit("/", 1)[1]])
     places = {"forward": np.arange(ROWS)[:, None]}
     starts = np.zeros((ROWS, 1), bool)
-    _, last = stacks.run_window(case.x, places, starts, list(case.old))
+    _, last = stacks.run_window(case.x, Window(places, starts), list(case.old))
     return LSTMState(*last)
 
 

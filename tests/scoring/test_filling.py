@@ -118,18 +118,17 @@ def test_fill_warns_of_tokens_that_look_like_gaps_and_of_gaps_without_words(scor
 
 def test_fill_with_a_memory_multiplies_powers(scorer, monkeypatch):
     monkeypatch.setattr(fitting, "N_STEPS", 1)
-    memory = fit_memory([["the", "cat", "sat"], ["mat", "the", "cat"]], WORDS)
-    exponents = [0.1, 0.5, 0.3, 0.4, -0.55]
     n_directions = len(scorer.directions)
-    memory.shares = np.full(n_directions, 0.5)
+    memory = fit_memory([["the", "cat", "sat"], ["mat", "the", "cat"]], WORDS, n_directions)
+    exponents = [0.1, 0.5, 0.3, 0.4, -0.55]
     tokens = ["the", "[MASK]", "sat"]
     logs = []
     for word in PROPER:
         totals = sum(one(scorer, ["the", word, "sat"]).total.values())
-        recalled = memory.log_probabilities(["the", "<UNK>", "sat"], 1)[
-            scorer.vocabulary.ids([word])[0]
-        ]
-        logs.append(exponents[0] * totals + recalled @ exponents[-4:])
+        recalled = memory.log_probabilities(["the", "<UNK>", "sat"], 1).values()
+        (word_id,) = scorer.vocabulary.ids([word])
+        of_memory = [by_word[word_id] for by_word in recalled]
+        logs.append(exponents[0] * totals + np.dot(of_memory, exponents[-4:]))
     expected = np.exp(logs - np.logaddexp.reduce(logs))
     powers = np.array([0.1] * (n_directions - 1) + exponents)
     (gap,) = scorer.filler(memory=memory, exponents=powers).fill(tokens, 100)
@@ -140,9 +139,8 @@ def test_fill_with_a_memory_multiplies_powers(scorer, monkeypatch):
 
 def test_fit_maximizes_the_probability_of_held_out_words(scorer, monkeypatch):
     monkeypatch.setattr(fitting, "N_STEPS", 1)
-    memory = fit_memory([["the", "cat", "sat"], ["mat", "the", "cat"]], WORDS)
     n_directions = len(scorer.directions)
-    memory.shares = np.full(n_directions, 0.5)
+    memory = fit_memory([["the", "cat", "sat"], ["mat", "the", "cat"]], WORDS, n_directions)
     prior = np.array([0.6 / n_directions] * n_directions + [0.2] * 4)
     filler = scorer.filler(memory=memory, exponents=prior)
     heldout = [["the", "cat"], ["the", "unheard", "mat"]]
@@ -210,8 +208,8 @@ def test_fill_refuses_invalid_arguments(scorer):
 
 def test_filler_refuses_a_memory_fitted_to_other_directions(scorer, monkeypatch):
     monkeypatch.setattr(fitting, "N_STEPS", 1)
-    memory = fit_memory([["the", "cat", "sat"], ["mat", "the", "cat"]], WORDS)
-    memory.shares = np.full(3 - len(scorer.directions), 0.5)
+    n_other = 3 - len(scorer.directions)
+    memory = fit_memory([["the", "cat", "sat"], ["mat", "the", "cat"]], WORDS, n_other)
     with pytest.raises(DataError, match="directions of the model"):
         scorer.filler(memory=memory)
 

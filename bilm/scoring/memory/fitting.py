@@ -6,7 +6,7 @@ biLM, and the exponents with which a `Filler` compares candidates, are fitted to
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Iterable, Sequence
 
 import numpy as np
 from absl import logging
@@ -16,7 +16,7 @@ from bilm.scoring.memory.features import OFFSETS
 from bilm.scoring.memory.prediction import FLOOR, Memory
 from bilm.scoring.memory.text import text_ids
 from bilm.scoring.predicted_words import PredictedWords
-from bilm.scoring.scores import Score
+from bilm.scoring.scores import Logs, Score
 from bilm.support.progress import Progress
 
 FIRST_WEIGHTS = (1.5, 1.0, 0.3, 0.3, 0.3)  # of the features, before they are fitted
@@ -38,59 +38,69 @@ NEWTON_STEPS = 20
 # --- weights ---
 
 
-def fit_memory(sentences: Iterable[Sequence[str]], words: Sequence[str]) -> Memory:
+def fit_memory(
+    sentences: Iterable[Sequence[str]], words: Sequence[str], n_directions: int
+) -> Memory:
     """Return the memory of a text, with fitted weights and equal shares; `words` by id.
 
     Raises: DataError if fewer than 2 sentences contain words.
     """
     ids, digests = text_ids(sentences, PredictedWords(words))
-    shares = np.full(2, FIRST_SHARE)
-    weights = {}
+    shares = np.full(n_directions, FIRST_SHARE)
+    first_weights = {}
     for view, offsets in OFFSETS.items():
-        weights[view] = np.tile(FIRST_WEIGHTS, (len(offsets) + 1, 1))
-        weights[view][-1, 0] = 0  # words of the sentence that are not rare do not count
+        first_weights[view] = np.tile(FIRST_WEIGHTS, (len(offsets) + 1, 1))
+        first_weights[view][-1, 0] = 0  # words of the sentence that are not rare do not count
 
-    part = Memory(words, ids[:MAX_FITTED], weights, shares)
+    part = Memory(words, ids[:MAX_FITTED], first_weights, shares)
     of_words = part.text.is_predicted["both"]
     n_sentences = len(np.unique(part.text.sentence[of_words]))
     if n_sentences < 2:
         raise DataError(f"number of sentences with words: {n_sentences}; expected 2 or more")
 
     bar = Progress("fitting the memory", "steps", N_STEPS * len(OFFSETS))
-    for view in OFFSETS:
-        fit_view(part, view, bar)
+    weights = {view: fit_view(part, view, bar) for view in OFFSETS}
     return Memory(words, ids, weights, shares, digests)
 
 
-def fit_view(memory: Memory, view: str, bar: Progress) -> None:
-    """Maximize the log-probability of words of the text; change the weights of a view in place.
-
-    The method is Adam (Kingma and Ba 2015, arXiv:1412.6980) with weight decay and a rate that
-    decreases linearly in the second half of the steps.
-    """
+def fit_view(memory: Memory, view: str, bar: Progress) -> np.ndarray:
+    """Return the weights of a view that maximize the log-probability of words of the text, from
+    those of the memory. The rate decreases linearly in the second half of the steps."""
     weights = memory.weights[view]
     places = np.flatnonzero(memory.text.is_predicted[view])
     rng = np.random.default_rng(0)
-    mean = np.zeros_like(weights)
-    square = np.zeros_like(weights)
+    adam = Adam(weights.shape)
     for step in range(1, N_STEPS + 1):
         queries = rng.choice(places, N_QUERIES)
-        gradients = [log_gradient(memory, view, place) for place in queries]
+        gradients = [log_gradient(memory, view, weights, place) for place in queries]
         gradient = np.mean(gradients, axis=0) - WEIGHT_DECAY * weights
-
-        # Averages of gradients and of their squares, which start from zero
-        mean = (1 - MEAN_RATE) * mean + MEAN_RATE * gradient
-        square = (1 - SQUARE_RATE) * square + SQUARE_RATE * gradient**2
-        mean_weight = 1 - (1 - MEAN_RATE) ** step  # sum of the shares of all gradients
-        square_weight = 1 - (1 - SQUARE_RATE) ** step
-
-        rate = RATE * min(1, 2 - 2 * step / N_STEPS) / mean_weight
-        deviation = np.sqrt(square / square_weight)
-        weights += rate * mean / (deviation + 1e-8)
+        weights = weights + adam.change(gradient, RATE * min(1, 2 - 2 * step / N_STEPS))
         bar.add(1)
+    return weights
 
 
-def log_gradient(memory: Memory, view: str, place: int) -> np.ndarray:
+class Adam:
+    """The optimizer Adam (Kingma and Ba 2015, arXiv:1412.6980)."""
+
+    def __init__(self, shape: tuple[int, ...]):
+        self._n_steps = 0
+        self._mean = np.zeros(shape)
+        self._square = np.zeros(shape)
+
+    def change(self, gradient: np.ndarray, rate: float) -> np.ndarray:
+        """Return the change of the weights by the next gradient."""
+        # Averages of gradients and of their squares, which start from zero
+        self._n_steps += 1
+        self._mean = (1 - MEAN_RATE) * self._mean + MEAN_RATE * gradient
+        self._square = (1 - SQUARE_RATE) * self._square + SQUARE_RATE * gradient**2
+        mean_weight = 1 - (1 - MEAN_RATE) ** self._n_steps  # sum of the shares of all gradients
+        square_weight = 1 - (1 - SQUARE_RATE) ** self._n_steps
+
+        deviation = np.sqrt(self._square / square_weight)
+        return rate / mean_weight * self._mean / (deviation + 1e-8)
+
+
+def log_gradient(memory: Memory, view: str, weights: np.ndarray, place: int) -> np.ndarray:
     """Return the gradient of log P(word at a place of the text) by the weights of a view, float64
     (offsets + 1, features). The prediction leaves out the sentence of the place."""
     text = memory.text
@@ -101,7 +111,7 @@ def log_gradient(memory: Memory, view: str, place: int) -> np.ndarray:
     of_sentence = text.ids[text.sentence == number]
     sentence = of_sentence[of_sentence != text.nothing]
     phi = memory.features.of_context(view, sentence, place - text.starts[number])
-    share = memory.place_shares(view, phi, without_sentence=number)  # N
+    share = memory.place_shares(view, weights, phi, without_sentence=number)  # N
 
     # Derivative by the similarity s_i of each place
     share_of_word = np.where(text.ids == word, share, 0.0)
@@ -123,16 +133,18 @@ def log_gradient(memory: Memory, view: str, place: int) -> np.ndarray:
 # --- shares of the mixture ---
 
 
-def fit_shares(
-    memory: Memory, scores: Sequence[Score], remembered: Sequence[Mapping[str, np.ndarray]]
-) -> None:
-    """Set the shares of the biLM in the mixture to those that maximize the probability of held-out
-    sentences, by expectation maximization; `remembered` are their `sentence_log_probabilities`."""
+def fit_shares(scored: Sequence[tuple[Score, Logs]]) -> np.ndarray:
+    """Return the shares of the biLM in the mixture by direction, float64 (directions,), that
+    maximize the probability of held-out sentences, by expectation maximization.
+
+    Args:
+        scored: for each sentence its score by the biLM and `Memory.sentence_log_probabilities`.
+    """
     shares = []
-    for direction in scores[0].logs:
-        logs = np.concatenate([score.logs[direction] for score in scores], dtype=np.float64)
+    for direction in scored[0][0].logs:
+        logs = np.concatenate([score.logs[direction] for score, _ in scored], dtype=np.float64)
         by_model = np.exp(logs)  # n, the words of all sentences
-        by_memory = np.exp(np.concatenate([logs[direction] for logs in remembered]))  # n
+        by_memory = np.exp(np.concatenate([logs[direction] for _, logs in scored]))  # n
 
         share = FIRST_SHARE
         for _ in range(MIXING_STEPS):
@@ -146,7 +158,7 @@ def fit_shares(
                 direction, share,
             )  # fmt: skip
         shares.append(share)
-    memory.shares = np.array(shares)
+    return np.array(shares)
 
 
 # --- exponents of candidates ---

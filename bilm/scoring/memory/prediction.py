@@ -6,11 +6,12 @@ from collections.abc import Iterable, Mapping, Sequence, Set
 
 import numpy as np
 
+from bilm.data.shards import sentence_digest
 from bilm.errors import DataError
 from bilm.scoring.memory.features import OFFSETS, Features
 from bilm.scoring.memory.text import RememberedText
 from bilm.scoring.predicted_words import PredictedWords
-from bilm.scoring.scores import Score
+from bilm.scoring.scores import Logs, Score
 
 FLOOR = 0.2  # share of the word frequencies in a prediction
 
@@ -49,16 +50,20 @@ class Memory:
         self.weights = weights
         self.shares = shares
 
-    def log_probabilities(self, tokens: Sequence[str], position: int) -> np.ndarray:
-        """Return logarithms of the probability of each word of the vocabulary at a position, by
-        view, and of its frequency: float64 (V, 4)."""
-        sentence = self.vocabulary.sentence(tokens)
-        by_view = [self.probabilities(view, sentence, position + 1) for view in OFFSETS]
-        return np.log(np.stack([*by_view, self.text.frequencies], axis=1))
+    def contains(self, tokens: Sequence[str]) -> bool:
+        """Return whether the text contains a sentence, of three words or more."""
+        return sentence_digest(tokens) in self.digests
 
-    def sentence_log_probabilities(
-        self, tokens: Sequence[str], directions: Iterable[str]
-    ) -> dict[str, np.ndarray]:
+    def log_probabilities(self, tokens: Sequence[str], position: int) -> Logs:
+        """Return logarithms of the probability of each word of the vocabulary at a position, by
+        view, and of its `frequency`: float64 (V,) each."""
+        sentence = self.vocabulary.sentence(tokens)
+        logs = {}
+        for view in OFFSETS:
+            logs[view] = np.log(self.probabilities(view, sentence, position + 1))
+        return logs | {"frequency": np.log(self.text.frequencies)}
+
+    def sentence_log_probabilities(self, tokens: Sequence[str], directions: Iterable[str]) -> Logs:
         """Return the log-probabilities of the words of a sentence by direction, float64 (T + 1,),
         in the order of `Score`."""
         sentence = self.vocabulary.sentence(tokens)
@@ -70,7 +75,7 @@ class Memory:
             logs[direction] = np.log(by_place)
         return logs
 
-    def mixed(self, score: Score, remembered: Mapping[str, np.ndarray] | None = None) -> Score:
+    def mixed(self, score: Score, remembered: Logs | None = None) -> Score:
         """Return the score by the mixture share * P_biLM(w) + (1 - share) * P_memory(w).
 
         Args:
@@ -101,7 +106,8 @@ class Memory:
         """Return the probability of each word of the vocabulary at a place of a sentence with its
         marks, which are ids (T + 2,): float64 (V,)."""
         text = self.text
-        share = self.place_shares(view, self.features.of_context(view, sentence, place))
+        phi = self.features.of_context(view, sentence, place)
+        share = self.place_shares(view, self.weights[view], phi)
         by_word = np.bincount(text.ids, share, text.nothing + 1)[:-1]
         probabilities = (1 - FLOOR) * by_word + FLOOR * text.frequencies
 
@@ -111,14 +117,14 @@ class Memory:
         return probabilities
 
     def place_shares(
-        self, view: str, phi: np.ndarray, without_sentence: int | None = None
+        self, view: str, weights: np.ndarray, phi: np.ndarray, without_sentence: int | None = None
     ) -> np.ndarray:
-        """Return exp(s_i) / sum of exp(s_i) of each place i of the text, float64 (N,), by the
+        """Return exp(s_i) / sum of exp(s_i) of each place i of the text, float64 (N,), by weighted
         features of a context. The places of `without_sentence` have the share 0."""
         text = self.text
 
         # Similarity of the context to each word u, at each offset and in the sentence
-        tables = np.einsum("kf,kfv->kv", self.weights[view], phi)
+        tables = np.einsum("kf,kfv->kv", weights, phi)
         *by_offset, in_sentence = tables.astype(np.float32)  # V + 1 each
 
         # Similarity of the context to each place: by its sentence, then by the words around it

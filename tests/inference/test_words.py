@@ -2,7 +2,7 @@
 
 import numpy as np
 
-from bilm.inference.token_cache import TokenCache
+from bilm.inference.words import TokenCache
 
 
 def test_cache_keeps_recently_used_words():
@@ -25,7 +25,7 @@ def test_cache_keeps_recently_used_words():
     ]:
         np.testing.assert_array_equal(cache(list(words))[:, 0], [float(w) for w in words])
         assert "".join(asked) == new
-        assert len(cache) <= 3
+        assert len(cache._vectors) <= 3
         asked.clear()
     rng = np.random.default_rng(0)
     cache = TokenCache(20, encode)

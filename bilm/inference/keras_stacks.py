@@ -1,0 +1,108 @@
+"""The LSTM stacks of a biLM, computed by Keras on each of its backends."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import keras
+import numpy as np
+from keras import ops
+
+from bilm.inference.backend import ByDirection, Stacks, State, Window
+from bilm.inference.numpy_lstm import NumpyCell, NumpyStacks
+from bilm.language_model import BiLM
+from bilm.layers.functional import compiled
+
+
+class KerasStacks(Stacks):
+    """The stacks of a biLM, compiled for windows of `n_rows` rows, or of any number."""
+
+    def __init__(self, model: BiLM, n_rows: int | None = None):
+        super().__init__(model.options)
+        self._model = model
+        signature = [
+            keras.KerasTensor((None, model.options.lstm.projection_dim), "float32"),
+            {d: keras.KerasTensor((n_rows, None), "int32") for d in model.directions},
+            keras.KerasTensor((n_rows, None), "bool"),
+            [keras.KerasTensor((n_rows, width), "float32") for width in self.state_widths],
+        ]
+        self._run = compiled(self._window, signature)
+
+    def start(self, table: np.ndarray, n_rows: int) -> tuple[Any, State]:
+        """Return tensors: see `Stacks.start`."""
+        vectors, state = super().start(table, n_rows)
+        return ops.convert_to_tensor(vectors), [ops.convert_to_tensor(zeros) for zeros in state]
+
+    def run_window(self, table: Any, window: Window, state: State) -> tuple[ByDirection, State]:
+        """Run a window: see `Stacks.run_window`."""
+        places = {d: ops.convert_to_tensor(rows) for d, rows in window.places.items()}
+        return self._run(table, places, ops.convert_to_tensor(window.fresh), state)
+
+    def _window(self, table, places, fresh, state, mask=None):
+        """Run a window of tensors."""
+        model = self._model
+        vectors = {d: ops.take(table, places[d], axis=0) for d in model.directions}
+        outputs, state = model.windows(vectors, model.pack_state(state), mask, fresh=fresh)
+        layers = {d: ops.stack([vectors[d], *outputs[d]]) for d in model.directions}
+        return layers, model.flatten_state(state)
+
+
+def one_row_stacks(model: BiLM) -> Stacks:
+    """Return stacks for windows of one row on TensorFlow.
+
+    To start the many small operations of one sentence takes TensorFlow longer than to compute them.
+    Copies in NumPy compute them sooner, if weights are constant, in float32, on the CPU, and the
+    cells small: NumPy reads large cells hardly faster.
+    """
+    import tensorflow as tf
+
+    first = model.stacks[model.directions[0]].layers[0].cell
+    is_small = model.precision == "float32" and first.frozen and not first.laid_out.of_input
+    if not is_small or tf.config.list_physical_devices("GPU"):
+        return KerasStacks(model, n_rows=1)
+
+    cells: dict[str, list[NumpyCell]] = {}
+    for direction, stack in model.stacks.items():
+        weights = [layer.cell.laid_out.arrays(first.dim) for layer in stack.layers]
+        cells[direction] = [NumpyCell(model.options.lstm, *arrays) for arrays in weights]
+    return NumpyStacks(model.options, cells)
+
+
+class TorchStacks(KerasStacks):
+    """The stacks on PyTorch, whose tensors may be on a GPU."""
+
+    def run_window(self, table: Any, window: Window, state: State) -> tuple[ByDirection, State]:
+        """Run a window: see `Stacks.run_window`."""
+        layers, state = super().run_window(table, window, state)
+        return {d: ops.convert_to_numpy(x) for d, x in layers.items()}, state
+
+
+class JaxStacks(KerasStacks):
+    """The stacks on JAX, which compiles a program for each shape: numbers of words, rows and steps
+    are padded to powers of two."""
+
+    def start(self, table: np.ndarray, n_rows: int) -> tuple[Any, State]:
+        """Return padded tensors: see `Stacks.start`."""
+        n_words, width = table.shape
+        return super().start(_padded(table, power_of_two(n_words), width), power_of_two(n_rows))
+
+    def run_window(self, table: Any, window: Window, state: State) -> tuple[ByDirection, State]:
+        """Run a window: see `Stacks.run_window`."""
+        places, fresh = window
+        n_rows, n_steps = fresh.shape
+        shape = power_of_two(n_rows), power_of_two(n_steps)
+        mask = _padded(np.ones_like(fresh), *shape)
+        padded = {d: _padded(rows, *shape) for d, rows in places.items()}
+        layers, state = self._run(table, padded, _padded(fresh, *shape), state, mask)
+        # JAX sorts the keys of dicts; restore the order of the directions.
+        return {d: np.asarray(layers[d])[:, :n_rows, :n_steps] for d in places}, state
+
+
+def _padded(array: np.ndarray, n_rows: int, n_columns: int) -> np.ndarray:
+    """Add rows and columns of zeros to an array up to a size."""
+    return np.pad(array, [(0, n_rows - len(array)), (0, n_columns - array.shape[1])])
+
+
+def power_of_two(n: int) -> int:
+    """Return the smallest power of two that is at least `n`."""
+    return 1 << max(n - 1, 0).bit_length()
