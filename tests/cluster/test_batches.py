@@ -167,7 +167,7 @@ def test_table_and_missing_words_are_refused(embedder, table):
     with pytest.raises(DataError, match=r"pass table\.to_batches\(\)"):
         list(embed_batches(table, embedder, "text"))
     batch = pyarrow.record_batch({"text": [["a", None]]})
-    with pytest.raises(DataError, match="lists of words without missing values"):
+    with pytest.raises(DataError, match="expected text or a list of words"):
         list(embed_batches([batch], embedder, "text"))
     batch = pyarrow.record_batch({"text": [["a\tb"]]})
     with pytest.raises(DataError, match=r"column 'text'.* contains a tab"):
