@@ -19,7 +19,7 @@ from bilm.data.vocabulary import Vocabulary
 from bilm.options import schema
 from bilm.options.run_options import RunOptions, load_run_options
 from bilm.storage.run_record import RunRecord
-from bilm.training.devices import Devices, fastest_precision
+from bilm.training.devices import Devices, fastest_precision, product_seconds
 from bilm.training.survey import SAMPLE_TOKENS, Survey, survey
 
 
@@ -40,8 +40,13 @@ RECIPES = (
     Recipe(4_000_000, {"dropout": 0.15, "weight_decay": 0.05}, 9),
     Recipe(math.inf, {}, 3),  # not measured
 )
+REGULARIZATION = ("dropout", "embedding_dropout", "weight_decay")
+FAST_RATE = 0.02  # learning rate of a run that reads its text once
 # Of `expected_ratio`, fitted to measured runs.
-RATIO, BY_SIZE, BY_SAMPLE, BY_EPOCHS = 0.494, -0.12, -0.21, 0.65
+RATIO, BY_SIZE, BY_SAMPLE, BY_EPOCHS = 0.50, -0.12, -0.21, 0.30
+# Before a run is measured: the time until its first step, and of a step in products of the inputs
+# of an LSTM with its kernel.
+START_SECONDS, STEP_PRODUCTS = 30.0, 30.0
 
 
 class Request(NamedTuple):
@@ -74,19 +79,37 @@ def chosen(
         logging.info("auto: counting the text")
         known = survey(shards, Vocabulary(vocab_file, validate_file=True), heldout=request.heldout)
         n_predictions = known.counts.n_predictions
-    recipe = recipe_for(n_predictions)
     options = options_for(n_predictions).replace(**request.changes)
     precision = request.precision or fastest_precision(devices, options)
+    n_epochs = expected_epochs(options, request, devices, precision)
+    options = options_for(n_predictions, n_epochs).replace(**request.changes)
 
+    keys = [*recipe_for(n_predictions).changes, "learning_rate"]
     logging.info(
         "auto: %s predictions per epoch and direction: options %s; at most %d epochs, in %s%s",
         f"{n_predictions:,}",
-        ", ".join([BASE, *(f"{key}={value}" for key, value in recipe.changes.items())]),
+        ", ".join([BASE, *(f"{key}={getattr(options, key)}" for key in keys)]),
         options.n_epochs,
         precision,
         "; the times of the first steps determine the length" if request.hours else "",
     )
     return options, Choice(request.n_steps, precision, request.hours), known
+
+
+def expected_epochs(
+    options: RunOptions, request: Request, devices: Devices, precision: str
+) -> float:
+    """Return how often a run will read its text; for a time budget, from the time of a product."""
+    predictions_a_step = options.batch_size * options.unroll_steps * devices.n_replicas
+    n_steps: float
+    if request.n_steps is not None:
+        n_steps = request.n_steps
+    elif request.hours is not None:
+        step_seconds = STEP_PRODUCTS * product_seconds(devices, options, precision)
+        n_steps = (3600 * request.hours - START_SECONDS) / step_seconds
+    else:
+        return options.n_epochs
+    return n_steps * predictions_a_step / (options.n_train_tokens or 1)
 
 
 def resumed(record: RunRecord, request: Request) -> tuple[RunOptions, Choice]:
@@ -111,12 +134,23 @@ def recipe_for(n_predictions: int) -> Recipe:
     return next(recipe for recipe in RECIPES if n_predictions <= recipe.n_predictions)
 
 
-def options_for(n_predictions: int) -> RunOptions:
-    """Return the options for a text with a number of predictions per epoch and direction."""
+def options_for(n_predictions: int, n_epochs: float = math.inf) -> RunOptions:
+    """Return the options for a text with a number of predictions per epoch and direction.
+
+    A run that reads the text once cannot overfit, and has time only for large steps: it has no
+    regularization and `FAST_RATE`. From there to the recipe, both change with the logarithm of
+    `n_epochs`, the number of passes over the text that will be read.
+    """
     recipe = recipe_for(n_predictions)
-    return load_run_options(BASE).replace(
+    options = load_run_options(BASE).replace(
         **recipe.changes, n_epochs=recipe.n_epochs, n_train_tokens=n_predictions
     )
+    if n_epochs >= recipe.n_epochs:
+        return options
+    share = math.log(max(1.0, n_epochs)) / math.log(recipe.n_epochs)
+    weaker = {key: round(share * getattr(options, key), 3) for key in REGULARIZATION}
+    rate = FAST_RATE * (options.learning_rate / FAST_RATE) ** share
+    return options.replace(**weaker, learning_rate=round(rate, 4))
 
 
 def expected_ratio(n_read: int, n_train_tokens: int) -> float:

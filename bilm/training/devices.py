@@ -20,6 +20,7 @@ from tensorflow.python.eager import context  # TensorFlow has no public names fo
 import bilm
 from bilm.errors import BilmError
 from bilm.options.run_options import RunOptions
+from bilm.precisions import PRECISIONS
 from bilm.support.process import grow_gpu_memory
 from bilm.training.hosts.exchange import Hosts
 from bilm.training.hosts.joining import TF_CONFIG
@@ -171,20 +172,23 @@ def fastest_precision(devices: Devices, options: RunOptions) -> str:
     with its kernel at least `LEAST_GAIN` times as fast as in float32, else "float32"."""
     if not has_bfloat16(devices):
         return "float32"
+    float32, bfloat16 = (product_seconds(devices, options, name) for name in PRECISIONS)
+    return "bfloat16" if float32 >= LEAST_GAIN * bfloat16 else "float32"
+
+
+def product_seconds(devices: Devices, options: RunOptions, precision: str) -> float:
+    """Return the time of multiplying the inputs of an LSTM in a window with its kernel."""
     n_rows = options.batch_size * options.unroll_steps
     n_inputs = 2 * options.lstm.projection_dim
-    medians = {}
-    for precision in ("float32", "bfloat16"):
-        seconds = []
-        with tf.device(devices.names[0]):
-            inputs = tf.ones((n_rows, n_inputs), precision)
-            kernel = tf.ones((n_inputs, 4 * options.lstm.dim), precision)
-            for _ in range(6):
-                start = time.perf_counter()
-                tf.matmul(inputs, kernel)[0, 0].numpy()  # waits for the device
-                seconds.append(time.perf_counter() - start)
-        medians[precision] = statistics.median(seconds[1:])  # the first one prepares the others
-    return "bfloat16" if medians["float32"] >= LEAST_GAIN * medians["bfloat16"] else "float32"
+    seconds = []
+    with tf.device(devices.names[0]):
+        inputs = tf.ones((n_rows, n_inputs), precision)
+        kernel = tf.ones((n_inputs, 4 * options.lstm.dim), precision)
+        for _ in range(6):
+            start = time.perf_counter()
+            tf.matmul(inputs, kernel)[0, 0].numpy()  # waits for the device
+            seconds.append(time.perf_counter() - start)
+    return statistics.median(seconds[1:])  # the first one prepares the others
 
 
 def has_bfloat16(devices: Devices) -> bool:
