@@ -12,7 +12,7 @@ from absl import logging
 
 T = TypeVar("T")
 
-LOG_SECONDS = 5  # between two lines
+LOG_SECONDS = 10  # between two lines
 
 
 class Progress:

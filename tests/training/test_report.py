@@ -28,6 +28,7 @@ class Terminal(io.StringIO):
 def test_terminal_shows_one_bar_and_the_evaluations_above_it(tmp_path, monkeypatch):
     terminal, verbosity = Terminal(), logging.get_verbosity()
     monkeypatch.setenv("TERM", "xterm")
+    monkeypatch.delenv("JPY_PARENT_PID", raising=False)
     monkeypatch.setenv("COLUMNS", "200")
     monkeypatch.setattr(sys, "stderr", terminal)
     logging.use_absl_handler()
@@ -37,10 +38,33 @@ def test_terminal_shows_one_bar_and_the_evaluations_above_it(tmp_path, monkeypat
     finally:
         logging.set_verbosity(verbosity)
     *_, bar = (shown := terminal.getvalue()).split("epoch 1, step 4 of 4: sampled loss ")
-    assert ", perplexity " in bar and " tokens/s" in bar
-    assert shown.count("held-out perplexity ") == 2  # none is overwritten by the bar
+    assert ", held-out perplexity " in bar and " tokens/s" in bar
+    assert shown.count(" (running text") == 2  # none is overwritten by the bar
     assert "Sharding" not in shown  # TensorFlow's note of each save
     assert "tokens/s, learning rate " not in shown  # of the lines that the bar replaces
+
+
+def test_notebook_shows_one_bar_in_place_and_none_for_its_commands(monkeypatch):
+    outputs = []
+
+    def display(data, raw, display_id):
+        place = len(outputs)
+        outputs.append(data)
+        return SimpleNamespace(update=lambda data, raw: outputs.__setitem__(place, data))
+
+    monkeypatch.setattr(logging, "get_verbosity", lambda: logging.INFO)
+    monkeypatch.setitem(sys.modules, "IPython.display", SimpleNamespace(display=display))
+    monkeypatch.setitem(sys.modules, "ipykernel", SimpleNamespace())
+    with report.progress_bar(4) as bar:
+        bar(completed=1)
+        bar(completed=2, total=4, description="half")
+    assert outputs == [{"text/plain": f"[{'=' * 10}{' ' * 10}] half"}]
+
+    monkeypatch.delitem(sys.modules, "ipykernel")
+    monkeypatch.setattr(sys, "stderr", Terminal())
+    monkeypatch.setenv("JPY_PARENT_PID", "1")
+    with report.progress_bar(4) as bar:
+        assert bar is None
 
 
 @pytest.mark.parametrize(("epochs", "n_lines"), [(0, 6), (3, 9), (12, 13)])
