@@ -20,13 +20,16 @@ class KerasStacks(Stacks):
     def __init__(self, model: BiLM, n_rows: int | None = None):
         super().__init__(model.options)
         self._model = model
-        signature = [
-            keras.KerasTensor((None, model.options.lstm.projection_dim), "float32"),
-            {d: keras.KerasTensor((n_rows, None), "int32") for d in model.directions},
-            keras.KerasTensor((n_rows, None), "bool"),
-            [keras.KerasTensor((n_rows, width), "float32") for width in self.state_widths],
-        ]
-        self._run = compiled(self._window, signature)
+        n_features = model.options.lstm.projection_dim
+        table = keras.KerasTensor((None, n_features), "float32")
+        places = {}
+        for direction in model.directions:
+            places[direction] = keras.KerasTensor((n_rows, None), "int32")
+        fresh = keras.KerasTensor((n_rows, None), "bool")
+        state = []
+        for width in self.state_widths:
+            state.append(keras.KerasTensor((n_rows, width), "float32"))
+        self._run = compiled(self._window, [table, places, fresh, state])
 
     def start(self, table: np.ndarray, n_rows: int) -> tuple[Any, State]:
         """Return tensors: see `Stacks.start`."""
@@ -42,9 +45,10 @@ class KerasStacks(Stacks):
         """Run a window of tensors."""
         model = self._model
         vectors = {d: ops.take(table, places[d], axis=0) for d in model.directions}
-        outputs, state = model.windows(vectors, model.pack_state(state), mask, fresh=fresh)
+        packed = model.pack_state(state)
+        outputs, packed = model.windows(vectors, packed, mask, fresh=fresh)
         layers = {d: ops.stack([vectors[d], *outputs[d]]) for d in model.directions}
-        return layers, model.flatten_state(state)
+        return layers, model.flatten_state(packed)
 
 
 def one_row_stacks(model: BiLM) -> Stacks:

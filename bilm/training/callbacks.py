@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 import time
 import zlib
 from dataclasses import dataclass, replace
@@ -13,6 +14,7 @@ from bilm.data.shards import Shards
 from bilm.data.stream import Position
 from bilm.data.verdict import Comparison
 from bilm.scoring.perplexity import Perplexity
+from bilm.support.process import available_cores
 from bilm.training.auto import expected_ratio, recipe_for
 from bilm.training.checkpoints import RunCheckpoints
 from bilm.training.evaluation import Evaluator, heldout_windows
@@ -165,10 +167,13 @@ class Save:
 
 
 class Moment(NamedTuple):
-    """When the pace of a run was measured: number of steps, and seconds without evaluations."""
+    """When the pace of a run was measured: number of steps; seconds without evaluations, on the
+    clock, and of all processors."""
 
     step: int
     trained: float
+    time: float
+    computed: float
 
 
 class Budget:
@@ -190,6 +195,7 @@ class Budget:
         self.last: Moment | None = None
         self.pace = 0.0  # seconds of a step, with its share of the saves
         self.step_seconds = 0.0  # the same, with its share of the evaluations
+        self.has_warned = False  # of a busy machine
 
     def __call__(self) -> None:
         """Measure the pace now and then; change the length if the run would be late or early."""
@@ -198,7 +204,8 @@ class Budget:
             return
         is_first = not self.pace
         now = time.monotonic()
-        if not self._measure_pace(Moment(step, now - self.report.evaluated)):
+        moment = Moment(step, now - self.report.evaluated, now, time.process_time())
+        if not self._measure_pace(moment):
             return
         n_steps = self._length(self.deadline, step, now)
         if is_first:
@@ -215,6 +222,7 @@ class Budget:
             return False
         pace = trained / (moment.step - last.step)
         self.pace = (self.pace or pace) / 2 + pace / 2
+        self._warn_if_busy((moment.computed - last.computed) / (moment.time - last.time))
         self.last = moment
         return True
 
@@ -234,6 +242,17 @@ class Budget:
         is_close = change <= 0.01 * self.seconds + 0.1 * left
         rises = n_steps > plan.n_steps and self.setup.trainer.schedule.is_decaying(step)
         return plan.n_steps if is_close or rises else n_steps
+
+    def _warn_if_busy(self, n_used: float) -> None:
+        """Warn once if other programs leave this run few of its processors; `n_used`: the mean
+        number that it has used."""
+        is_on_cpu = self.setup.trainer.devices.names[0].startswith("CPU")
+        percent = 100 * n_used / available_cores()
+        # A quiet machine may have more processors than a step can use.
+        is_loaded = os.getloadavg()[0] > (os.cpu_count() or 1)
+        if is_on_cpu and is_loaded and percent < 60 and not self.has_warned:
+            self.has_warned = True
+            logging.warning("the machine is busy: this run gets %.0f %% of its processors", percent)
 
     def _warn_if_short(self, n_steps: int, late: float) -> None:
         """Warn of a budget that is too short for `USEFUL_STEPS` steps; `late`: seconds since it
