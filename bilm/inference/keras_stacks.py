@@ -6,7 +6,7 @@ from typing import Any
 
 import keras
 import numpy as np
-from keras import ops
+from keras import ops, tree
 
 from bilm.inference.backend import ByDirection, Stacks, State, Window
 from bilm.inference.numpy_lstm import NumpyCell, NumpyStacks
@@ -33,13 +33,12 @@ class KerasStacks(Stacks):
 
     def start(self, table: np.ndarray, n_rows: int) -> tuple[Any, State]:
         """Return tensors: see `Stacks.start`."""
-        vectors, state = super().start(table, n_rows)
-        return ops.convert_to_tensor(vectors), [ops.convert_to_tensor(zeros) for zeros in state]
+        return tree.map_structure(ops.convert_to_tensor, super().start(table, n_rows))
 
     def run_window(self, table: Any, window: Window, state: State) -> tuple[ByDirection, State]:
         """Run a window: see `Stacks.run_window`."""
-        places = {d: ops.convert_to_tensor(rows) for d, rows in window.places.items()}
-        return self._run(table, places, ops.convert_to_tensor(window.fresh), state)
+        places, fresh = tree.map_structure(ops.convert_to_tensor, window)
+        return self._run(table, places, fresh, state)
 
     def _window(self, table, places, fresh, state, mask=None):
         """Run a window of tensors."""
@@ -60,14 +59,15 @@ def one_row_stacks(model: BiLM) -> Stacks:
     """
     import tensorflow as tf
 
-    first = model.stacks[model.directions[0]].layers[0].cell
-    is_small = model.precision == "float32" and first.frozen and not first.laid_out.of_input
-    if not is_small or tf.config.list_physical_devices("GPU"):
+    first, *_ = model.stacks.values()
+    cell = first.layers[0].cell
+    is_small = cell.frozen and not cell.laid_out.of_input
+    if not is_small or model.precision != "float32" or tf.config.list_physical_devices("GPU"):
         return KerasStacks(model, n_rows=1)
 
     cells: dict[str, list[NumpyCell]] = {}
     for direction, stack in model.stacks.items():
-        weights = [layer.cell.laid_out.arrays(first.dim) for layer in stack.layers]
+        weights = [layer.cell.laid_out.arrays(cell.dim) for layer in stack.layers]
         cells[direction] = [NumpyCell(model.options.lstm, *arrays) for arrays in weights]
     return NumpyStacks(model.options, cells)
 
@@ -98,13 +98,17 @@ class JaxStacks(KerasStacks):
         mask = _padded(np.ones_like(fresh), *shape)
         padded = {d: _padded(rows, *shape) for d, rows in places.items()}
         layers, state = self._run(table, padded, _padded(fresh, *shape), state, mask)
-        # JAX sorts the keys of dicts; restore the order of the directions.
-        return {d: np.asarray(layers[d])[:, :n_rows, :n_steps] for d in places}, state
+        cropped = {}
+        for direction in places:  # JAX has sorted the keys of `layers`
+            cropped[direction] = np.asarray(layers[direction])[:, :n_rows, :n_steps]
+        return cropped, state
 
 
 def _padded(array: np.ndarray, n_rows: int, n_columns: int) -> np.ndarray:
     """Add rows and columns of zeros to an array up to a size."""
-    return np.pad(array, [(0, n_rows - len(array)), (0, n_columns - array.shape[1])])
+    more_rows = n_rows - array.shape[0]
+    more_columns = n_columns - array.shape[1]
+    return np.pad(array, [(0, more_rows), (0, more_columns)])
 
 
 def power_of_two(n: int) -> int:

@@ -17,7 +17,7 @@ from absl import logging
 from bilm.data.shards import Shards
 from bilm.data.vocabulary import Vocabulary
 from bilm.options import schema
-from bilm.options.run_options import RunOptions, load_run_options
+from bilm.options.run_options import LEARNING_RATES, RunOptions, load_run_options
 from bilm.storage.run_record import RunRecord
 from bilm.training.devices import Devices, fastest_precision, product_seconds
 from bilm.training.survey import SAMPLE_TOKENS, Survey, survey
@@ -109,7 +109,8 @@ def expected_epochs(
         n_steps = (3600 * request.hours - START_SECONDS) / step_seconds
     else:
         return options.n_epochs
-    return n_steps * predictions_a_step / (options.n_train_tokens or 1)
+    assert options.n_train_tokens is not None
+    return n_steps * predictions_a_step / options.n_train_tokens
 
 
 def resumed(record: RunRecord, request: Request) -> tuple[RunOptions, Choice]:
@@ -149,7 +150,8 @@ def options_for(n_predictions: int, n_epochs: float = math.inf) -> RunOptions:
         return options
     share = math.log(max(1.0, n_epochs)) / math.log(recipe.n_epochs)
     weaker = {key: round(share * getattr(options, key), 3) for key in REGULARIZATION}
-    rate = FAST_RATE * (options.learning_rate / FAST_RATE) ** share
+    rate = options.learning_rate or LEARNING_RATES[options.optimizer]
+    rate = FAST_RATE * (rate / FAST_RATE) ** share
     return options.replace(**weaker, learning_rate=round(rate, 4))
 
 
