@@ -76,7 +76,7 @@ def test_gpu_kernels_of_the_embedder(precision):
     embedder = ElmoEmbedder(tiny_run("characters"), precision=precision)
     embedder.embed_sentence(["a", "sentence"])
     backend = embedder._model
-    for function in (backend._run, backend._encode):
+    for function in (backend.stacks._run, backend.encode._encode):
         graph = function.get_concrete_function().graph
         assert without_kernel(graph, HOST) == []
         assert copied_to_host(graph, HOST) == []
