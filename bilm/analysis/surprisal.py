@@ -46,8 +46,8 @@ def word_surprisals(
     Yields: the columns that `bilm surprisal --help` explains, without the place: float64, int64 and
         boolean arrays and lists of strings (T,). The surprisal of a word that the vocabulary lacks
         is that of `<UNK>`, which all such words share; do not compare it with others.
-    Raises: DataError if a sentence is neither a string nor a list of words, or has more regions
-        than names.
+    Raises: DataError if a sentence is neither a string nor a list of words, has several
+        regions, but another number of names, or contains the mark in a word.
     """
     # The region of each word of the sentences that are read, but not scored yet; None for a context
     # that is read again
@@ -57,6 +57,12 @@ def word_surprisals(
         first: list[list[str]] = []
         for number, words in enumerate(checked_sentences(sentences, str.split)):
             is_mark = np.array([word == mark for word in words], bool)
+            joined = [word for word in words if _is_joined(word, mark)]
+            if joined:
+                raise DataError(
+                    f"sentence {number}: {joined[0]!r} contains the mark {mark}; separate it with "
+                    "blanks"
+                )
             unmarked = [word for word in words if word != mark]
             if is_item and number < context:
                 first.append(unmarked)
@@ -74,6 +80,11 @@ def word_surprisals(
         if mark is not None:
             columns |= columns_of_regions(columns, regions, region_names)
         yield columns
+
+
+def _is_joined(word: str, mark: str | None) -> bool:
+    """Return whether a word contains a mark between regions that is not a word itself."""
+    return mark is not None and mark in word and word != mark and not mark.isalnum()
 
 
 def columns_of(score: Score) -> Columns:
@@ -118,7 +129,7 @@ def columns_of_regions(
         name_of = {region: " ".join(of_region) for region, of_region in words.items()}
     else:
         name_of = dict(enumerate(names))
-        if len(regions) and regions[-1] >= len(names):
+        if len(regions) and regions[-1] + 1 not in (1, len(names)):  # 1: without marks
             raise DataError(
                 f"found {regions[-1] + 1} regions in {' '.join(columns['word'])[:40]!r}, but "
                 f"{len(names)} names of regions"

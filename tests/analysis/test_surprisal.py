@@ -137,6 +137,8 @@ def test_words_have_the_number_name_and_sum_of_their_region(scorer):
     assert named["region_name"] == ["np", "np", "vp", "vp", "end"]
     with pytest.raises(DataError, match="found 4 regions in 'the cat sat on mat', but 1 names"):
         next(word_surprisals(scorer, [marked], mark="|", region_names=["np"]))
+    with pytest.raises(DataError, match=r"sentence 1: 'cat\|' contains the mark \|; separate it"):
+        list(word_surprisals(scorer, [marked, "the cat| sat"], mark="|"))
     (empty,) = word_surprisals(scorer, ["| |"], mark="|")
     assert {len(values) for values in empty.values()} == {0}
 

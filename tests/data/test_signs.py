@@ -23,7 +23,10 @@ RECORDS = {
     "escape": ["he &apos;s here", "well @-@ known", "a &#124; b"],
     "end": ["<S> a b </S>", "<bos> a b <eos> c d", "a b </S>"],
     "foreign": ["<s> a b </s>", "[CLS] a b [SEP]", "a b <PAD>", "a <unk> b", "<|endoftext|> a"],
-    "subword": ["un@@ believ@@ able", "un ##believ ##able", "▁un believ able", "The Ġold Ġcat Ġis"],
+    "invisible": ["the old\u200bman", "a ch\u00adair"],
+    "encoding": ["nâ€™t a b", "a cafÃ© .", "Ã¼ber a"],
+    "subword": ["un ￭believ able", "she￨C rose￨L", "un@@ believ@@ able",
+                "un ##believ ##able", "▁un believ able", "The Ġold Ġcat Ġis"],
     "markup": ["<p>A cat .</p>", "a cat<br />", 'a <doc id="1"', "00:01.000 --> 00:02.500"],
     "tagged": ["The/DT cat/NN ./.", "Die_ART Katze_NN ._$.", "我/r 爱/v 你/r", "a|a|DT cat|cat|NN"],
     "missing": ["_ _ _", "the _ _"], "returns": ["a b\rc d\re f", "a b\u2028c d"],
@@ -36,6 +39,7 @@ ORDINARY = [
     ["a\tcat\tsleeps"], ["3 cats", "2 dogs"], ["The cat", "The dog"], ["a --> b", "x < y > z"],
 ]  # fmt: skip
 FRAGMENTS = {
+    "blank": "are whitespace", "invisible": "invisible characters", "encoding": "another encoding",
     "foreign": "other programs", "subword": "pieces of words", "markup": "are markup",
     "tagged": "end with a tag", "missing": "are _", "returns": "are not \\n", "tabs": "a label",
     "numbers": "number of the line", "fasta": "FASTA", "end": "are the marks",
@@ -99,6 +103,13 @@ def test_each_sign_gives_one_warning(sign, lines, caplog):
 def test_other_texts_give_no_warning(lines, caplog):
     examine(*lines)
     assert signs_in(caplog) == []
+
+
+def test_whitespace_is_not_a_word(caplog):
+    signs = TextSigns("text")
+    signs.add(["The", "\n", "old", " "])
+    signs.warn()
+    assert signs_in(caplog) == ["blank"] and "2 of the first 4 words" in caplog.text
 
 
 def test_few_words_and_words_of_the_model_give_no_warning(caplog):
