@@ -13,6 +13,8 @@ import re
 from collections.abc import Callable, Iterator, Sequence
 from pathlib import Path
 
+from absl import logging
+
 from bilm.analysis.finding import SAMPLE, FoundUsages, Samples
 from bilm.analysis.usages import Grouping, Usage, as_sentence
 from bilm.data.text import read_lines
@@ -72,7 +74,8 @@ def read_dwug(
 
 
 def _read_uses(path: Path, split: Callable[[str], list[str]]) -> Iterator[Usage]:
-    """Yield the usages of a file."""
+    """Yield the usages of a file; warn if most do not begin like their lemma, as inflected forms
+    do: their ranges may be those of another text."""
     lines = (line for _, line in read_lines(str(path)))
     rows = csv.DictReader(lines, delimiter="\t", quoting=csv.QUOTE_NONE, restval="")
     names = rows.fieldnames or []
@@ -82,6 +85,8 @@ def _read_uses(path: Path, split: Callable[[str], list[str]]) -> Iterator[Usage]
             f"{path}: the column {missing[0]} is missing; expected {', '.join(REQUIRED)}, "
             "separated by tabs"
         )
+    others: list[str] = []  # targets that do not begin like the lemma
+    n_usages = 0
     for row in rows:
         where = f"{path}, line {rows.line_num}"
         if None in row:  # fields without a name
@@ -91,9 +96,18 @@ def _read_uses(path: Path, split: Callable[[str], list[str]]) -> Iterator[Usage]
             )
         words, position = _words(row, split, where)
         lemma = row["lemma"]
+        n_usages += 1
+        if words[position][:1].casefold() != lemma[:1].casefold():
+            others.append(words[position])
         place = str(path), rows.line_num, position, as_sentence(words)
-        others = [row.get(name, "").strip() or None for name in OPTIONAL]
-        yield Usage(lemma, row["grouping"], row["identifier"], *place, lemma, *others)
+        optional = [row.get(name, "").strip() or None for name in OPTIONAL]
+        yield Usage(lemma, row["grouping"], row["identifier"], *place, lemma, *optional)
+    if len(others) > n_usages / 2:
+        logging.warning(
+            "%s: %d of the %d targets, such as %r, do not begin like the lemma; "
+            "indexes_target_token may count something else than the characters of the context",
+            path, len(others), n_usages, others[0],
+        )  # fmt: skip
 
 
 def _words(

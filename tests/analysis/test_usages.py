@@ -262,6 +262,17 @@ def test_dwug_ranges_may_be_open_and_blanks_are_missing_values(tmp_path):
     assert usage.form == "cell" and usage.tag is usage.date is usage.description is None
 
 
+def test_dwug_targets_unlike_their_lemma_are_a_warning(tmp_path, log):
+    right = "cell_nn\tnn\t1\t1\tx\t\tCells divide\t0:5\t"
+    wrong = "cell_nn\tnn\t1\t1\ty\t\tOld cells divide\t0:3\t"
+    write_uses(tmp_path / "a", right, wrong)
+    read_dwug(tmp_path / "a")
+    assert not log.messages
+    write_uses(tmp_path / "b", right, wrong, wrong)
+    assert [usage.form for usage in read_dwug(tmp_path / "b").usages] == ["Cells", "Old", "Old"]
+    assert "2 of the 3 targets, such as 'Old', do not begin like the lemma" in log.text
+
+
 # --- the command ---
 
 
