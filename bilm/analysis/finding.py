@@ -12,7 +12,7 @@ from pathlib import Path
 from typing import Any, NamedTuple
 
 from bilm.analysis.usages import Description, Grouping, Usage, as_sentence
-from bilm.data.readers import Corpus, Record
+from bilm.data.readers import Corpus, Reading, Record
 from bilm.data.signs import TextSigns
 from bilm.data.text import matching_files, read_lines
 from bilm.errors import DataError
@@ -248,7 +248,7 @@ def open_texts(
     Args:
         texts: for each grouping, a file or a pattern, or several of them. A file that several
             patterns match is read once.
-        reading: `column`, `tokenize`, `on_bad_utf8` and `quoting` of `bilm.data.readers.Corpus`.
+        reading: `column`, `tokenize`, `on_bad_utf8` and `quoting` of `bilm.data.readers.Reading`.
     Raises: DataError if a file is missing or an argument does not apply to it.
     """
     signs = TextSigns(", ".join(texts))
@@ -259,5 +259,5 @@ def open_texts(
         for pattern in patterns:
             for path in matching_files(pattern):
                 paths.setdefault(os.path.realpath(path), path)
-        opened[grouping] = [Corpus(path, **reading, signs=signs) for path in paths.values()]
+        opened[grouping] = [Corpus(path, Reading(**reading), signs) for path in paths.values()]
     return opened

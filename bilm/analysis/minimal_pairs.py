@@ -10,16 +10,13 @@ import os
 from collections import Counter, defaultdict
 from collections.abc import Iterable, Iterator
 from dataclasses import dataclass, field
-from functools import partial
 from itertools import chain, tee
 from typing import NamedTuple
 
 from bilm.analysis.surprisal import NATS_PER_BIT
-from bilm.data.readers import InputFile, form_of
+from bilm.data.readers import InputFile, Reading, form_of
 from bilm.data.readers.tables import FORM as TABLES
 from bilm.data.readers.tables import table_rows, text_of, words_of
-from bilm.data.text import ON_BAD_UTF8
-from bilm.data.tokenization import tokenizer
 from bilm.errors import DataError
 from bilm.scoring.scorer import Scorer
 
@@ -107,7 +104,7 @@ def read_pairs(
         path: JSON Lines, CSV, TSV or Parquet with the columns `sentence_good`, `sentence_bad`,
             `linguistics_term` and `UID`; other columns are ignored.
         tokenize: language whose spaCy rules split sentences into words; None splits at whitespace.
-        on_bad_utf8, quoting: see `bilm.data.readers.Corpus`.
+        on_bad_utf8, quoting: see `bilm.data.readers.Reading`.
     Raises: DataError, naming the file and the line, row or pair; BilmError if a package is missing.
     """
     if form_of(path) is not TABLES:
@@ -115,12 +112,12 @@ def read_pairs(
             f"{path}: expected a table of minimal pairs, whose name ends with one of "
             f"{', '.join(TABLES.endings)}"
         )
-    split = partial(map, tokenizer(tokenize))
-    source = InputFile(os.fspath(path), ON_BAD_UTF8[on_bad_utf8], split, quoting=quoting)
+    reading = Reading(tokenize=tokenize, on_bad_utf8=on_bad_utf8, quoting=quoting)
+    source = InputFile(os.fspath(path), reading)
     for where, row in table_rows(source, [GOOD, BAD, PHENOMENON, UID]):
         sentences = {}
         for name in (GOOD, BAD):
-            (words,) = words_of(row, name, split, where)
+            (words,) = words_of(row, name, reading.split, where)
             if not words:
                 raise DataError(f"{where}: {name} contains no words")
             sentences[name] = words

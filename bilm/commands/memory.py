@@ -34,7 +34,7 @@ def memory(model: scoring.Model, input_: str, heldout: str, output: str) -> None
     from bilm.training.survey import check_training_text
 
     text, heldout_text = resolve_shards(input_), resolve_shards(heldout)
-    protect(output, *text, *heldout_text, *model.files, *model.stored.own_files)
+    protect(output, *text.paths, *heldout_text.paths, *model.files, *model.stored.own_files)
     text.examine(model.vocabulary)
     check_training_text(text, None, model.vocabulary.filename)
 

@@ -12,7 +12,7 @@ import click
 import cloup
 
 from bilm.commands.output import TABLES
-from bilm.data.readers import help_lines
+from bilm.data.readers import FORMS
 from bilm.data.readers.tables import QUOTING
 from bilm.data.text import ENDINGS, ON_BAD_UTF8, STANDARD_INPUT
 from bilm.options.run_options import DECAYS, LEARNING_RATES, MAX_SEED
@@ -181,11 +181,12 @@ def model_options(*more: Decorator, help: str = "Stored model to use.") -> Decor
 # --- text ---
 
 
-INPUT_FORMS = "\n  ".join([
+INPUT_FORMS = (
     "The ending of --input selects the input form; files may be compressed "
-    f"({' '.join(ENDINGS)}) and be URLs:",
-    *help_lines(),
-])  # fmt: skip
+    f"({' '.join(ENDINGS)}) and be URLs:"
+)
+for form in FORMS:
+    INPUT_FORMS += f"\n  {' '.join(form.endings) or 'other'}\n      {form.help}"
 
 bad_utf8_option = option(
     "--on_bad_utf8", OneOf(ON_BAD_UTF8), "What to do with bytes that are not UTF-8: end with an "

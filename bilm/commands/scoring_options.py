@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, NamedTuple, TypeVar
 from bilm.commands import options as opt
 from bilm.commands.main import start_tensorflow
 from bilm.data import gap_marks
-from bilm.data.readers import Corpus
+from bilm.data.readers import Corpus, Reading
 from bilm.data.signs import TextSigns
 from bilm.data.text import STANDARD_INPUT, matching_files
 from bilm.errors import DataError, OptionsError
@@ -113,18 +113,16 @@ class Text:
         self.name, self._signs, self.mask = input_, TextSigns(input_), mask or ""
         marks = None if mask is None else gap_marks.marks(mask)
         self.files = [input_] if input_ == STANDARD_INPUT else matching_files(input_)
-        self._corpora = [
-            Corpus(
-                path, column, id_column, None, tokenize, on_bad_utf8, signs=self._signs,
-                marks=marks, keep=keep, quoting=quoting,
-            )
-            for path in self.files
-        ]  # fmt: skip
+        self._keep = keep or ()
+        reading = Reading(
+            column, id_column, keep=self._keep, quoting=quoting, tokenize=tokenize,
+            on_bad_utf8=on_bad_utf8, marks=marks,
+        )  # fmt: skip
+        self._corpora = [Corpus(path, reading, self._signs) for path in self.files]
         self._sentences = self._read()
         self.columns: dict[str, type] = {"file": str} if len(self.files) > 1 else {}
         if any(corpus.has_ids for corpus in self._corpora):
             self.columns["id"] = str
-        self._keep = keep or ()
         self._taken = {*self.columns, "sentence"}  # names of other columns
         self.columns |= dict.fromkeys(self._keep, str)
         self.columns["sentence"] = int

@@ -10,7 +10,7 @@ from cloup.constraints import If, constraint, require_all
 from bilm.commands import options as opt
 from bilm.commands.main import command
 from bilm.commands.output import show
-from bilm.data.readers import Corpus
+from bilm.data.readers import Corpus, Reading
 from bilm.data.signs import TextSigns
 from bilm.data.text import matching_files
 from bilm.support.files import protect
@@ -61,7 +61,7 @@ def text(
     paths = matching_files(input_)
     protect(output, *paths)
     signs = TextSigns(input_)
-    corpora = [Corpus(path, signs=signs, **reading) for path in paths]
+    corpora = [Corpus(path, Reading(**reading), signs) for path in paths]
     n_sentences = n_words = n_changed = 0
     written = Progress("writing", "sentences")
     with writing_text(output) as file:

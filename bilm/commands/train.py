@@ -128,7 +128,7 @@ def _make_inputs(folder: RunFolder, text: Shards, holds_out: bool) -> None:
     `holds_out`."""
     from absl import logging
 
-    from bilm.data.heldout_part import draw_heldout_part
+    from bilm.data.shards import draw_heldout_part
     from bilm.data.vocabulary_builder import build_vocabulary
 
     folder.check_unused()

@@ -29,7 +29,6 @@ Window = dict[str, np.ndarray | bool | None]
 # A piece of a sentence: its reference in the text (see `stream`), its words in reading order, and
 # the first prediction of the piece and the one after its last; a sentence of n words has n + 1.
 Piece = tuple[int, list[str], int, int]
-Windows = Iterator[Window]
 Encode = Callable[[list[str]], dict[str, np.ndarray]]  # see `LMDataset._encode`
 
 
@@ -67,7 +66,7 @@ class LMDataset:
         self._order = -1 if reverse else 1  # step through the words of a sentence
         self._shuffle_buffer = SHUFFLE_BUFFER if shuffle_on_load and not test else 0
 
-    def iter_batches(self, batch_size: int, num_steps: int) -> Windows:
+    def iter_batches(self, batch_size: int, num_steps: int) -> Iterator[Window]:
         """Return windows for training. Each row continues in the next window.
 
         When a row's sentence ends, the row takes the next sentence from a queue that all rows
@@ -104,7 +103,8 @@ class LMDataset:
             start = {name: position[prefix + name] for name in ("reader", "buffer", "rows")}
 
         # The rows share one source of pieces of sentences.
-        stream = self._stream(start)
+        key = self.seed, int(self.reverse)
+        stream = SentenceStream(self.shards, self._shuffle_buffer, key, start)
         length = self._piece_length(batch_size, num_steps)
         pieces = self._pieces(stream, length)
         rows = [Row(i - returned.start, pieces, self._encode) for i in range(batch_size)]
@@ -134,13 +134,12 @@ class LMDataset:
 
     def iter_evaluation(
         self, batch_size: int, n_steps: int, drop_remainder: bool = False
-    ) -> Windows:
+    ) -> Iterator[Window]:
         """Yield every prediction of the text once, in order; rows continue as in training.
 
         Each sentence is assigned to the row that ends first, whatever `n_steps` is.
 
         Args:
-            batch_size, n_steps: B and T.
             drop_remainder: stop at the step at which the first row finds no sentence left.
         Returns: dicts as from `iter_batches`, and `mask`, bool (B, T), True for predictions, which
             are on the left. Elsewhere ids are 0 and characters are padding.
@@ -171,11 +170,6 @@ class LMDataset:
             if not lengths.any():
                 return
             yield window | {"mask": np.arange(n_steps) < lengths[:, None]}
-
-    def _stream(self, position: Position | None) -> SentenceStream:
-        """Return the sentences of the text from a position."""
-        key = self.seed, int(self.reverse)
-        return SentenceStream(self.shards, self._shuffle_buffer, key, position)
 
     def _piece_length(self, n_rows: int, n_steps: int) -> float:
         """Return the minimum number of predictions of a piece of a sentence."""
@@ -257,12 +251,10 @@ class BidirectionalLMDataset(LMDataset):
         for (window, position), (other_window, other) in zip(forward, backward, strict=True):
             yield _join(window, other_window), position | other
 
-    def iter_evaluation(
-        self, batch_size: int, n_steps: int, drop_remainder: bool = False
-    ) -> Windows:
+    def iter_evaluation(self, *sizes: Any, **how: Any) -> Iterator[Window]:
         """Return every prediction of the text once: see `LMDataset.iter_evaluation`."""
-        forward = super().iter_evaluation(batch_size, n_steps, drop_remainder)
-        backward = self._backward.iter_evaluation(batch_size, n_steps, drop_remainder)
+        forward = super().iter_evaluation(*sizes, **how)
+        backward = self._backward.iter_evaluation(*sizes, **how)
         return map(_join, forward, backward)
 
 

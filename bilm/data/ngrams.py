@@ -90,10 +90,3 @@ class Ngrams(NamedTuple):
         rest_of_pairs = DISCOUNT * (1 + kinds_after[left]) * p_of_words[right]
         discounted = np.maximum(counts - DISCOUNT, 0)
         return (discounted + rest_of_pairs) / (n_of_first[left] + DISCOUNT)
-
-
-def unigram_probabilities(ids: np.ndarray, n_words: int) -> np.ndarray:
-    """Return the probability of each prediction in a text, the result of `text_ids`, by the
-    frequencies of words in the rest of the text, with 1 added to each count."""
-    counts = np.bincount(ids[1:])[ids[1:]]
-    return counts / (len(counts) - 1 + n_words)

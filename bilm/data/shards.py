@@ -1,64 +1,57 @@
-"""Finds the files of a text, reads their sentences from any position and counts them."""
+"""The files of a text: finds them, reads and counts their sentences, holds out a part of them."""
 
 from __future__ import annotations
 
 import hashlib
 import os
-from collections.abc import Collection, Container, Iterable, Iterator, Sequence
+from collections.abc import Collection, Container, Iterator, Sequence
+from dataclasses import dataclass, replace
+from pathlib import Path
 from typing import NamedTuple
+
+from absl import logging
 
 from bilm.data.readers import TEXT, form_of
 from bilm.data.signs import SAMPLE_WORDS, TextSigns
-from bilm.data.text import ON_BAD_UTF8, matching_files, placed_lines
+from bilm.data.text import matching_files, placed_lines
 from bilm.errors import DataError
+from bilm.support.files import replacing
 from bilm.support.progress import Progress
 from bilm.support.urls import is_url
 
 MAX_EXAMINED = 8  # files whose first lines are examined
 MIN_WORDS = 3  # of a sentence that is compared: any two texts share shorter ones
 
+# The held-out part of a text.
+BLOCK = 20  # consecutive sentences, at most: the model reads each after those before it
+PERIOD = 20  # one of these blocks is held out; of a long text, fewer are
+MAX_WORDS = 20_000  # of the held-out part, about
 
+
+@dataclass
 class Shards:
-    """The files or URLs of a text, in order, plain or compressed, one sentence per line.
+    """The files or URLs of a text, in order, plain or compressed, one sentence per line."""
 
-    Args:
-        on_bad_utf8: "error", or "replace" to decode invalid UTF-8 as U+FFFD.
-        name: name of the text, for messages; None for the name of the first file.
-        left_out: digests of sentences that readers skip, see `sentence_digest`.
-    """
+    paths: Sequence[str]
+    on_bad_utf8: str = "error"  # or "replace", to decode invalid UTF-8 as U+FFFD
+    name: str = ""  # for messages; "" for that of the first file
+    left_out: Collection[int] = ()  # digests of sentences that readers skip: `sentence_digest`
 
-    def __init__(
-        self,
-        paths: Iterable[str | os.PathLike],
-        on_bad_utf8: str = "error",
-        name: str | None = None,
-        left_out: Collection[int] = (),
-    ):
-        self.left_out = left_out
-        self.paths = tuple(os.fspath(path) for path in paths)
-        self.on_bad_utf8 = on_bad_utf8
-        self.errors = ON_BAD_UTF8[on_bad_utf8]
-        self.name = name or next(iter(self.paths), "no file")
-
-    def __iter__(self) -> Iterator[str]:
-        return iter(self.paths)
-
-    def __len__(self) -> int:
-        return len(self.paths)
-
-    def __getitem__(self, index: int) -> str:
-        return self.paths[index]
+    def __post_init__(self) -> None:
+        self.paths = list(map(os.fspath, self.paths))
+        self.name = self.name or next(iter(self.paths), "no file")
 
     def examine(self, vocabulary: Container[str] = ()) -> None:
         """Warn of signs in the first lines that the text is not tokenized, or not in the normal
         form of a vocabulary. Raises: DataError."""
-        name = self.paths[0] if len(self) == 1 else f"{self.paths[0]} and {len(self) - 1} more"
+        first, *others = self.paths
+        name = f"{first} and {len(others)} more" if others else first
         signs = TextSigns(name, vocabulary=vocabulary)
         # Pipes can be read only once.
-        files = [path for path in self if is_url(path) or os.path.isfile(path)][:MAX_EXAMINED]
+        files = [path for path in self.paths if is_url(path) or os.path.isfile(path)][:MAX_EXAMINED]
         for path in files:
             n_left = SAMPLE_WORDS / len(files)
-            for *_, line in placed_lines(path, self.errors):
+            for *_, line in placed_lines(path, self.on_bad_utf8):
                 words = signs.add_line(line).split()
                 signs.add(words)
                 n_left -= len(words)
@@ -68,8 +61,8 @@ class Shards:
 
     def sentences(self) -> Iterator[list[str]]:
         """Yield the words of each line that is not blank or left out. Raises: DataError."""
-        for path in self:
-            for *_, text in placed_lines(path, self.errors):
+        for path in self.paths:
+            for *_, text in placed_lines(path, self.on_bad_utf8):
                 words = text.split()
                 if words and not self.leaves_out(words):
                     yield words
@@ -78,9 +71,13 @@ class Shards:
         """Return whether readers skip this sentence."""
         return bool(self.left_out) and sentence_digest(words) in self.left_out
 
+    def digests(self) -> set[int]:
+        """Return the digests of the sentences, except short ones: see `sentence_digest`."""
+        return set(map(sentence_digest, self.sentences())) - {0}
+
     def without(self, digests: Collection[int]) -> Shards:
         """Return the text without the sentences that have these digests."""
-        return Shards(self.paths, self.on_bad_utf8, self.name, digests)
+        return replace(self, left_out=digests)
 
 
 def sentence_digest(words: Sequence[str]) -> int:
@@ -127,3 +124,27 @@ def count_tokens(shards: Shards) -> TextCounts:
         n_sentences += 1
         n_tokens += len(words)
     return TextCounts(n_sentences, n_tokens)
+
+
+def draw_heldout_part(shards: Shards, output: Path) -> None:
+    """Write a twentieth of a text, or about `MAX_WORDS` words, to a file.
+
+    Raises: DataError if the text has too few sentences.
+    """
+    counts = count_tokens(shards)
+    n_sentences = counts.n_sentences
+    if n_sentences < PERIOD:
+        raise DataError(
+            f"{shards.name}: {n_sentences} sentences are too few to hold out a part; expected "
+            f"{PERIOD} or more, or other text for --heldout"
+        )
+    length = min(BLOCK, n_sentences // PERIOD)
+    period = max(PERIOD, counts.n_tokens // MAX_WORDS)
+
+    n_words = 0
+    with replacing(output) as path, open(path, "w", encoding="utf-8", newline="\n") as file:
+        for number, words in enumerate(shards.sentences()):
+            if number // length % period == period - 1:  # the last block of each period
+                file.write(" ".join(words) + "\n")
+                n_words += len(words)
+    logging.info("held out %d of %d words: %s", n_words, counts.n_tokens, output)

@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import hashlib
 import os
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Iterator, Sequence
 from functools import cache
 from itertools import groupby, islice, zip_longest
 
@@ -64,7 +64,7 @@ class SentenceStream:
         if self.buffer_size:
             yield from self._shuffled()
             return
-        for line in self._lines(range(len(self.shards))):
+        for line in self._lines(range(len(self.shards.paths))):
             self.n_drawn += 1
             yield line
 
@@ -73,7 +73,7 @@ class SentenceStream:
         seed, direction = self.key
         keys = np.random.SeedSequence((seed, self.epoch, direction))
         rng = np.random.Generator(np.random.Philox(keys))
-        lines = self._lines(rng.permutation(len(self.shards)))
+        lines = self._lines(rng.permutation(len(self.shards.paths)))
 
         # Fill the buffer with the lines of the position, or with the first lines.
         if self.waiting.size:
@@ -111,14 +111,15 @@ class SentenceStream:
 
     def _lines(self, order: Sequence[int]) -> Iterator[tuple[int, str]]:
         """Yield reference and text of each line that is not read yet, in an order of the shards."""
+        shards = self.shards
         while self.shard < len(order):
             shard = int(order[self.shard])
-            lines = placed_lines(self.shards[shard], self.shards.errors, self.offset, self.line)
+            lines = placed_lines(shards.paths[shard], shards.on_bad_utf8, self.offset, self.line)
             for number, start, end, text in lines:
                 self.offset = end
                 self.line = number
                 text = text.strip()
-                if text and not self.shards.leaves_out(text.split()):
+                if text and not shards.leaves_out(text.split()):
                     yield shard * SHARD_BYTES + start, text
             self.shard += 1
             self.offset = self.line = 0
@@ -130,7 +131,7 @@ def read_references(shards: Shards, references: np.ndarray) -> list[str]:
     texts: list[str] = []
     for shard, group in groupby(distinct.tolist(), lambda reference: reference // SHARD_BYTES):
         offsets = (reference % SHARD_BYTES for reference in group)
-        for text in lines_at(shards[shard], shards.errors, offsets):
+        for text in lines_at(shards.paths[shard], shards.on_bad_utf8, offsets):
             if not text:
                 raise text_changed(shards, int(distinct[len(texts)]))
             texts.append(text)
@@ -141,17 +142,15 @@ def text_changed(shards: Shards, reference: int) -> DataError:
     """Return the error for a text that does not contain the sentence of a reference."""
     shard, offset = divmod(reference, SHARD_BYTES)
     return DataError(
-        f"{shards[shard]}: has changed since the checkpoint was saved: at byte {offset:,} is "
+        f"{shards.paths[shard]}: has changed since the checkpoint was saved: at byte {offset:,} is "
         "another line; restore the file or use another folder"
     )
 
 
-def describe_shards(shards: Iterable[str]) -> list[str]:
+def describe_shards(paths: Sequence[str]) -> list[str]:
     """Return the name and size of each shard and a digest of its first and last `END_BYTES`, of a
-    URL the version, to compare at a resume.
-    Raises: OSError, or RemoteError for a URL, if one is missing."""
+    URL the version, to compare at a resume. Raises: OSError, RemoteError if one is missing."""
     # Change these texts only as `same_shards` allows: checkpoints contain them.
-    paths = list(shards)
     if not any(map(is_url, paths)):
         statuses = zip(paths, map(os.stat, paths), strict=True)
         return [_described(path, of.st_size, of.st_mtime_ns) for path, of in statuses]
@@ -178,9 +177,9 @@ def same_shards(here: Sequence[str], there: Sequence[str]) -> bool:
     return all(now == before or now.startswith(f"{before}, ") for now, before in pairs)
 
 
-def check_shards(shards: Iterable[str], expected: Sequence[str]) -> None:
+def check_shards(paths: Sequence[str], expected: Sequence[str]) -> None:
     """Raise DataError, naming the first shard, if a text differs from its stored description."""
-    for here, there in zip_longest(describe_shards(shards), expected, fillvalue="no file"):
+    for here, there in zip_longest(describe_shards(paths), expected, fillvalue="no file"):
         if not same_shards([here], [there]):
             raise DataError(
                 f"found {here}, but the run in this folder was trained on {there}; restore the "

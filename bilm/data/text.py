@@ -48,7 +48,7 @@ def input_files(filepattern: str | os.PathLike) -> list[str]:
     return paths
 
 
-def read_lines(path: str | os.PathLike, errors: str = "strict") -> Iterator[tuple[int, str]]:
+def read_lines(path: str | os.PathLike, on_bad_utf8: str = "error") -> Iterator[tuple[int, str]]:
     r"""Yield the number, starting at 1, and the stripped text of each line.
 
     Only "\n" ends a line; U+2028, U+0085 and similar characters do not. The file is decompressed
@@ -56,26 +56,22 @@ def read_lines(path: str | os.PathLike, errors: str = "strict") -> Iterator[tupl
 
     Args:
         path: the file, or its URL.
-        errors: "strict", or "replace" to decode invalid UTF-8 as U+FFFD.
+        on_bad_utf8: "error", or "replace" to decode invalid UTF-8 as U+FFFD.
     Raises: DataError, naming the file and, if known, the line, if the file cannot be read, is
         truncated, is not UTF-8, contains NUL or has a line longer than `MAX_LINE_BYTES`.
     """
-    return ((number, text.strip()) for number, _, _, text in placed_lines(path, errors))
+    return ((number, text.strip()) for number, _, _, text in placed_lines(path, on_bad_utf8))
 
 
 def placed_lines(
-    path: str | os.PathLike, errors: str, offset: int = 0, number: int = 0
+    path: str | os.PathLike, on_bad_utf8: str, offset: int = 0, number: int = 0
 ) -> Iterator[tuple[int, int, int, str]]:
     """Yield the number, the start and end byte positions in the uncompressed content, and the text
-    of each line, with surrounding whitespace and its line end.
-
-    Args:
-        path, errors: see `read_lines`, which raises the same errors.
-        offset, number: byte position at which to start, and number of lines before it.
-    """
+    of each line, with surrounding whitespace and its line end: see `read_lines`. `offset`: byte
+    position at which to start, after `number` lines."""
     end = offset
     try:
-        with _open(path) as file:
+        with opened(path) as file:
             if offset:
                 file.seek(offset)
             # The file's own iterator would read a line of any length into memory.
@@ -93,7 +89,7 @@ def placed_lines(
                     )
                 start = end
                 end += len(line)
-                yield number, start, end, _decoded(line, start, errors)
+                yield number, start, end, _decoded(line, start, on_bad_utf8)
     except UnicodeDecodeError as error:
         raise DataError(
             f"{path}, line {number}: not UTF-8 ({error.reason}); convert the file to UTF-8 or, if "
@@ -105,26 +101,26 @@ def placed_lines(
         raise DataError(f"{path}: cannot be read{where}: {reason}") from error
 
 
-def lines_at(path: str | os.PathLike, errors: str, offsets: Iterable[int]) -> Iterator[str]:
+def lines_at(path: str | os.PathLike, on_bad_utf8: str, offsets: Iterable[int]) -> Iterator[str]:
     """Yield the stripped text of the lines that start at these byte positions, in ascending order.
     Raises: DataError."""
     offset = 0
     try:
-        with _open(path) as file:
+        with opened(path) as file:
             for offset in offsets:
                 file.seek(offset)
-                yield _decoded(file.readline(), offset, errors).strip()
+                yield _decoded(file.readline(), offset, on_bad_utf8).strip()
     except (OSError, UnicodeDecodeError) as error:
         raise DataError(f"{path}: cannot be read at byte {offset}: {error}") from error
 
 
-def _decoded(line: bytes, start: int, errors: str) -> str:
+def _decoded(line: bytes, start: int, on_bad_utf8: str) -> str:
     """Return the text of a line, without the byte order mark that may be at byte 0."""
-    return line.decode("utf-8" if start else "utf-8-sig", errors)
+    return line.decode("utf-8" if start else "utf-8-sig", ON_BAD_UTF8[on_bad_utf8])
 
 
 @contextmanager
-def _open(path: str | os.PathLike) -> Iterator[BinaryIO]:
+def opened(path: str | os.PathLike) -> Iterator[BinaryIO]:
     """Open a file or URL for reading and decompress it. Raises: OSError, MissingExtraError."""
     with ExitStack() as stack:
         if is_url(path):

@@ -6,7 +6,7 @@ from dataclasses import dataclass
 
 import numpy as np
 
-from bilm.data.ngrams import Ngrams, unigram_probabilities
+from bilm.data.ngrams import Ngrams
 from bilm.data.vocabulary import Vocabulary
 from bilm.options import schema
 from bilm.options.schema import POSITIVE, SHARE, Checked, key
@@ -48,7 +48,10 @@ class Comparison(Checked):
         is_known = ids[1:] != vocab.unk
         unknown = float((~is_known).sum() / (ids != vocab.eos).sum())
         if ngrams is None:
-            return cls(unknown, *perplexities(unigram_probabilities(ids, vocab.size)))
+            # The frequencies of words in the rest of the text, with 1 added to each count
+            counts = np.bincount(ids[1:])[ids[1:]]
+            return cls(unknown, *perplexities(counts / (len(counts) - 1 + vocab.size)))
+
         words = perplexities(ngrams.word_probabilities(ids))
         return cls(unknown, *words, *perplexities(ngrams.bigram_probabilities(ids)))
 

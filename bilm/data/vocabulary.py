@@ -203,8 +203,7 @@ def load_vocab(
 ) -> Vocabulary | UnicodeCharsVocabulary:
     """Load a vocabulary for training or evaluation, like bilm-tf's function of this name.
 
-    Args: see `UnicodeCharsVocabulary`; `max_word_length` is None for a model that reads words.
-    Raises: DataError as `Vocabulary` does.
+    Args, Raises: see `UnicodeCharsVocabulary`; `max_word_length` is None for a model of words.
     """
     if max_word_length is None:
         return Vocabulary(vocab_file, validate_file, words)

@@ -53,7 +53,7 @@ def build_vocabulary(
     shards = resolve_shards(filepattern, on_bad_utf8)
     if os.path.isdir(output):
         raise DataError(f"{output}: a folder, expected the name of a file")
-    protect(output, *shards)
+    protect(output, *shards.paths)
     shards.examine()
 
     # Occurrences of each word. The words of marks are not words of the vocabulary.

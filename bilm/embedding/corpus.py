@@ -19,12 +19,12 @@ from typing import Any, NamedTuple
 
 from absl import logging
 
-from bilm.data.readers import Corpora, Record
-from bilm.data.signs import TextSigns
+from bilm.data.readers import Reading, Record
 from bilm.data.text import input_files
 from bilm.data.vocabulary import Vocabulary
 from bilm.embedding import PARTS, embedding_file, writers
 from bilm.embedding.collecting import Layers
+from bilm.embedding.corpus_shares import Corpora, Share
 from bilm.embedding.embedder import ElmoEmbedder
 from bilm.errors import DataError, require_one_of
 from bilm.inference.backend import sooner_backend
@@ -63,6 +63,7 @@ def dump_bilm_embeddings(
     normalize: bool = False,
     backend: str | None = "keras",
     before_keras: Callable[[], None] | None = None,
+    share: Share | None = None,
     **reading: Any,
 ) -> int:
     """Embed every sentence of a corpus into one file, in the format of its name: see `writers`.
@@ -82,8 +83,9 @@ def dump_bilm_embeddings(
         pool, normalize: see `ElmoEmbedder.sentence_vectors`; `none` stores each word's vectors.
         backend: see `ElmoEmbedder`; None for the one that embeds the corpus sooner.
         before_keras: called before Keras is used for the first time.
+        share: the share of the corpus to embed; None for the whole corpus.
         reading: `column`, `id_column`, `id_field`, `quoting`, `tokenize` and `on_bad_utf8` of
-            `Corpus`, and the `share` of the corpus to embed.
+            `Reading`.
     Returns: the number of sentences.
     Raises: DataError, also if another process writes the same output; OptionsError; WeightsError,
         also if the model changes meanwhile; BilmError if a package is missing; ValueError.
@@ -101,7 +103,7 @@ def dump_bilm_embeddings(
     # The text.
     vocab_path = Path(vocab_file or model.format.vocabulary_path)
     known = Vocabulary(vocab_path) if vocab_path.is_file() else ()
-    corpus = Corpora(dataset_file, signs=TextSigns(dataset_file, (), known), **reading)
+    corpus = Corpora(dataset_file, Reading(**reading), share, known)
     n_sentences, n_tokens = read_first(corpus, writer)
 
     # The embedder.

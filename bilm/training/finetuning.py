@@ -101,7 +101,7 @@ def finetune(
     heldout = None
     if heldout_prefix:
         heldout = resolve_shards(heldout_prefix, training.get("on_bad_utf8", "error"))
-    text = describe_shards(heldout) if heldout else None
+    text = describe_shards(heldout.paths) if heldout else None
     record = _stored_record(folder, start, text)
 
     # Both vocabularies are read before the run starts: the files may be edited later.

@@ -62,13 +62,14 @@ def compare_texts(heldout: Shards, repeated: Collection[int]) -> dict[str, Any]:
             "%s: the training text contains %d of the %d sentences; %s", heldout.name, n_repeated,
             len(digests), "held-out perplexity leaves them out" if has_others else "use other text",
         )  # fmt: skip
-    return {"text": describe_shards(heldout), "repeated": sorted(repeated) if has_others else []}
+    left_out = sorted(repeated) if has_others else []
+    return {"text": describe_shards(heldout.paths), "repeated": left_out}
 
 
 def read_heldout(shards: Shards, ngrams: Ngrams, vocab: Vocabulary, options: RunOptions) -> Heldout:
     """Return the reader of a held-out text; `ngrams`: of the sample in `Survey`. Raises: DataError
     if the text contains no sentence."""
-    described = describe_shards(shards)
+    described = describe_shards(shards.paths)
     if shards.left_out:
         described.append(f"without {len(shards.left_out)} sentences of the training text")
     shards.examine(vocab)
@@ -84,10 +85,10 @@ def read_heldout(shards: Shards, ngrams: Ngrams, vocab: Vocabulary, options: Run
 def check_unchanged(shards: Shards, described: Sequence[str], step: int) -> None:
     """Raise DataError if the size of a text's file differs from that at the start of training."""
     try:
-        described_now = describe_shards(shards)
+        described_now = describe_shards(shards.paths)
     except (OSError, RemoteError):  # missing for now; if it is needed, reading it raises an error
         return
-    for path, now, before in zip(shards, described_now, described, strict=False):
+    for path, now, before in zip(shards.paths, described_now, described, strict=False):
         if now != before:
             raise DataError(
                 f"{path}: has changed during training: found {now}, but {before} when it began; "

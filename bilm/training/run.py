@@ -221,8 +221,9 @@ class TrainingRun:
         """Return what must be the same on all workers."""
         compared = self.options.to_dict() | self.settings.shared()
         compared["SHA-256 of the vocabulary"] = hashlib.sha256(self.vocab_content).hexdigest()
-        for name, files in (("text", self.shards), ("held-out text", self.heldout_shards or ())):
-            for k, described in enumerate(describe_shards(files)):
+        texts = {"text": self.shards, "held-out text": self.heldout_shards}
+        for name, shards in texts.items():
+            for k, described in enumerate(describe_shards(shards.paths if shards else ())):
                 compared[f"shard {k} of the {name}"] = described
         return compared
 
@@ -283,7 +284,7 @@ class TrainingRun:
         is_new = self.hosts.is_chief and record is None
         heldout = self.heldout_shards
         stored = record.heldout if record else None
-        is_stored = heldout is None or (stored and stored["text"] == describe_shards(heldout))
+        is_stored = heldout is None or (stored and stored["text"] == describe_shards(heldout.paths))
 
         # A new run needs the counts. If they are given, a sample of a long text is enough, as for
         # the comparison with held-out text.
@@ -303,7 +304,7 @@ class TrainingRun:
         completed, compared = self.hosts.from_chief("options", complete)
         options = schema.read(RunOptions, completed)
         if checkpoint:
-            check_shards(self.shards, checkpoint.record.shards)
+            check_shards(self.shards.paths, checkpoint.record.shards)
             if self.hosts.is_chief:
                 self.folder.log_changes(options)
         ngrams = None if known is None else Ngrams.of(known.sample, self.vocab)
@@ -338,7 +339,7 @@ class TrainingRun:
             seed=self.settings.seed,
             batch=(n_rows, batch_size),
             best=None,
-            shards=describe_shards(self.shards),
+            shards=describe_shards(self.shards.paths),
             vocabulary=stored.vocabulary if stored else self.vocab.digest,
             options=texts.options.replace(batch_size=batch_size).to_dict(),
             auto=auto,

@@ -12,7 +12,6 @@ from typing import Any
 
 from absl import logging
 
-from bilm.data.heldout_part import without_heldout_part
 from bilm.data.ngrams import DATASET, Ngrams
 from bilm.data.shards import Shards
 from bilm.data.stream import same_shards
@@ -195,10 +194,11 @@ class RunFolder:
     # --- files beside the checkpoints ---
 
     def training_part(self, text: Shards) -> Shards:
-        """Return a text without the held-out part that the folder contains, if there is one."""
+        """Return a text without the sentences, wherever they occur in it, of the held-out part that
+        the folder contains, if there is one."""
         if not self.heldout_file.is_file():
             return text
-        return without_heldout_part(text, Shards([self.heldout_file]))
+        return text.without(Shards([str(self.heldout_file)]).digests())
 
     def write_inputs(
         self, options: Mapping[str, Any], vocab_content: bytes, ngrams: Ngrams | None

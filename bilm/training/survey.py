@@ -49,17 +49,16 @@ def survey(
     Compare a whole text with held-out text. Raises: DataError."""
     if warns:
         shards.examine(vocab)
-    max_sample = -(-SAMPLE_TOKENS // len(shards))
-    compared = heldout.sentences() if heldout and is_whole else ()
-    heldout_digests = set(map(sentence_digest, compared)) - {0}
+    max_sample = -(-SAMPLE_TOKENS // len(shards.paths))
+    heldout_digests = heldout.digests() if heldout and is_whole else set()
     repeated: set[int] = set()
     words: Counter[str] = Counter()
     sample = array("i", [vocab.eos])
     n_sentences = n_tokens = 0
-    counted = Progress("counting", "files", len(shards))
-    for path in counted.over(shards):
+    counted = Progress("counting", "files", len(shards.paths))
+    for path in counted.over(shards.paths):
         n_read = 0  # words of this file
-        for *_, line in placed_lines(path, shards.errors):
+        for *_, line in placed_lines(path, shards.on_bad_utf8):
             sentence = line.split()
             if not sentence or shards.leaves_out(sentence):
                 continue
@@ -139,13 +138,14 @@ def check_training_text(
 ) -> None:
     """Raise DataError for a training text that includes the vocabulary; warn if it includes
     held-out files."""
-    files = {os.path.realpath(path) for path in shards}
+    files = {os.path.realpath(path) for path in shards.paths}
     if vocab_file is not None and os.path.realpath(vocab_file) in files:
         raise DataError(
             f"{shards.name}: also matches the vocabulary, {vocab_file}; use a pattern that matches "
             "only text"
         )
-    both = [path for path in heldout or () if os.path.realpath(path) in files]
+    heldout_files = heldout.paths if heldout else ()
+    both = [path for path in heldout_files if os.path.realpath(path) in files]
     if both:
         logging.warning(
             "%s: also occurs in the training text, so held-out perplexity will be too low",

@@ -26,7 +26,7 @@ from bilm.analysis import (
     write_usages,
 )
 from bilm.analysis.usages import COLUMNS
-from bilm.data.readers import Corpus
+from bilm.data.readers import Corpus, Reading
 from bilm.errors import DataError, OptionsError
 
 THEN = ["the cell was dark", "a monk in his cell", "", "no such word here", "cell after cell"]
@@ -125,7 +125,8 @@ def test_found_usages_are_those_of_a_naive_scan(tmp_path_factory, sentences):
 
 def test_blanks_inside_words_do_not_move_positions(tmp_path):
     (tmp_path / "a.jsonl").write_text('{"words": ["New York", "has", "a", "cell"]}\n')
-    (usage,) = find_usages({"a": [Corpus(tmp_path / "a.jsonl", "words")]}, queries("cell")).usages
+    corpus = Corpus(tmp_path / "a.jsonl", Reading("words"))
+    (usage,) = find_usages({"a": [corpus]}, queries("cell")).usages
     assert usage.position == 3 and usage.form == usage.sentence.split(" ")[3] == "cell"
     assert usage.words[0] == "New York"
 

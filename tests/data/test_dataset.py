@@ -11,6 +11,7 @@ from hypothesis import strategies as st
 
 from bilm.data import dataset
 from bilm.data.dataset import BidirectionalLMDataset, LMDataset
+from bilm.data.stream import SentenceStream
 from bilm.data.vocabulary import MARKS, PAD_CHAR, UnicodeCharsVocabulary, Vocabulary
 
 LENGTHS = st.lists(st.integers(1, 9), max_size=12)
@@ -36,9 +37,9 @@ def folders(tmp_path_factory):
 
 def sentences_of(reader):
     """The arrays of each sentence of a reader, in order."""
-    return (
-        reader._encode(words) for _, words, *_ in reader._pieces(reader._stream(None), math.inf)
-    )
+    key = reader.seed, int(reader.reverse)
+    stream = SentenceStream(reader.shards, reader._shuffle_buffer, key, None)
+    return (reader._encode(words) for _, words, *_ in reader._pieces(stream, math.inf))
 
 
 def predictions(reader):

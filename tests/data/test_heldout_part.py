@@ -3,8 +3,7 @@
 import pytest
 
 from bilm.data.dataset import LMDataset
-from bilm.data.heldout_part import draw_heldout_part, without_heldout_part
-from bilm.data.shards import Shards
+from bilm.data.shards import Shards, draw_heldout_part
 from bilm.data.vocabulary import Vocabulary
 from bilm.data.vocabulary_builder import build_vocabulary
 from bilm.errors import DataError
@@ -19,7 +18,7 @@ def drawn(tmp_path):
     text = Shards([tmp_path / "a.txt", tmp_path / "b.txt"])
     draw_heldout_part(text, tmp_path / "heldout.txt")
     heldout = Shards([tmp_path / "heldout.txt"])
-    return lines, heldout, without_heldout_part(text, heldout)
+    return lines, heldout, text.without(heldout.digests())
 
 
 def test_heldout_part_consists_of_whole_blocks(drawn):

@@ -2,11 +2,12 @@
 
 import csv
 import gzip
+from dataclasses import replace
 
 import pytest
 
 from bilm.commands.output import write_table
-from bilm.data.readers import Corpus, Record
+from bilm.data.readers import Corpus, Reading, Record
 from bilm.data.shards import resolve_shards
 from bilm.errors import DataError
 
@@ -28,10 +29,10 @@ def test_tables_give_equal_records(tmp_path, name, is_packed):
     content = TABLES[name].encode("utf-8-sig")
     path = tmp_path / (name.upper() + ".gz" * is_packed)
     path.write_bytes(gzip.compress(content) if is_packed else content)
-    corpus = Corpus(path, column="text", id_column="id")
+    corpus = Corpus(path, Reading(column="text", id_column="id"))
     for _ in range(2):  # a corpus can be read repeatedly
         assert list(corpus) == list(map(Record, WORDS, "123"))
-    assert [record.id for record in Corpus(path, column="text")] == [None] * 3
+    assert [record.id for record in Corpus(path, Reading(column="text"))] == [None] * 3
 
 
 @pytest.mark.parametrize(
@@ -58,7 +59,7 @@ def test_invalid_tables_are_refused(tmp_path, name, content, message):
     path = tmp_path / name
     path.write_bytes(content if isinstance(content, bytes) else content.encode())
     with pytest.raises(DataError, match=rf"t\.\w+, {message}"):
-        list(Corpus(path, column="text"))
+        list(Corpus(path, Reading(column="text")))
 
 
 def test_conllu_row_without_a_word_is_refused(tmp_path):
@@ -87,13 +88,13 @@ def test_tables_of_bilm_and_pandas_are_read_back(tmp_path, name):
     rows = [(str(i), " ".join(words)) for i, words in enumerate(ODD_WORDS)]
     expected = [Record(text.split(), id_) for id_, text in rows]
     write_table(str(tmp_path / name), {"id": str, "text": str}, rows)
-    assert list(Corpus(tmp_path / name, "text", "id")) == expected
+    assert list(Corpus(tmp_path / name, Reading("text", "id"))) == expected
     pandas = pytest.importorskip("pandas", reason="make test-clients has pandas")
     delimiter = "\t" if name.endswith("tsv") else ","
     frame = pandas.DataFrame(rows, columns=["id", "text"])
     for quoting in (csv.QUOTE_MINIMAL, csv.QUOTE_ALL):
         frame.to_csv(tmp_path / name, sep=delimiter, index=False, quoting=quoting)
-        assert list(Corpus(tmp_path / name, "text", "id")) == expected
+        assert list(Corpus(tmp_path / name, Reading("text", "id"))) == expected
 
 
 @pytest.mark.parametrize(
@@ -108,7 +109,7 @@ def test_tables_of_bilm_and_pandas_are_read_back(tmp_path, name):
 )
 def test_quotes_in_tsv(tmp_path, content, words):
     (tmp_path / "t.tsv").write_text(content)
-    assert [record.words for record in Corpus(tmp_path / "t.tsv", "text")] == words
+    assert [record.words for record in Corpus(tmp_path / "t.tsv", Reading("text"))] == words
 
 
 @pytest.mark.parametrize(
@@ -124,17 +125,17 @@ def test_quotes_in_tsv(tmp_path, content, words):
 def test_stray_quotes_in_tsv_are_refused(tmp_path, content, message):
     (tmp_path / "t.tsv").write_text(TSV + content)
     with pytest.raises(DataError, match=rf"t\.tsv, {message}"):
-        list(Corpus(tmp_path / "t.tsv", "text"))
+        list(Corpus(tmp_path / "t.tsv", Reading("text")))
 
 
 def test_quoting_of_tables(tmp_path):
     path = tmp_path / "t.csv"
     path.write_text('text\n"a\nb ""c"""\n"d\ne"\n')
     with pytest.raises(DataError, match="line 4: a field contains line ends"):
-        list(Corpus(path, "text"))
-    read = {quoting: list(Corpus(path, "text", quoting=quoting)) for quoting in ("csv", "none")}
-    assert [" ".join(record.words) for record in read["csv"]] == ['a b "c"', "d e"]
-    assert [record.words[0] for record in read["none"]] == ['"a', "b", '"d', 'e"']
+        list(Corpus(path, Reading("text")))
+    for quoting, texts in (("csv", ['a b "c"', "d e"]), ("none", ['"a', 'b ""c"""', '"d', 'e"'])):
+        records = Corpus(path, Reading("text", quoting=quoting))
+        assert [" ".join(record.words) for record in records] == texts
 
 
 def test_invalid_ids_are_refused(tmp_path):
@@ -146,7 +147,7 @@ def test_invalid_ids_are_refused(tmp_path):
     ]:
         path.write_text(f'{{"text": "a", "id": {id_}}}')
         with pytest.raises(DataError, match=message):
-            list(Corpus(path, column="text", id_column="id"))
+            list(Corpus(path, Reading(column="text", id_column="id")))
 
 
 # --- FASTA ---
@@ -162,7 +163,7 @@ def test_fasta_records_and_ids(tmp_path):
         assert found == [Record(list("MKVLLT"), "sp|P1|X_HUMAN"), Record(list("ACGT"), "b/2")]
     (tmp_path / "one.faa").write_text(">sp|P1|X_HUMAN of a kind\nA\n")
     for field, id_ in enumerate(["sp", "P1", "X_HUMAN", "of", "a", "kind"]):
-        assert next(iter(Corpus(tmp_path / "one.faa", id_field=field))).id == id_
+        assert next(iter(Corpus(tmp_path / "one.faa", Reading(id_field=field)))).id == id_
 
 
 @pytest.mark.parametrize(
@@ -182,7 +183,7 @@ def test_invalid_fasta_is_refused(tmp_path, content, message):
         list(Corpus(tmp_path / "p.fna"))
     (tmp_path / "p.fna").write_text(">a\nA\n")
     with pytest.raises(DataError, match="has no id in field 3"):
-        list(Corpus(tmp_path / "p.fna", id_field=3))
+        list(Corpus(tmp_path / "p.fna", Reading(id_field=3)))
 
 
 # --- the registry ---
@@ -203,15 +204,16 @@ def test_training_text_must_not_be_a_table(tmp_path, name):
 def test_split_sentences_of_wrapped_paragraphs(tmp_path):
     pytest.importorskip("spacy", reason="make test-clients has spaCy")
     (tmp_path / "t.txt").write_text("It was\nthe worst.\n\n\nNo end here\n\nEnd.\n")
-    found = [r.words for r in Corpus(tmp_path / "t.txt", tokenize="en", split_sentences=True)]
+    reading = Reading(tokenize="en", split_sentences=True)
+    found = [record.words for record in Corpus(tmp_path / "t.txt", reading)]
     assert list(map(" ".join, found)) == ["It was the worst .", "No end here", "End ."]
     (tmp_path / "t.csv").write_text('text\n"One. Two\nthree."\n\n,\n'.replace("\n,", ""))
-    table = Corpus(tmp_path / "t.csv", "text", None, None, "en", "error", True, quoting="csv")
+    table = Corpus(tmp_path / "t.csv", replace(reading, column="text", quoting="csv"))
     assert [r.words for r in table] == [["One", "."], ["Two", "three", "."]]
 
 
 def test_tokenized_words_of_a_corpus(tmp_path):
     pytest.importorskip("spacy", reason="make test-clients has spaCy")
     (tmp_path / "t.txt").write_text("I don't  know.\n\n")
-    found = [record.words for record in Corpus(tmp_path / "t.txt", tokenize="en")]
+    found = [record.words for record in Corpus(tmp_path / "t.txt", Reading(tokenize="en"))]
     assert found == [["I", "do", "n't", "know", "."], []]

@@ -4,9 +4,10 @@ from unicodedata import normalize
 
 import pytest
 
-from bilm.data.readers import Corpora
+from bilm.data.readers import Reading
 from bilm.data.shards import Shards
 from bilm.data.signs import SIGNS, TextSigns
+from bilm.embedding.corpus_shares import Corpora
 
 RAW = "Das Haus ist, wie er sagte, groß. Wer weiß? Niemand!"
 TOKENIZED = "Das Haus ist , wie Dr. M. sagte , groß . wer weiß ?"
@@ -133,7 +134,7 @@ def test_signs_are_counted_over_all_files_and_once(tmp_path, golden_data, caplog
     for name in "ab":
         (tmp_path / f"{name}.csv").write_text("item,word\n1,She\n1,rose\n1,there\n")
         (tmp_path / name).write_text(f"{RAW}\n" * 100, encoding="utf-8")
-    corpus = Corpora(tmp_path / "*.csv", column="word")
+    corpus = Corpora(tmp_path / "*.csv", Reading(column="word"))
     assert len(list(corpus)) == len(list(corpus)) == 6
     assert signs_in(caplog, tmp_path / "*.csv") == ["single"]
     assert "6 of the first 6 sentences" in caplog.text and SIGNS["single"].remedy in caplog.text

@@ -13,12 +13,12 @@ def test_shards_are_sorted(tmp_path):
     for name in ("b.txt", "a.txt", "c.txt", "d.log"):
         (tmp_path / name).write_text("x\n")
     expected = [str(tmp_path / name) for name in ("a.txt", "b.txt", "c.txt")]
-    assert list(resolve_shards(tmp_path / "*.txt")) == expected
+    assert resolve_shards(tmp_path / "*.txt").paths == expected
 
 
 def test_a_name_that_looks_like_a_pattern_is_found(tmp_path):
     (tmp_path / "a[1].txt").write_text("x\n")
-    assert list(resolve_shards(f"{tmp_path}/a[1].txt")) == [f"{tmp_path}/a[1].txt"]
+    assert resolve_shards(f"{tmp_path}/a[1].txt").paths == [f"{tmp_path}/a[1].txt"]
 
 
 def test_missing_shards_are_errors(tmp_path):
@@ -92,7 +92,7 @@ def test_nul_is_refused(tmp_path, content):
 
 def test_missing_text_file_is_named(tmp_path):
     with pytest.raises(DataError, match=r"gone: cannot be read at byte 0: .*No such file"):
-        list(lines_at(tmp_path / "gone", "strict", [5]))
+        list(lines_at(tmp_path / "gone", "error", [5]))
 
 
 def test_input_files_refuses_pipes(tmp_path):

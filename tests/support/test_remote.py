@@ -106,7 +106,7 @@ def test_files_of_other_schemes_are_written_listed_and_read(place, tmp_path):
     shards = resolve_shards(f"{place}/*.txt")
     assert texts(shards) == LINES * 2
     start = TEXT.index(b"sentence 77777\n")
-    assert list(lines_at(shards[1], shards.errors, [start])) == ["sentence 77777"]
+    assert list(lines_at(shards.paths[1], shards.on_bad_utf8, [start])) == ["sentence 77777"]
     with reading(urls[1]) as file:
         file.seek(-6, 2)
         assert file.read() == b"99999\n"

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterator
+from itertools import chain
 
 from bilm.data.readers.form import Form, InputFile, Record
 from bilm.data.text import read_lines
@@ -14,13 +15,11 @@ EMPTY = "_"  # a column without a value
 
 def read_conllu(source: InputFile) -> Iterator[Record]:
     """Yield the columns FORM, LEMMA and UPOS of each sentence; skip comments, empty nodes (`1.1`)
-    and multiword tokens (`1-2`), or the words of the latter if `surface`.
-
-    Raises: DataError for a malformed line.
-    """
+    and multiword tokens (`1-2`), or the words of the latter if `surface`. Raises: DataError."""
     rows: list[list[str]] = []
     end = 0  # number of the last word of the multiword token that is read
-    for number, line in read_lines(source.path, source.errors):
+    lines = read_lines(source.path, source.reading.on_bad_utf8)
+    for number, line in chain(lines, [(0, "")]):  # the last sentence may lack its blank line
         if not line and rows:
             yield _record(rows)
             rows, end = [], 0
@@ -36,7 +35,7 @@ def read_conllu(source: InputFile) -> Iterator[Record]:
                 "separated by tabs, and lines that end with \\n"
             )
         first, _, last = id_.partition("-")
-        if last.isdecimal() and source.surface:
+        if last.isdecimal() and source.reading.surface:
             end = int(last)
         elif not id_.isdecimal() or int(id_) <= end:
             continue
@@ -46,8 +45,6 @@ def read_conllu(source: InputFile) -> Iterator[Record]:
                 "two sentences"
             )
         rows.append(columns)
-    if rows:
-        yield _record(rows)
 
 
 def _record(rows: list[list[str]]) -> Record:

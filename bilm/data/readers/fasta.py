@@ -15,12 +15,12 @@ def read_fasta(source: InputFile) -> Iterator[Record]:
     sequence is dropped. Raises: DataError for a missing id or residue, or another character."""
     id_ = header_place = ""  # of the sequence that is read
     lines: list[str] = []
-    for number, line in read_lines(source.path, source.errors):
+    for number, line in read_lines(source.path, source.reading.on_bad_utf8):
         where = f"{source.path}, line {number}"
         if line.startswith(">"):
             if id_:
                 yield _sequence(id_, lines, header_place)
-            id_ = _id(line, source.id_field, where)
+            id_ = _id(line, source.reading.id_field, where)
             header_place = where
             lines = []
         elif not line or line.startswith(";"):

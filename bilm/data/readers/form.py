@@ -1,14 +1,43 @@
-"""The declaration of an input form, which every reader module contains."""
+"""How files are read, and the declaration of an input form, which every reader module contains."""
 
 from __future__ import annotations
 
+import re
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from dataclasses import dataclass
+from functools import cached_property, partial
 from typing import NamedTuple
 
+from bilm.data.tokenization import keep_whole, sentence_splitter, tokenizer
 from bilm.errors import DataError
 
 MAX_ID = 1000  # characters
 Split = Callable[[Iterable[str]], Iterator[list[str]]]
+
+
+@dataclass(frozen=True)
+class Reading:
+    """How to read files: the values of the options of commands."""
+
+    column: str | None = None  # of a table, with the text
+    id_column: str | None = None  # of a table, with the ids: strings or integers
+    id_field: int | None = None  # of a FASTA header split at | and blanks; None: its first word
+    keep: Sequence[str] = ()  # columns of a table that the records repeat as text
+    quoting: str | None = None  # "csv" or "none"; None: "csv" without fields that may be rows
+    surface: bool = False  # read surface forms of CoNLL-U's multiword tokens, not their words
+    tokenize: str | None = None  # language whose spaCy rules split text; None: split at whitespace
+    split_sentences: bool = False  # also split text into sentences, see `sentence_splitter`
+    paragraph_per_line: bool = False
+    on_bad_utf8: str = "error"  # or "replace", to decode invalid UTF-8 as U+FFFD
+    marks: re.Pattern[str] | None = None  # in texts, which must not be split
+
+    @cached_property
+    def split(self) -> Split:
+        """Function that splits texts, or the lines of one, into sentences, and these into words."""
+        if self.split_sentences and self.tokenize is not None:
+            return sentence_splitter(self.tokenize, self.paragraph_per_line)
+        words_of = tokenizer(self.tokenize)
+        return partial(map, keep_whole(words_of, self.marks) if self.marks else words_of)
 
 
 class Record(NamedTuple):
@@ -18,21 +47,14 @@ class Record(NamedTuple):
     id: str | None = None
     lemmas: list[str | None] | None = None
     tags: list[str | None] | None = None
-    kept: Mapping[str, str] = {}  # values of other columns of a table, see `Corpus`
+    kept: Mapping[str, str] = {}  # values of other columns of a table
 
 
 class InputFile(NamedTuple):
-    """A file to read and how to read it: see `Corpus`."""
+    """A file to read and how to read it."""
 
     path: str
-    errors: str  # argument of `bytes.decode`
-    split: Split  # splits texts, or the lines of one, into sentences, and each one into words
-    column: str | None = None
-    id_column: str | None = None
-    id_field: int | None = None
-    keep: Sequence[str] = ()
-    surface: bool = False
-    quoting: str | None = None
+    reading: Reading
     watch: Callable[[str], str] = str  # examines a line of text and returns it
 
 
@@ -43,8 +65,8 @@ class Form(NamedTuple):
     endings: tuple[str, ...]  # of file names, in lower case; empty for files with any other ending
     help: str  # one line for `--help` about what a sentence is
     read: Callable[[InputFile], Iterator[Record]]  # yields the records of a file
-    options: frozenset[str] = frozenset()  # `column`, `tokenize`, ...: see `Corpus`
-    required: frozenset[str] = frozenset()  # options that must be given
+    options: frozenset[str] = frozenset()  # fields of `Reading`
+    required: frozenset[str] = frozenset()  # those of them that must be given
     has_ids: bool = False  # whether every record has an id even without `id_column`
     is_text: bool = True  # whether sentences are natural language; otherwise they have no signs
 

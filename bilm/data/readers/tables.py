@@ -17,11 +17,9 @@ from pathlib import Path
 from typing import Any
 
 from bilm.data.readers.form import Form, InputFile, Record, Split, checked_id
-from bilm.data.text import placed_lines, read_lines, unpacked_name
+from bilm.data.text import opened, placed_lines, read_lines, unpacked_name
 from bilm.errors import DataError
 from bilm.support.imports import optional
-from bilm.support.remote import reading
-from bilm.support.urls import is_url
 
 QUOTING: dict[str, Any] = {"csv": csv.QUOTE_MINIMAL, "none": csv.QUOTE_NONE}
 BATCH_ROWS = 1024  # rows of a Parquet file read at a time
@@ -32,8 +30,8 @@ Rows = Iterator[tuple[str, Mapping[str, Any]]]  # the place, for messages; value
 def delimited_rows(source: InputFile, columns: Sequence[str]) -> Rows:
     """Yield the rows of a CSV or TSV file with a header line; see the module."""
     delimiter = "\t" if unpacked_name(source.path).endswith(".tsv") else ","
-    lines = (text for *_, text in placed_lines(source.path, source.errors))
-    quoting = QUOTING[source.quoting or "csv"]
+    lines = (text for *_, text in placed_lines(source.path, source.reading.on_bad_utf8))
+    quoting = QUOTING[source.reading.quoting or "csv"]
     rows = csv.reader(lines, delimiter=delimiter, quoting=quoting, strict=True)
     where = f"{source.path}, line 1"
     try:
@@ -45,7 +43,7 @@ def delimited_rows(source: InputFile, columns: Sequence[str]) -> Rows:
                 raise csv.Error(
                     f"found {len(row)} columns, expected the {len(header)} of the header"
                 )
-            if source.quoting is None and _may_be_rows(row, delimiter):
+            if source.reading.quoting is None and _may_be_rows(row, delimiter):
                 raise csv.Error("a field contains line ends, which may be those of several rows")
             if row:
                 yield where, dict(zip(header, row, strict=True))
@@ -69,7 +67,7 @@ def _may_be_rows(row: list[str], delimiter: str) -> bool:
 
 def jsonl_rows(source: InputFile, columns: Sequence[str]) -> Rows:
     """Yield the rows of a file with one JSON object per line; blank lines are skipped."""
-    for number, line in read_lines(source.path, source.errors):
+    for number, line in read_lines(source.path, source.reading.on_bad_utf8):
         if not line:
             continue
         where = f"{source.path}, line {number}"
@@ -89,10 +87,7 @@ def parquet_rows(source: InputFile, columns: Sequence[str]) -> Rows:
     pyarrow = optional("pyarrow", "parquet", f"{path}: Parquet")
     parquet = optional("pyarrow.parquet", "parquet", f"{path}: Parquet")
     try:
-        with (
-            reading(path) if is_url(path) else open(path, "rb") as opened,
-            parquet.ParquetFile(opened) as file,
-        ):
+        with opened(path) as content, parquet.ParquetFile(content) as file:
             check_columns(columns, file.schema_arrow.names, path)
             batches = file.iter_batches(BATCH_ROWS, columns=columns)
             rows = chain.from_iterable(batch.to_pylist() for batch in batches)
@@ -146,15 +141,16 @@ def text_of(row: Mapping[str, Any], column: str, where: str) -> str:
 
 def read_table(source: InputFile) -> Iterator[Record]:
     """Yield the sentences in the text column of each row, with the row's id."""
-    assert source.column is not None  # it is required
-    names = dict.fromkeys((source.column, source.id_column, *source.keep))
+    reading = source.reading
+    assert reading.column is not None  # it is required
+    names = dict.fromkeys((reading.column, reading.id_column, *reading.keep))
     columns = [name for name in names if name is not None]
     for where, row in table_rows(source, columns):
         id_ = None
-        if source.id_column is not None:
-            id_ = text_of(row, source.id_column, where)
-        kept = {name: "" if row[name] is None else str(row[name]) for name in source.keep}
-        for words in words_of(row, source.column, source.split, where):
+        if reading.id_column is not None:
+            id_ = text_of(row, reading.id_column, where)
+        kept = {name: "" if row[name] is None else str(row[name]) for name in reading.keep}
+        for words in words_of(row, reading.column, reading.split, where):
             yield Record(words, id_, kept=kept)
 
 

@@ -4,7 +4,7 @@ import gzip
 
 import pytest
 
-from bilm.data.readers import Corpora, Share
+from bilm.embedding.corpus_shares import Corpora, Share
 from bilm.errors import DataError, OptionsError
 
 LINES = [f"line {i} " + "w " * (i % 7) for i in range(53)] + ["", "  ", "Где ты 😀 ?", "end ."]
@@ -24,7 +24,7 @@ def test_shares_of_a_pattern_are_the_files_in_the_order_of_names(n, tmp_path):
     pattern = tmp_path / "*.txt*"
     expected = list(Corpora(pattern))
     assert expected[0].words == ["first"] and len(expected) == 2 * len(LINES) + 2
-    shares = [list(Corpora(pattern, Share(i, n))) for i in range(n)]
+    shares = [list(Corpora(pattern, share=Share(i, n))) for i in range(n)]
     assert [record for share in shares for record in share] == expected
     assert all(len(share) > len(expected) // (n + 1) for share in shares)
 
