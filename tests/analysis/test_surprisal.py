@@ -7,7 +7,7 @@ import pytest
 if keras.backend.backend() != "tensorflow":
     pytest.skip("checkpoints are TensorFlow's", allow_module_level=True)
 from keras import ops
-from scorers import MODELS, WORDS, check, model_of, scorer_of
+from scorers import MODELS, WORDS, model_of, scorer_of
 
 from bilm.analysis import surprisal_table, word_surprisals
 from bilm.data.vocabulary import Vocabulary
@@ -40,12 +40,6 @@ def test_surprisal_has_word_lengths_in_characters_and_marks_unknown_words(scorer
     numbers = [values.dtype for name, values in found.items() if name.startswith(("f", "b"))
                and not name.endswith("top")]  # fmt: skip
     assert set(numbers) == {np.dtype(np.float64)} and len(numbers) == 8
-
-
-@pytest.mark.parametrize("sentences", ["the cat", [3], {"the": "cat"}])
-def test_surprisal_refuses_what_is_not_a_list_of_sentences(sentences):
-    with pytest.raises(DataError, match=r"expected a list of"):
-        next(word_surprisals(scorer_of(model_of("words")), sentences))
 
 
 # --- distributions and context ---
@@ -111,13 +105,6 @@ def test_score_with_the_whole_text_as_context_equals_the_perplexity_of_one_row(
     found = perplexity_of_scores(scorer.score(story, context=len(story)))
     expected = perplexity(model, dataset, 1)
     assert found.directions == pytest.approx(expected.directions, rel=1e-5)
-
-
-@pytest.mark.parametrize("name", MODELS)
-def test_score_with_context_does_not_depend_on_batches(name):
-    whole, cut = (scorer_of(model_of(name), batch_tokens) for batch_tokens in (1024, 2))
-    expected = list(whole.score(STORY * 3, context=2))
-    check(list(cut.score(STORY * 3, context=2)), expected)
 
 
 # --- regions and tables ---

@@ -7,7 +7,7 @@ import subprocess
 import click
 import numpy as np
 import pytest
-from command_runs import assert_fails, run, words_of
+from command_runs import run, words_of
 from conftest import golden_cases
 from tiny_runs import tiny_run
 
@@ -71,23 +71,6 @@ def test_scores_mark_unknown_words_in_each_output(scored):
     assert (first["sentence"], second["sentence"]) == (SENTENCE, ODD)
 
 
-def test_scores_have_the_ids_of_a_table(run_here, tmp_path):
-    """Also after a row without words, which is skipped."""
-    (tmp_path / "text.csv").write_text("key,text\na7,w1 w2\nb,\nc,w3 w1 w2\n")
-    arguments = ["--model", tiny_run("words"), "--input", tmp_path / "text.csv"]
-    arguments += ["--column", "text", "--id_column", "key"]
-
-    def ids(*more):
-        done = run_here("bilm score", *arguments, *more)
-        assert done.returncode == 0, done.stderr
-        return done.stdout
-
-    sentences = {row["id"]: row["sentence"] for row in rows_of(ids())}
-    assert sentences == {"a7": "w1 w2", "c": "w3 w1 w2"}
-    ids("--output", tmp_path / "out.csv")
-    assert [row["id"] for row in rows_of((tmp_path / "out.csv").read_text(), ",")] == ["a7", "c"]
-
-
 @pytest.mark.parametrize(("ending", "delimiter"), [(".csv", ","), (".TSV", "\t")])
 def test_scores_in_a_file_are_those_on_standard_output(scored, tmp_path, ending, delimiter):
     out = tmp_path / f"scores{ending}"
@@ -103,16 +86,6 @@ def test_scores_in_parquet(scored, tmp_path):
     found = parquet.read_table(out).to_pydict()
     assert found["sentence"] == [SENTENCE, ODD]
     assert found["forward"][0] < 0 and found["predictions"][1] == len(ODD.split()) + 1
-
-
-def test_score_refuses_unknown_endings_and_its_own_input(run_here, tmp_path):
-    text = tmp_path / "text.csv"
-    text.write_text("words\na b\n")
-    arguments = ["--model", tiny_run("words"), "--input", text, "--column", "words"]
-    done = run_here("bilm score", *arguments, "--output", tmp_path / "out.xlsx")
-    assert_fails(done, "out.xlsx': expected the ending .csv or .tsv", status=2)
-    assert_fails(run_here("bilm score", *arguments, "--output", text), "is also an input")
-    assert text.read_text() == "words\na b\n" and not (tmp_path / "out.xlsx").exists()
 
 
 def test_substitutes_as_text_and_json(run_here):

@@ -117,18 +117,6 @@ def test_marks_of_regions_that_are_read_as_words_are_a_warning(run_here, tmp_pat
     assert read not in run_here(*command, "--regions", "//").stderr
 
 
-@pytest.mark.clients
-def test_surprisal_in_parquet_equals_scorer_exactly(measured, tmp_path):
-    parquet = pytest.importorskip("pyarrow.parquet", reason="make test-clients")
-    out = tmp_path / "out.parquet"
-    measured(TEXT, "--output", out, model="characters")
-    found = parquet.read_table(out).to_pydict()
-    scores = bilm.load_scorer(tiny_run("characters")).score(SENTENCES, n_likeliest=0)
-    expected = [float(x) / -0.6931471805599453 for each in scores for x in each.forward[:-1]]
-    assert found["forward"] == expected
-    assert found["word"][-2:] == ['"NA"', "NA"] and found["known"][-2:] == [False, False]
-
-
 def test_surprisal_errors_are_one_line(run_here, tmp_path):
     text = tmp_path / "text.csv"
     text.write_text("words\n\n")

@@ -60,30 +60,6 @@ def test_an_empty_batch_has_two_columns(vocab_file):
     assert TokenBatcher(vocab_file).batch_sentences([]).shape == (0, 2)
 
 
-@pytest.mark.parametrize(
-    ("sentences", "message"),
-    [
-        ("a b", "the batch is the string 'a b', expected a list of sentences"),
-        ([["a"], "a b"], "sentence 1 is 'a b'.*expected a list of words"),
-        ([["a", 3]], "sentence 0"),
-        ([["a"], None], "sentence 1 is None"),
-        ([[["a"]]], "sentence 0"),
-    ],
-)
-def test_batches_of_other_types_are_refused(vocab_file, sentences, message):
-    for batcher in (Batcher(None, 50), TokenBatcher(vocab_file)):
-        with pytest.raises(DataError, match=message):
-            batcher.batch_sentences(sentences)
-
-
-def test_batcher_arguments_are_validated(tmp_path):
-    path = tmp_path / "vocab.txt"
-    path.write_text("<S>\n<UNK>\na\n")
-    assert Batcher(path, 50).batch_sentences([["a"]]).shape == (1, 3, 50)
-    with pytest.raises(DataError, match=r"vocab.txt: </S> missing"):
-        TokenBatcher(path)
-
-
 def test_token_batcher_needs_unk_only_for_unknown_words(tmp_path):
     (tmp_path / "vocab.txt").write_text("<S>\n</S>\na\nb\n")
     batcher = TokenBatcher(tmp_path / "vocab.txt")

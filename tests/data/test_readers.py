@@ -42,15 +42,12 @@ def test_tables_give_equal_records(tmp_path, name, is_packed):
         ("t.csv", "a,b\n", r"line 1: column 'text' is missing; found 'a', 'b'"),
         ("t.csv", "text,text\n", r"line 1: column 'text' occurs twice"),
         ("t.csv", "id,text\n1,a\n2\n", r"line 3: found 1 columns, expected the 2 of the header"),
-        ("t.csv", 'id,text\n1,"a\n', r"line 2: unexpected end of data"),
-        ("t.csv", 'id,text\n1,"a"b\n', r"line 2: .* expected after"),
         ("t.csv", f"text\n{'a' * 200_000}\n", r"line 2: field larger than field limit"),
         ("t.csv", b"text\n\xff\n", r"line 2: not UTF-8"),
         ("t.jsonl", "[1]", r"line 1: found '\[1\]', expected a JSON object"),
         ("t.jsonl", '{"text": "a"}\n{"text": 1}', r"line 2: 'text' is 1, expected text or a list"),
         ("t.jsonl", '{"text": ["a", 1]}', r"line 1: 'text' is \['a', 1\], expected"),
         ("t.jsonl", '{"a": 1}', r"line 1: column 'text' is missing; found 'a'"),
-        ("t.jsonl", '{"text": {"a": 1}}', r"line 1: 'text' is .*, expected text or a list"),
         ("t.jsonl", '{"text": ', r"line 1: not JSON"),
         ("t.jsonl", "[" * 100_000, r"line 1: not JSON"),
     ],
@@ -131,8 +128,6 @@ def test_stray_quotes_in_tsv_are_refused(tmp_path, content, message):
 def test_quoting_of_tables(tmp_path):
     path = tmp_path / "t.csv"
     path.write_text('text\n"a\nb ""c"""\n"d\ne"\n')
-    with pytest.raises(DataError, match="line 4: a field contains line ends"):
-        list(Corpus(path, Reading("text")))
     for quoting, texts in (("csv", ['a b "c"', "d e"]), ("none", ['"a', 'b ""c"""', '"d', 'e"'])):
         records = Corpus(path, Reading("text", quoting=quoting))
         assert [" ".join(record.words) for record in records] == texts
@@ -184,9 +179,6 @@ def test_invalid_fasta_is_refused(tmp_path, content, message):
     (tmp_path / "p.fna").write_text(">a\nA\n")
     with pytest.raises(DataError, match="has no id in field 3"):
         list(Corpus(tmp_path / "p.fna", Reading(id_field=3)))
-
-
-# --- the registry ---
 
 
 # --- where only text is expected ---

@@ -26,11 +26,9 @@ def test_missing_shards_are_errors(tmp_path):
         resolve_shards(f"{tmp_path}/none*")
 
 
-@pytest.mark.parametrize(("pack", "ending"), [(bytes, ""), (gzip.compress, ".gz")])
-def test_lines_end_with_line_feeds_only(tmp_path, pack, ending):
-    path = tmp_path / f"text{ending}"
-    content = "\ufeff a\u2028b \r\n\nc\x0bd\x85e\rf\n\ufefflast"
-    path.write_bytes(pack(content.encode()))
+def test_lines_end_with_line_feeds_only(tmp_path):
+    path = tmp_path / "text"
+    path.write_bytes("\ufeff a\u2028b \r\n\nc\x0bd\x85e\rf\n\ufefflast".encode())
     expected = [(1, "a\u2028b"), (2, ""), (3, "c\x0bd\x85e\rf"), (4, "\ufefflast")]
     assert list(read_lines(path)) == expected
     words = [line.split() for _, line in expected if line]
@@ -43,9 +41,6 @@ def test_unreadable_text_is_named_with_its_line(tmp_path):
         list(read_lines(path))
     with pytest.raises(DataError, match="cannot be read: Is a directory"):
         list(read_lines(tmp_path))
-    path.write_bytes(b"fine\nbad \xff\n")
-    with pytest.raises(DataError, match=r"text, line 2: not UTF-8 .* --on_bad_utf8=replace"):
-        list(read_lines(path))
 
 
 def test_shards_sentences_and_count_tokens_skip_blank_lines(tmp_path):
@@ -57,18 +52,15 @@ def test_shards_sentences_and_count_tokens_skip_blank_lines(tmp_path):
     assert (counts.n_sentences, counts.n_tokens, counts.n_predictions) == (3, 6, 9)
 
 
-@pytest.mark.parametrize(("pack", "ending"), [(bytes, ""), (gzip.compress, ".gz")])
-def test_invalid_utf8_can_be_replaced(tmp_path, pack, ending):
-    path = tmp_path / f"text{ending}"
-    path.write_bytes(pack(b"\xef\xbb\xbfa \xff\nfine\n\xed\xa0\x80 b\n"))
-    with pytest.raises(DataError, match=f"text{ending}, line 1: not UTF-8"):
-        list(read_lines(path))
+def test_invalid_utf8_can_be_replaced(tmp_path):
+    path = tmp_path / "text.gz"
+    path.write_bytes(gzip.compress(b"\xef\xbb\xbfa \xff\nfine\n\xed\xa0\x80 b\n"))
     expected = ["a \ufffd", "fine", "\ufffd\ufffd\ufffd b"]
     replaced = Shards([path], "replace")
     assert [" ".join(words) for words in replaced.sentences()] == expected
     counts = count_tokens(replaced)
     assert counts.n_tokens == 5
-    with pytest.raises(DataError, match=f"text{ending}, line 1: not UTF-8"):
+    with pytest.raises(DataError, match=r"gz, line 1: not UTF-8 .* --on_bad_utf8=replace"):
         count_tokens(Shards([path]))
 
 

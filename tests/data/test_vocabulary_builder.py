@@ -40,14 +40,6 @@ def test_vocabulary_is_sorted_by_frequency(corpus, tmp_path):
     assert Vocabulary(tmp_path / "v", validate_file=True).size == 8
 
 
-def test_vocabulary_builder_min_count_and_max_size_limit_the_words(corpus, tmp_path):
-    found = build_vocabulary(corpus, tmp_path / "v", min_count=2)
-    assert (tmp_path / "v").read_text().split() == [*MARKS, "b", "a"]
-    assert (found.n_words, found.n_covered, found.n_distinct) == (2, 7, 5)
-    build_vocabulary(corpus, tmp_path / "v", max_size=6)
-    assert (tmp_path / "v").read_text().split() == [*MARKS, "b", "a", "c"]
-
-
 @pytest.mark.parametrize(
     ("n_once", "n_twice", "n_thrice", "min_count"),
     [(0, 0, 0, 3), (1, 1, 0, 3), (1, 1, 1, 2), (2, 2, 0, 1), (9, 0, 0, 1)],

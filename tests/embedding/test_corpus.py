@@ -101,9 +101,6 @@ def test_corpus_of_conllu_and_gzip(tmp_path, outfile):
         assert read_corpus(tmp_path / name) == CONLLU_SENTENCES
     assert dump(tmp_path / "b.CONLLU.gz", outfile) == 2
     assert [words for _, words, _ in read_embeddings(outfile)] == CONLLU_SENTENCES
-    with gzip.open(tmp_path / "text.gz", "wt", encoding="utf-8") as file:
-        file.write("a b\n\nc\n")
-    assert read_corpus(tmp_path / "text.gz") == [["a", "b"], [], ["c"]]
 
 
 def test_words_of_conllu_are_stored_unchanged(tmp_path, outfile):

@@ -78,7 +78,7 @@ def test_survey_samples_every_shard(corpus, tmp_path, monkeypatch):
     assert tuple(whole.counts) == (802, 8004) and whole.totals.sum() == 8004
     assert tuple(sample.counts) == (2, 20) and sample.totals.sum() == 20
     expected = [vocab.eos]
-    for path in corpus:
+    for path in corpus.paths:
         first = next(Shards([path]).sentences())
         expected += [*vocab.known_ids(first), vocab.eos]
     for read in (whole, sample):
