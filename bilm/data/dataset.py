@@ -29,6 +29,7 @@ Window = dict[str, np.ndarray | bool | None]
 # A piece of a sentence: its reference in the text (see `stream`), its words in reading order, and
 # the first prediction of the piece and the one after its last; a sentence of n words has n + 1.
 Piece = tuple[int, list[str], int, int]
+Windows = Iterator[Window]
 Encode = Callable[[list[str]], dict[str, np.ndarray]]  # see `LMDataset._encode`
 
 
@@ -66,7 +67,7 @@ class LMDataset:
         self._order = -1 if reverse else 1  # step through the words of a sentence
         self._shuffle_buffer = SHUFFLE_BUFFER if shuffle_on_load and not test else 0
 
-    def iter_batches(self, batch_size: int, num_steps: int) -> Iterator[Window]:
+    def iter_batches(self, batch_size: int, num_steps: int) -> Windows:
         """Return windows for training. Each row continues in the next window.
 
         When a row's sentence ends, the row takes the next sentence from a queue that all rows
@@ -134,7 +135,7 @@ class LMDataset:
 
     def iter_evaluation(
         self, batch_size: int, n_steps: int, drop_remainder: bool = False
-    ) -> Iterator[Window]:
+    ) -> Windows:
         """Yield every prediction of the text once, in order; rows continue as in training.
 
         Each sentence is assigned to the row that ends first, whatever `n_steps` is.
@@ -251,7 +252,7 @@ class BidirectionalLMDataset(LMDataset):
         for (window, position), (other_window, other) in zip(forward, backward, strict=True):
             yield _join(window, other_window), position | other
 
-    def iter_evaluation(self, *sizes: Any, **how: Any) -> Iterator[Window]:
+    def iter_evaluation(self, *sizes: Any, **how: Any) -> Windows:
         """Return every prediction of the text once: see `LMDataset.iter_evaluation`."""
         forward = super().iter_evaluation(*sizes, **how)
         backward = self._backward.iter_evaluation(*sizes, **how)
@@ -259,12 +260,9 @@ class BidirectionalLMDataset(LMDataset):
 
 
 def _join(forward: Window, backward: Window) -> Window:
-    """Return one window of two directions."""
-    window = dict(forward)
-    for key, value in backward.items():
-        if key != "mask":  # the same in both directions
-            window[key + KEY_SUFFIX["backward"]] = value
-    return window
+    """Return one window of two directions, whose `mask` is the same."""
+    suffix = KEY_SUFFIX["backward"]
+    return forward | {key + suffix: value for key, value in backward.items() if key != "mask"}
 
 
 class Row:

@@ -166,7 +166,8 @@ class TextSigns:
         if any(end in LAST and word[:1].isupper() for end, word in pairwise(words)):
             self._examples["joined"][" ".join(words[:MAX_COLUMNS])] += 1
         number = LINE_NUMBER.fullmatch(words[0])
-        before, self._number = self._number, int(number[1]) if number else 0
+        before = self._number
+        self._number = int(number[1]) if number else 0
         if self._number > before:
             self._examples["numbers"][" ".join(words[:MAX_COLUMNS])] += 1
         if len(words) == 1 and not re.search(LONG, words[0]):

@@ -162,16 +162,6 @@ def test_test_refuses_bad_input(changes, expected, run_here):
     assert_fails(run_here("bilm test", *words(values | changes)), expected)
 
 
-def test_vocabulary_of_another_model_is_refused(run_here, tmp_path):
-    (tmp_path / "short.txt").write_text("<S>\n</S>\n<UNK>\nw0\n")
-    model = ["--model", tiny_run("characters"), "--vocab", tmp_path / "short.txt"]
-    expected = "short.txt: contains 4 words, but the model was trained with 49"
-    assert_fails(run_here("bilm test", *model, "--input", HELDOUT), expected)
-    out = ["--output", tmp_path / "w.hdf5", "--include_softmax"]
-    assert_fails(run_here("bilm export", *model, *out), expected)
-    assert not list(tmp_path.glob("w.*"))
-
-
 def test_options_that_contradict_each_other_are_wrong_use(run_here):
     arguments = ["--input=a", "--vocab=b", "--model=c", "--stateless", "--start=checkpoint"]
     done = run_here("bilm test", *arguments)

@@ -63,14 +63,14 @@ class Corpus:
         reading = reading or Reading()
         self.has_ids = self.form.has_ids or reading.id_column is not None
 
-        # The options fit the form.
+        # Options with other values than the defaults must fit the form.
         values = vars(reading)
-        given = [field.name for field in fields(reading) if values[field.name] != field.default]
-        for name in self.form.required.difference(given):
+        chosen = [field.name for field in fields(reading) if values[field.name] != field.default]
+        for name in self.form.required.difference(chosen):
             raise DataError(
                 f"{self.path}: --{name} is missing; it is required for {self.form.name}"
             )
-        for name in given:
+        for name in chosen:
             forms = [form.name for form in FORMS if name in form.options]
             if forms and self.form.name not in forms:
                 raise DataError(
