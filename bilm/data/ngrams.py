@@ -30,14 +30,10 @@ class Ngrams(NamedTuple):
     """Counts of the words and pairs of words of a text, by the V ids of a vocabulary.
 
     If the text has no unknown words, half of those that occur once count as `<UNK>`.
-
-    Fields:
-        pairs: the ids of each different pair, in ascending order, and its count, int32 (P, 3).
-        n_words: V.
     """
 
-    pairs: np.ndarray
-    n_words: int
+    pairs: np.ndarray  # ids of each different pair, in ascending order, and its count, int32 (P, 3)
+    n_words: int  # V
 
     @classmethod
     def of(cls, ids: np.ndarray, vocab: Vocabulary) -> Ngrams:

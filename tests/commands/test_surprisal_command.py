@@ -121,7 +121,6 @@ def test_surprisal_errors_are_one_line(run_here, tmp_path):
     text = tmp_path / "text.csv"
     text.write_text("words\n\n")
     command = ["bilm surprisal", "--model", tiny_run("words"), "--input", text]
-    assert_fails(run_here(*command), "text.csv: --column is missing")
     done = run_here(*command, "--column", "words", "--output", tmp_path / "out.xlsx")
     assert_fails(done, "out.xlsx': expected the ending .csv or .tsv", status=2)
     done = run_here(*command, "--column", "words", "--output", text)

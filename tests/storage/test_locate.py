@@ -90,13 +90,6 @@ def test_options_beside_weights_given_by_name(tmp_path, weights):
         assert resolve(tmp_path, given) == (expected, tmp_path / weights)
 
 
-def test_weights_alone_are_an_error_that_names_the_options():
-    with pytest.raises(
-        WeightsError, match="an options file and a weight file, as in --model options"
-    ):
-        resolve(WEIGHTS)
-
-
 def test_locate_weights_that_share_options_are_listed_and_chosen(tmp_path):
     folder = tmp_path / "models"
     folder.mkdir()

@@ -48,8 +48,8 @@ class Corpus:
         path: the file or its URL, plain or compressed.
         signs: counter of signs in the first iteration, shared by the files of a text.
     Attributes: `path`; `form`; `has_ids`, whether records have ids.
-    Raises: DataError if an option is missing or does not apply to the form. Iterating raises
-        DataError that names file and line or row, and BilmError if a package is missing.
+    Raises: DataError if an option does not apply to the form. Iterating raises DataError that names
+        file and line or row, also if an option is missing, and BilmError if a package is missing.
     """
 
     def __init__(
@@ -66,10 +66,6 @@ class Corpus:
         # Options with other values than the defaults must fit the form.
         values = vars(reading)
         chosen = [field.name for field in fields(reading) if values[field.name] != field.default]
-        for name in self.form.required.difference(chosen):
-            raise DataError(
-                f"{self.path}: --{name} is missing; it is required for {self.form.name}"
-            )
         for name in chosen:
             forms = [form.name for form in FORMS if name in form.options]
             if forms and self.form.name not in forms:

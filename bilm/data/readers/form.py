@@ -66,7 +66,6 @@ class Form(NamedTuple):
     help: str  # one line for `--help` about what a sentence is
     read: Callable[[InputFile], Iterator[Record]]  # yields the records of a file
     options: frozenset[str] = frozenset()  # fields of `Reading`
-    required: frozenset[str] = frozenset()  # those of them that must be given
     has_ids: bool = False  # whether every record has an id even without `id_column`
     is_text: bool = True  # whether sentences are natural language; otherwise they have no signs
 

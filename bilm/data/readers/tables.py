@@ -142,7 +142,8 @@ def text_of(row: Mapping[str, Any], column: str, where: str) -> str:
 def read_table(source: InputFile) -> Iterator[Record]:
     """Yield the sentences in the text column of each row, with the row's id."""
     reading = source.reading
-    assert reading.column is not None  # it is required
+    if reading.column is None:
+        raise DataError(f"{source.path}: --column is missing; it is required for tables")
     names = dict.fromkeys((reading.column, reading.id_column, *reading.keep))
     columns = [name for name in names if name is not None]
     for where, row in table_rows(source, columns):
@@ -160,5 +161,4 @@ FORM = Form(
     help="tables; --column selects the column of text or of lists of words",
     read=read_table,
     options=frozenset({"column", "id_column", "keep", "tokenize", "quoting"}),
-    required=frozenset({"column"}),
 )
