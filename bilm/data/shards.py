@@ -34,7 +34,7 @@ class Shards:
 
     paths: Sequence[str]
     on_bad_utf8: str = "error"  # or "replace", to decode invalid UTF-8 as U+FFFD
-    name: str = ""  # for messages; "" for that of the first file
+    name: str = ""  # for messages; by default the name of the first file
     left_out: Collection[int] = ()  # digests of sentences that readers skip: `sentence_digest`
 
     def __post_init__(self) -> None:
