@@ -6,7 +6,6 @@ import pytest
 
 from bilm.data.gap_marks import marks, pattern, unread_marks
 from bilm.data.tokenization import keep_whole, tokenizer
-from bilm.errors import DataError
 
 WORDS = ["", "k", "king", "kiing", "kingg", "ki..g", "kibg", "re\u0301g", "ring"]
 FIVE = {"kiing", "kingg", "ki..g"}
@@ -59,12 +58,6 @@ def test_unread_marks_that_were_split_are_named_as_one():
     words = ["a", "[", "MASK", "]", ",", "b", "<", "mask", ">", "_", "_", "_", "ki[", "..", "]g"]
     assert unread_marks(words) == ["[ MASK ]", "< mask >", "_", "_", "_", "ki[ .. ]g"]
     assert unread_marks(words, "___")[2:] == ["_ _ _", "ki[ .. ]g"]
-
-
-@pytest.mark.parametrize("mask", ["", " "])
-def test_empty_mask_is_refused(mask):
-    with pytest.raises(DataError, match=r"the mask is ' ?'; expected the token"):
-        unread_marks(["a"], mask)
 
 
 @pytest.mark.clients

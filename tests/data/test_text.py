@@ -21,11 +21,6 @@ def test_a_name_that_looks_like_a_pattern_is_found(tmp_path):
     assert resolve_shards(f"{tmp_path}/a[1].txt").paths == [f"{tmp_path}/a[1].txt"]
 
 
-def test_missing_shards_are_errors(tmp_path):
-    with pytest.raises(DataError, match=r"none\*.*no file matches"):
-        resolve_shards(f"{tmp_path}/none*")
-
-
 def test_lines_end_with_line_feeds_only(tmp_path):
     path = tmp_path / "text"
     path.write_bytes("\ufeff a\u2028b \r\n\nc\x0bd\x85e\rf\n\ufefflast".encode())
