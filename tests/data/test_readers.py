@@ -66,6 +66,14 @@ def test_conllu_row_without_a_word_is_refused(tmp_path):
             list(Corpus(tmp_path / "a.conllu"))
 
 
+def test_columns_of_conllu_plus_in_another_order_are_refused(tmp_path):
+    (tmp_path / "a.conllu").write_text("# global.columns = ID FORM LEMMA\n1\ta\tb\n")
+    assert [record.words for record in Corpus(tmp_path / "a.conllu")] == [["a"]]
+    (tmp_path / "a.conllu").write_text("# global.columns = ID LEMMA FORM\n1\ta\tb\n")
+    with pytest.raises(DataError, match=r"line 1: .*expected the columns ID and FORM first"):
+        list(Corpus(tmp_path / "a.conllu"))
+
+
 def test_conllu_without_blank_lines_is_refused(tmp_path):
     (tmp_path / "a.conllu").write_text("1\ta\n2\tb\n1\tc\n")
     message = r"a\.conllu, line 3: word 1 after word 2; expected a blank line between two sentences"

@@ -351,7 +351,7 @@ def test_blank_text_is_refused(tmp_path):
 def test_training_text_is_read_once_before_the_first_step(tmp_path, a_run, monkeypatch, is_new):
     """For counts, warnings and the comparison with held-out text together."""
     opened = []
-    open_file = text_files._open
+    open_file = text_files.opened
 
     def noted(path):
         opened.append(Path(path).name)
@@ -360,7 +360,7 @@ def test_training_text_is_read_once_before_the_first_step(tmp_path, a_run, monke
     def stop(*_):
         raise KeyboardInterrupt
 
-    monkeypatch.setattr(text_files, "_open", noted)
+    monkeypatch.setattr(text_files, "opened", noted)
     monkeypatch.setattr(training, "TrainingText", stop)
     with pytest.raises(KeyboardInterrupt):
         run(tmp_path / "new" if is_new else a_run, 4, heldout=HELDOUT)

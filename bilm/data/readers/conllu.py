@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from collections.abc import Iterator
 from itertools import chain
 
@@ -10,6 +11,7 @@ from bilm.data.text import read_lines
 from bilm.errors import DataError
 
 ID, WORD, LEMMA, TAG = 0, 1, 2, 3  # columns
+COLUMNS = re.compile(r"# *global\.columns *=(.*)")  # a comment of CoNLL-U Plus
 EMPTY = "_"  # a column without a value
 
 
@@ -23,9 +25,11 @@ def read_conllu(source: InputFile) -> Iterator[Record]:
         if not line and rows:
             yield _record(rows)
             rows, end = [], 0
+        where = f"{source.path}, line {number}"
+        if (match := COLUMNS.fullmatch(line)) and match[1].split()[:2] != ["ID", "FORM"]:
+            raise DataError(f"{where}: {line[:60]!r}; expected the columns ID and FORM first")
         if not line or (line.startswith("#") and "\r" not in line):
             continue
-        where = f"{source.path}, line {number}"
         columns = line.split("\t")
         id_ = columns[ID]
         is_numbered = id_.replace("-", "").replace(".", "").isdecimal() and "\r" not in line
