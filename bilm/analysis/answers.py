@@ -7,6 +7,7 @@ from typing import TYPE_CHECKING
 import numpy as np
 
 from bilm.analysis.settings import DEFAULTS, LEVEL, MEASURES, MIN_USAGES, Settings
+from bilm.errors import DataError
 
 if TYPE_CHECKING:
     import pandas
@@ -29,8 +30,14 @@ def answers_of(
     """
     cited = settings.measures[0]
     is_control = table["word"].isin(settings.controls)
+    unusable = table["word"][is_control & ~has_enough]
+    if len(unusable):
+        raise DataError(
+            f"the control word {unusable.iloc[0]!r} has fewer than {MIN_USAGES} usages in a "
+            "grouping; use others for --controls"
+        )
     excess = table[cited] - table[f"{cited}_same"]
-    of_controls = excess[is_control & has_enough].groupby(table["layer"]).max()
+    of_controls = excess[is_control].groupby(table["layer"]).max()
     exceeds = ~(excess <= table["layer"].map(of_controls))  # True without control words
 
     adjusted = table[f"{cited}_q"]

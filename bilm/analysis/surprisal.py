@@ -128,8 +128,10 @@ def columns_of_regions(
             words[region].append(word)
         name_of = {region: " ".join(of_region) for region, of_region in words.items()}
     else:
-        name_of = dict(enumerate(names))
-        if len(regions) and regions[-1] + 1 not in (1, len(names)):  # 1: without marks
+        # A sentence without marks is a context.
+        has_marks = len(names) == 1 or regions.max(initial=0) > 0
+        name_of = dict(enumerate(names)) if has_marks else {0: ""}
+        if has_marks and len(regions) and regions[-1] + 1 != len(names):
             raise DataError(
                 f"found {regions[-1] + 1} regions in {' '.join(columns['word'])[:40]!r}, but "
                 f"{len(names)} names of regions"

@@ -110,11 +110,14 @@ def surprisal(
                 yield *place, *row
             is_known.update(values["known"])
             n_sentences.update(["all", *set(MARKS).intersection(values["word"])])
+            n_sentences["divided"] += regions is not None and any(values["region"])
         if not is_known:
             raise DataError(f"{text.name}: found no words, expected at least one sentence")
 
     write_table(output, text.with_columns(columns), rows(), [*text.files, *model.files])
     logging.info("%d rows, %d of them not in the vocabulary", is_known.total(), is_known[False])
+    if regions is not None and not n_sentences["divided"]:
+        logging.warning("%s: no sentence contains the mark %s", text.name, regions)
     for mark in MARKS:
         if regions is None and n_sentences[mark] > LEAST * n_sentences["all"]:
             logging.warning(

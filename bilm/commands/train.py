@@ -66,7 +66,8 @@ def train(vocab: str | None, options: str | None, **run: Any) -> int:
 
     folder = RunFolder(run["save_dir"])
     vocabulary = Path(vocab or folder.vocab_file)
-    makes_vocab = vocab is None and not vocabulary.is_file()
+    # Files of an earlier command that ended before its first checkpoint may be of another text.
+    makes_vocab = vocab is None and not folder.holds_run
 
     # auto chooses for a new run unless --options names other options; a run is resumed as it is.
     record = folder.record()
@@ -81,9 +82,10 @@ def train(vocab: str | None, options: str | None, **run: Any) -> int:
         if is_auto and hosts.n_workers > 1:
             raise click.UsageError("--options auto cannot choose for several workers; expected a "
                                    "file or another name")  # fmt: skip
-        if makes_vocab and (folder.holds_run or hosts.n_workers > 1):
-            raise click.UsageError(f"--vocab is required: {vocabulary} does not exist, and bilm "
-                                   "makes it only for a new run of one worker")  # fmt: skip
+        is_missing = hosts.n_workers > 1 if makes_vocab else not vocab and not vocabulary.is_file()
+        if is_missing:
+            raise click.UsageError(f"--vocab is required: bilm makes {vocabulary} only for a new "
+                                   "run of one worker")  # fmt: skip
         arguments = opt.run_arguments(run, hosts)
         text = resolve_shards(run["train_prefix"], run["on_bad_utf8"])
         if makes_vocab:
@@ -133,7 +135,8 @@ def _make_inputs(folder: RunFolder, text: Shards, holds_out: bool) -> None:
 
     folder.check_unused()
     with folder.locked():
-        if holds_out and not folder.heldout_file.is_file():
+        folder.heldout_file.unlink(missing_ok=True)
+        if holds_out:
             draw_heldout_part(text, folder.heldout_file)
         counts = build_vocabulary(folder.training_part(text), folder.vocab_file)
     logging.info(

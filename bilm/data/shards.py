@@ -135,7 +135,8 @@ def count_tokens(shards: Shards) -> TextCounts:
 
 
 def draw_heldout_part(shards: Shards, output: Path) -> None:
-    """Write a twentieth of a text, or about `MAX_WORDS` words, to a file.
+    """Write a twentieth of a text, or about `MAX_WORDS` words, to a file, without sentences that
+    are too short for `sentence_digest`, which would also be read in training.
 
     Raises: DataError if the text has too few sentences.
     """
@@ -147,12 +148,16 @@ def draw_heldout_part(shards: Shards, output: Path) -> None:
             f"{PERIOD} or more, or other text for --heldout"
         )
     length = min(BLOCK, n_sentences // PERIOD)
-    period = max(PERIOD, counts.n_tokens // MAX_WORDS)
+    n_blocks = n_sentences // length
+    period = min(n_blocks, max(PERIOD, counts.n_tokens // MAX_WORDS))
 
     n_words = 0
     with replacing(output) as path, open(path, "w", encoding="utf-8", newline="\n") as file:
         for number, words in enumerate(shards.sentences()):
-            if number // length % period == period - 1:  # the last block of each period
+            is_in_last = number // length % period == period - 1  # block of the period
+            if is_in_last and sentence_digest(words):
                 file.write(" ".join(words) + "\n")
                 n_words += len(words)
+    if not n_words:
+        raise DataError(f"{shards.name}: found no sentences of {MIN_WORDS} words to hold out")
     logging.info("held out %d of %d words: %s", n_words, counts.n_tokens, output)

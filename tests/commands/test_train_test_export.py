@@ -98,6 +98,10 @@ def test_train_makes_vocabulary_and_heldout_text_of_a_new_run(run_here, train_ar
     train_arguments()  # writes the options
     folder = tmp_path / "new"
     arguments = ["--input", text, "--output", folder, "--options", tmp_path / "tiny.json"]
+    # What an earlier command left before its first checkpoint may be of another text.
+    folder.mkdir()
+    for name in (".lock", "vocab.txt", "heldout.txt"):
+        (folder / name).write_text("a b c\n")
     for n_steps in (1, 2):  # the second continues the run
         done = run_here("bilm train", *arguments, "--n_steps", n_steps)
         assert done.returncode == 0 and f"step {n_steps} of {n_steps}" in done.stderr, done.stderr

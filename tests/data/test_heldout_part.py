@@ -42,6 +42,17 @@ def test_training_reads_no_sentence_of_the_heldout_part(drawn, tmp_path):
     assert sorted(line.strip() for line in read) == sorted(["", *remaining, "two words"])
 
 
+def test_short_sentences_and_long_texts_have_a_heldout_part(tmp_path):
+    lines = [f"Name{number} :" if number % 2 else f"the line {number}" for number in range(400)]
+    (tmp_path / "a.txt").write_text("\n".join(lines))
+    text = Shards([tmp_path / "a.txt"])
+    draw_heldout_part(text, tmp_path / "heldout.txt")
+    assert (tmp_path / "heldout.txt").read_text().split("\n")[:-1] == lines[380:400:2]
+    (tmp_path / "a.txt").write_text(f"{'word ' * 20_000}\n" * 40)  # 20 blocks of 40,000 words
+    draw_heldout_part(text, tmp_path / "heldout.txt")
+    assert len((tmp_path / "heldout.txt").read_text().split()) == 40_000
+
+
 def test_text_of_few_sentences_is_refused(tmp_path):
     (tmp_path / "a.txt").write_text("a b c\n" * 19)
     with pytest.raises(DataError, match="19 sentences are too few to hold out a part"):
