@@ -46,7 +46,7 @@ FAST_RATE = 0.02  # learning rate of a run that reads its text once
 RATIO, BY_SIZE, BY_SAMPLE, BY_EPOCHS = 0.50, -0.12, -0.21, 0.30
 # Before a run is measured: the time until its first step, and of a step in products of the inputs
 # of an LSTM with its kernel.
-START_SECONDS, STEP_PRODUCTS = 30.0, 30.0
+START_SECONDS, STEP_PRODUCTS = 30.0, 40.0  # measured: 25 to 60
 
 
 class Request(NamedTuple):
