@@ -136,10 +136,7 @@ def count_tokens(shards: Shards) -> TextCounts:
 
 def draw_heldout_part(shards: Shards, output: Path) -> None:
     """Write a twentieth of a text, or about `MAX_WORDS` words, to a file, without sentences that
-    are too short for `sentence_digest`, which would also be read in training.
-
-    Raises: DataError if the text has too few sentences.
-    """
+    are too short for `sentence_digest`, which would also be read in training. Raises: DataError."""
     counts = count_tokens(shards)
     n_sentences = counts.n_sentences
     if n_sentences < PERIOD:
@@ -154,8 +151,8 @@ def draw_heldout_part(shards: Shards, output: Path) -> None:
     n_words = 0
     with replacing(output) as path, open(path, "w", encoding="utf-8", newline="\n") as file:
         for number, words in enumerate(shards.sentences()):
-            is_in_last = number // length % period == period - 1  # block of the period
-            if is_in_last and sentence_digest(words):
+            is_drawn = number // length % period == period - 1  # in the last block of a period
+            if is_drawn and sentence_digest(words):
                 file.write(" ".join(words) + "\n")
                 n_words += len(words)
     if not n_words:

@@ -67,8 +67,6 @@ def test_conllu_row_without_a_word_is_refused(tmp_path):
 
 
 def test_columns_of_conllu_plus_in_another_order_are_refused(tmp_path):
-    (tmp_path / "a.conllu").write_text("# global.columns = ID FORM LEMMA\n1\ta\tb\n")
-    assert [record.words for record in Corpus(tmp_path / "a.conllu")] == [["a"]]
     (tmp_path / "a.conllu").write_text("# global.columns = ID LEMMA FORM\n1\ta\tb\n")
     with pytest.raises(DataError, match=r"line 1: .*expected the columns ID and FORM first"):
         list(Corpus(tmp_path / "a.conllu"))

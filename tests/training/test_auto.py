@@ -34,16 +34,10 @@ from bilm.training.run_folder import RunFolder
 VOCAB = Vocabulary(VOCABULARY)
 
 
-@pytest.mark.parametrize("n_predictions", [1, 20_000, 350_000, 1_000_000, 3_580_000, 10**10])
-def test_every_size_of_text_has_valid_options(n_predictions):
-    options = auto.options_for(n_predictions)
-    assert options.n_train_tokens == n_predictions
-    assert options.from_dict(options.to_dict()) == options
-
-
 @pytest.mark.parametrize("n_predictions", [20_000, 350_000, 1_000_000])
 def test_shorter_runs_have_less_regularization_and_larger_rates(n_predictions):
     recipe = auto.options_for(n_predictions)
+    assert recipe.n_train_tokens == n_predictions
     once, twice = (auto.options_for(n_predictions, n_epochs) for n_epochs in (1, 2))
     for key in auto.REGULARIZATION:
         assert 0.0 == getattr(once, key) < getattr(twice, key) < getattr(recipe, key)
