@@ -75,7 +75,7 @@ def read_dwug(
 
 def _read_uses(path: Path, split: Callable[[str], list[str]]) -> Iterator[Usage]:
     """Yield the usages of a file; warn if most do not begin like their lemma, as inflected forms
-    do: their ranges may be those of another text."""
+    do: their ranges may belong to another text."""
     lines = (line for _, line in read_lines(str(path)))
     rows = csv.DictReader(lines, delimiter="\t", quoting=csv.QUOTE_NONE, restval="")
     names = rows.fieldnames or []

@@ -82,14 +82,16 @@ def train(vocab: str | None, options: str | None, **run: Any) -> int:
         if is_auto and hosts.n_workers > 1:
             raise click.UsageError("--options auto cannot choose for several workers; expected a "
                                    "file or another name")  # fmt: skip
-        is_missing = hosts.n_workers > 1 if makes_vocab else not vocab and not vocabulary.is_file()
-        if is_missing:
-            raise click.UsageError(f"--vocab is required: bilm makes {vocabulary} only for a new "
-                                   "run of one worker")  # fmt: skip
+        if makes_vocab and hosts.n_workers > 1:
+            raise click.UsageError("--vocab is required for several workers")
+        if not makes_vocab and not vocab and not vocabulary.is_file():
+            raise click.UsageError(f"--vocab is required: {vocabulary} does not exist any more")
         arguments = opt.run_arguments(run, hosts)
         text = resolve_shards(run["train_prefix"], run["on_bad_utf8"])
-        if makes_vocab:
+        if not folder.holds_run:
             folder.check_resume(run["resume"])
+            folder.forget_heldout_part()
+        if makes_vocab:
             _make_inputs(folder, text, holds_out=not run["heldout_prefix"])
         arguments["train_prefix"] = folder.training_part(text)
         if not run["heldout_prefix"] and folder.heldout_file.is_file():
@@ -135,7 +137,6 @@ def _make_inputs(folder: RunFolder, text: Shards, holds_out: bool) -> None:
 
     folder.check_unused()
     with folder.locked():
-        folder.heldout_file.unlink(missing_ok=True)
         if holds_out:
             draw_heldout_part(text, folder.heldout_file)
         counts = build_vocabulary(folder.training_part(text), folder.vocab_file)

@@ -1,5 +1,5 @@
-"""Windows -> their distinct tokens, each of which is encoded once, in groups of similar length. The
-result is the same, because the vector of a token does not depend on its position.
+"""Windows -> their distinct tokens, in groups of similar length. A step encodes each token once,
+because the vector of a token does not depend on its position.
 
 The traced training step needs the same number of groups in each window. Inference, whose number of
 batches depends on the text, uses `bilm.inference.words`.

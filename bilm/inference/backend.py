@@ -51,7 +51,7 @@ class Stacks(ABC):
         """Run all stacks over a window of steps.
 
         Args:
-            table, state: as `start` returns them; the state of other windows is that before.
+            table, state: from `start`; later windows continue from the last state.
         Returns: for each direction the token vectors and the outputs of all layers, float32
             (layers + 1, B, T, P); and the last state.
         """

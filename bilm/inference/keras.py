@@ -52,9 +52,8 @@ def keras_backend(model: BiLM) -> Backend:
 
 
 def padded_rows(n: int, step: int) -> int:
-    """Return a number of rows, `n` or more, of which there are few, since libraries compile code
-    for each: powers of two up to `step`, then its multiples, and above `ROW_STEP` multiples of it.
-    """
+    """Round a number of rows up: to a power of two up to `step`, to a multiple of `step` up to
+    `ROW_STEP`, and to a multiple of `ROW_STEP` above. Libraries compile code for each number."""
     step = ROW_STEP if n > ROW_STEP else min(power_of_two(n), step)
     return -(-max(n, 1) // step) * step
 

@@ -62,7 +62,7 @@ def pack(lengths: np.ndarray, max_rows: int = MAX_ROWS) -> Packing:
 
 
 def in_reading_order(places: np.ndarray, direction: str) -> np.ndarray:
-    """Convert the places of a sentence, (T, ...), between its order and that of a direction."""
+    """Convert the places of a sentence, (T, ...), between the order of words and of reading."""
     return places[::-1] if direction == "backward" else places
 
 

@@ -109,7 +109,7 @@ class RunOptions(Checked):
         return ModelOptions(self.lstm, self.char_cnn, self.bidirectional, shared)
 
 
-# The keys that a continued run may change: not those of the model, the text and its reading order.
+# The keys that a continued run may change: none of the model, the text or its reading order.
 CHANGEABLE = (
     "dropout", "all_clip_norm_val", "learning_rate", "warmup_steps", "decay", "decay_start",
     "decay_floor", "n_negative_samples_batch", "sample_softmax", "state_reset_probability",

@@ -174,7 +174,7 @@ class Filler:
         fit = self._fit(text, i, allowed, remembered)
         compared = self._best(allowed, fit, n)
 
-        # Factors: the probabilities of the sentence with each of them, and those of the memory
+        # Factors: probabilities of the sentence with each of them, and of the memory
         sentences = ([*text[:i], self.words[k], *text[i + 1 :]] for k in compared)
         totals = np.array([list(score.total.values()) for score in self._score(sentences)])
         totals -= self._log_sharing[compared, None]  # n, directions
@@ -201,7 +201,7 @@ class Filler:
         return best
 
     def _logs_of(self, candidates: np.ndarray, logs: np.ndarray) -> np.ndarray:
-        """Return the log-probabilities of candidates from those of the vocabulary, (V,)."""
+        """Return the log-probabilities of candidates; `logs` are of the vocabulary, (V,)."""
         return logs[self._ids[candidates]] - self._log_sharing[candidates]
 
     def fit_exponents(self, sentences: Sequence[Sequence[str]]) -> np.ndarray:

@@ -120,8 +120,8 @@ class TextLosses:
 
     def perplexities(self, text: str) -> tuple[Perplexity, Perplexity | None]:
         """Return the perplexity of the biLM alone, and of the mixture, and log the number of the
-        sentences that the memory contains; `text` is the name of all. Raises: DataError if there
-        are no sentences."""
+        sentences that the memory contains; `text` is the name of all. Raises: DataError
+        without sentences."""
         alone = self._alone.perplexity()
         if self._memory is None:
             return alone, None

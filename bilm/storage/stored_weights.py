@@ -135,8 +135,8 @@ def known_weights(key: str | None) -> StoredWeights | None:
 
 @dataclass(frozen=True)
 class UnsetWeights:
-    """The weights of a biLM that a program assigns later; until then, they are NaN. It has the
-    interface of `StoredWeights`, which are read from files."""
+    """The weights of a biLM that a program assigns later, and NaN before. The interface is that
+    of `StoredWeights`."""
 
     options: ModelOptions
     n_words: int | None

@@ -32,7 +32,7 @@ class Heldout(NamedTuple):
 
 
 class Texts(NamedTuple):
-    """What a run has read of its texts."""
+    """The results of reading the texts of a run."""
 
     options: RunOptions  # the requested ones, with the sizes of corpus and vocabulary
     ngrams: Ngrams | None  # of the training text; None if a resumed run measures nothing

@@ -193,9 +193,17 @@ class RunFolder:
 
     # --- files beside the checkpoints ---
 
+    def forget_heldout_part(self) -> None:
+        """Remove the held-out part that an earlier command drew before it ended without a run: it
+        may be of another text."""
+        if self.writes and self.heldout_file.is_file():
+            self.check_unused()
+            with self.locked():
+                self.heldout_file.unlink()
+
     def training_part(self, text: Shards) -> Shards:
-        """Return a text without the sentences, wherever they occur in it, of the held-out part that
-        the folder contains, if there is one."""
+        """Return a text without all sentences of the held-out part in this folder, if there is
+        one."""
         if not self.heldout_file.is_file():
             return text
         return text.without(Shards([str(self.heldout_file)]).digests())

@@ -64,8 +64,9 @@ def fit_memory(
 
 
 def fit_view(memory: Memory, view: str, bar: Progress) -> np.ndarray:
-    """Return the weights of a view that maximize the log-probability of words of the text, from
-    those of the memory. The rate decreases linearly in the second half of the steps."""
+    """Return the weights of a view that maximize the log-probability of words of the text; the
+    memory's weights are the first ones. In the second half of the steps, the rate decreases
+    linearly."""
     weights = memory.weights[view]
     places = np.flatnonzero(memory.text.is_predicted[view])
     rng = np.random.default_rng(0)

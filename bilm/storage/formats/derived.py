@@ -18,7 +18,7 @@ def derived_options(
 ) -> ModelOptions:
     """Return the options of a model that reads characters: all sizes from the shapes of its
     tensors, and the other options of `char_cnn` and `lstm`, such as the activation. Raises:
-    WeightsError if the shapes are not those of an ELMo."""
+    WeightsError if an ELMo cannot have these shapes."""
     characters = axis_lengths(tensors, "char_embed")
     filters = [axis_lengths(tensors, name) for name in numbered("CNN/W_cnn_{i}", tensors.names)]
     n_highway = len(numbered("CNN_high_{i}/W_carry", tensors.names))
