@@ -1,7 +1,5 @@
 """The activations of the character CNN, each defined here for all libraries that compute it."""
 
-from __future__ import annotations
-
 from collections.abc import Callable
 from typing import Any, NamedTuple
 

@@ -1,7 +1,5 @@
 """Adds bilm's layers to Keras, and KERAS_BACKEND to its error, when a program imports Keras."""
 
-from __future__ import annotations
-
 import os
 import sys
 from importlib import import_module

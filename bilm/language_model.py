@@ -1,7 +1,5 @@
 """The biLM: a token encoder, a forward and a backward stack, and a softmax that both use."""
 
-from __future__ import annotations
-
 from collections.abc import Iterable, Mapping, Sequence
 from typing import Any, TypeAlias
 

@@ -7,8 +7,6 @@ parameters, estimates of memory, the backend `numpy` and the optimizer Muon read
 Axes of shapes: E width of a character's vector, F number of filters, D LSTM units, P projection.
 """
 
-from __future__ import annotations
-
 import functools
 import math
 import re

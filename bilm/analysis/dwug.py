@@ -6,8 +6,6 @@ indexes_target_token and indexes_target_sentence. `context` is text of one or mo
 last two columns are ranges of its characters, such as `10:14`.
 """
 
-from __future__ import annotations
-
 import csv
 import re
 from collections.abc import Callable, Iterator, Sequence

@@ -1,7 +1,5 @@
 """Finding the usages of words in texts, without their vectors."""
 
-from __future__ import annotations
-
 import os
 import random
 import re

@@ -3,8 +3,6 @@
 `page.html` is its template, and shows the data that `write_page` embeds as JSON.
 """
 
-from __future__ import annotations
-
 import json
 from collections.abc import Sequence
 from importlib.resources import files

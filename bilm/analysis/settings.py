@@ -1,7 +1,5 @@
 """How change is measured, without NumPy and SciPy, which `--help` must not import."""
 
-from __future__ import annotations
-
 from dataclasses import dataclass
 
 # Measures, which `bilm.analysis.measures` defines, between the groupings {} and {}

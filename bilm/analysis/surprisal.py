@@ -1,8 +1,6 @@
 """Surprisal: the information in bits that each word of a sentence carries for a language model
 (Hale 2001; Levy 2008)."""
 
-from __future__ import annotations
-
 import math
 from collections import defaultdict, deque
 from collections.abc import Iterable, Iterator, Sequence

@@ -17,8 +17,6 @@ A row group contains one word, so that reading one word does not read the others
 `bilm.usages` of the schema's metadata contains counts and the description of the model, as JSON.
 """
 
-from __future__ import annotations
-
 import textwrap
 from collections.abc import Iterable, Iterator, Sequence
 from contextlib import contextmanager

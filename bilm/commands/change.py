@@ -1,7 +1,5 @@
 """`bilm change`: how much words differ between two groupings of usages."""
 
-from __future__ import annotations
-
 from bilm.analysis.settings import DEFAULTS, LEVEL, MEASURES, MIN_USAGES, Settings
 from bilm.commands import options as opt
 from bilm.commands.main import command

@@ -1,7 +1,5 @@
 """`bilm doctor`: whether this installation works, and how to repair it."""
 
-from __future__ import annotations
-
 from bilm.commands import options as opt
 from bilm.commands.main import command
 from bilm.commands.output import show

@@ -1,7 +1,5 @@
 """`bilm embed`: the vectors of a corpus in one file."""
 
-from __future__ import annotations
-
 from typing import Any
 
 from bilm.commands import options as opt

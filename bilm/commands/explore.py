@@ -1,7 +1,5 @@
 """`bilm explore`: maps of usages as a page or picture."""
 
-from __future__ import annotations
-
 from collections.abc import Sequence
 from pathlib import Path
 

@@ -1,7 +1,5 @@
 """`bilm export`: a biLM in the form that another program loads."""
 
-from __future__ import annotations
-
 from cloup.constraints import Equal, If, Not, accept_none, constraint, require_all
 
 from bilm.commands import options as opt

@@ -1,7 +1,5 @@
 """`bilm finetune`: trains a stored biLM on other text."""
 
-from __future__ import annotations
-
 from typing import Any
 
 from bilm.commands import options as opt

@@ -4,8 +4,6 @@
 log and TensorFlow.
 """
 
-from __future__ import annotations
-
 import atexit
 import importlib
 import io

@@ -1,7 +1,5 @@
 """`bilm memory`: a memory of the training text of a model."""
 
-from __future__ import annotations
-
 from bilm.commands import options as opt
 from bilm.commands import scoring_options as scoring
 from bilm.commands.main import command

@@ -1,7 +1,5 @@
 """`bilm models`: published models by language, and the models in the cache."""
 
-from __future__ import annotations
-
 import shutil
 
 from bilm.commands import options as opt

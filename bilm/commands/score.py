@@ -1,7 +1,5 @@
 """`bilm score`: log-probabilities of sentences."""
 
-from __future__ import annotations
-
 from collections.abc import Iterator
 
 from bilm.commands import options as opt

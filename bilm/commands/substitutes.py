@@ -1,7 +1,5 @@
 """`bilm substitutes`: likely words at a position of a sentence."""
 
-from __future__ import annotations
-
 from itertools import chain
 
 from bilm.commands import options as opt

@@ -1,7 +1,5 @@
 """`bilm surprisal`: bits per word and region, for joining with reading times."""
 
-from __future__ import annotations
-
 from collections import Counter
 from collections.abc import Iterator
 from functools import partial

@@ -1,7 +1,5 @@
 """`bilm text`: a corpus of any form as one sentence per line."""
 
-from __future__ import annotations
-
 from itertools import chain
 from typing import Any
 

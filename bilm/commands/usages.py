@@ -1,7 +1,5 @@
 """`bilm usages`: every usage of chosen words, with vectors."""
 
-from __future__ import annotations
-
 import os
 import re
 from collections.abc import Sequence

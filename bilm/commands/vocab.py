@@ -1,7 +1,5 @@
 """`bilm vocab`: the vocabulary of a text."""
 
-from __future__ import annotations
-
 from bilm.commands import options as opt
 from bilm.commands.main import command
 from bilm.commands.output import show

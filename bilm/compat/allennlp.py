@@ -9,8 +9,6 @@ Importing this module selects the PyTorch backend of Keras, unless Keras has bee
 KERAS_BACKEND is set. `cuda_device`, `vocab_to_cache` and `word_inputs` are accepted and ignored.
 """
 
-from __future__ import annotations
-
 import json
 import math
 from collections.abc import Iterable, Iterator, Sequence

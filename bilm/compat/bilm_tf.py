@@ -1,7 +1,5 @@
 """`BidirectionalLanguageModel`, `weight_layers` and `dump_token_embeddings` of bilm-tf."""
 
-from __future__ import annotations
-
 from collections.abc import Mapping
 from pathlib import Path
 from typing import Any

@@ -1,7 +1,5 @@
 """The training functions of bilm-tf with its signatures, for its scripts and copies of them."""
 
-from __future__ import annotations
-
 import json
 import os
 import sys

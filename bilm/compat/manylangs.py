@@ -5,8 +5,6 @@ Programs that were written for `elmoformanylangs` change the import only:
     from bilm.compat.manylangs import Embedder
 """
 
-from __future__ import annotations
-
 from collections.abc import Iterable, Sequence
 from pathlib import Path
 

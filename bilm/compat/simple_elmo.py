@@ -1,7 +1,5 @@
 """`ElmoModel` with the interface of the package simple_elmo."""
 
-from __future__ import annotations
-
 from collections.abc import Sequence
 from pathlib import Path
 

@@ -1,7 +1,5 @@
 """Words -> ids of their characters, as a model's alphabet spells them."""
 
-from __future__ import annotations
-
 from collections.abc import Iterable, Mapping, Sequence
 
 import numpy as np

@@ -1,7 +1,5 @@
 """Marks of gaps in a text: lost words, and lost letters of words."""
 
-from __future__ import annotations
-
 import re
 from collections.abc import Sequence
 from unicodedata import normalize

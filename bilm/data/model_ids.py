@@ -3,8 +3,6 @@
 A model reserves id 0 for padding, so its ids are 1 more than the ids of alphabets and vocabularies.
 """
 
-from __future__ import annotations
-
 import os
 from collections.abc import Callable, Iterable, Sequence
 from pathlib import Path

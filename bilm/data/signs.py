@@ -1,7 +1,5 @@
 """Signs, in the first words of a text, that it is not one tokenized sentence per line."""
 
-from __future__ import annotations
-
 import re
 from collections import Counter
 from collections.abc import Callable, Container, Iterable, Iterator, Sequence

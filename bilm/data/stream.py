@@ -4,8 +4,6 @@ An integer, its *reference*, identifies a sentence: the number of its shard time
 the byte position at which its line starts in the uncompressed file.
 """
 
-from __future__ import annotations
-
 import hashlib
 import os
 from collections.abc import Iterator, Sequence

@@ -1,7 +1,5 @@
 """The lines of a text file or URL, UTF-8, plain or compressed, streamed."""
 
-from __future__ import annotations
-
 import bz2
 import glob
 import gzip

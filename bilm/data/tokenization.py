@@ -1,7 +1,5 @@
 """Sentences as lists of words: checks them, and splits text into sentences and words."""
 
-from __future__ import annotations
-
 import re
 import sys
 from collections.abc import Callable, Iterable, Iterator, Mapping, Set

@@ -1,7 +1,5 @@
 """Text -> a vocabulary sorted by descending frequency."""
 
-from __future__ import annotations
-
 import os
 from collections import Counter
 from collections.abc import Mapping

@@ -5,8 +5,6 @@ The traced training step needs the same number of groups in each window. Inferen
 batches depends on the text, uses `bilm.inference.words`.
 """
 
-from __future__ import annotations
-
 from typing import Any
 
 import numpy as np

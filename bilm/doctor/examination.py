@@ -1,7 +1,5 @@
 """`examine`: the checks of `bilm doctor`, in order, and their report."""
 
-from __future__ import annotations
-
 import os
 import platform
 import re

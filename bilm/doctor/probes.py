@@ -4,8 +4,6 @@ process or wait forever.
 `ask` runs this module as a program, which calls a function of it and prints one line of JSON.
 """
 
-from __future__ import annotations
-
 import json
 import os
 import subprocess

@@ -1,7 +1,5 @@
 """The inputs of `Elmo`, strings or ids: their checks, their spelling and the mask of strings."""
 
-from __future__ import annotations
-
 from typing import Any
 
 import keras

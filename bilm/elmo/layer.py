@@ -1,7 +1,5 @@
 """`Elmo`, a Keras layer that returns one context-dependent vector per token."""
 
-from __future__ import annotations
-
 import threading
 from collections.abc import Mapping, Sequence
 from contextlib import AbstractContextManager, nullcontext

@@ -1,7 +1,5 @@
 """The LSTM states of rows, carried from one call of a biLM to the next."""
 
-from __future__ import annotations
-
 from typing import Any
 
 import keras

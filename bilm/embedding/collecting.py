@@ -1,7 +1,5 @@
 """Runs a biLM over sentences, selects its layers, and collects or pools the vectors of words."""
 
-from __future__ import annotations
-
 import math
 import operator
 from collections.abc import Callable, Generator, Sequence

@@ -1,8 +1,6 @@
 """Sentences -> vectors as NumPy arrays. `ElmoEmbedder` reads sentences in groups and looks up their
 words in a `TokenCache`; `collected` runs the biLM over a group and collects the vectors."""
 
-from __future__ import annotations
-
 import os
 from collections.abc import Generator, Iterable, Iterator, Sequence
 from contextlib import closing

@@ -1,7 +1,5 @@
 """Files of embeddings: how words and ids are stored, and reading files of any origin."""
 
-from __future__ import annotations
-
 import os
 import re
 import zipfile

@@ -4,8 +4,6 @@ Objects of other libraries are copied and pickled freely, so they hold the names
 and a digest of their content. `shared_embedder` returns the embedder of these files.
 """
 
-from __future__ import annotations
-
 from functools import lru_cache
 from pathlib import Path
 from threading import Lock

@@ -1,7 +1,5 @@
 """Export of a model as HDF5 and options files, which existing readers of ELMo load."""
 
-from __future__ import annotations
-
 import hashlib
 import json
 import shutil

@@ -1,8 +1,6 @@
 """The model card of an export: facts about the run and the files, in Markdown with the YAML head
 that model hubs read."""
 
-from __future__ import annotations
-
 from collections.abc import Mapping
 from pathlib import Path
 

@@ -1,7 +1,5 @@
 """Export of `Elmo` as an ONNX model, which runs without TensorFlow."""
 
-from __future__ import annotations
-
 from pathlib import Path
 
 import numpy as np

@@ -1,7 +1,5 @@
 """Export of `Elmo` as a SavedModel, which runs without bilm and without Python."""
 
-from __future__ import annotations
-
 from pathlib import Path
 from typing import NamedTuple
 

@@ -1,7 +1,5 @@
 """Vectors of words without context in word2vec's text form, which gensim reads."""
 
-from __future__ import annotations
-
 from collections.abc import Iterable
 from pathlib import Path
 

@@ -1,7 +1,5 @@
 """`Backend`: a stored biLM whose parts a library computes, and the choice of the library."""
 
-from __future__ import annotations
-
 import os
 import sys
 from abc import ABC, abstractmethod

@@ -1,7 +1,5 @@
 """The number of threads in which NumPy computes matrix products."""
 
-from __future__ import annotations
-
 import os
 from collections.abc import Iterator
 from contextlib import contextmanager

@@ -1,7 +1,5 @@
 """A biLM computed by Keras, compiled where its backend compiles."""
 
-from __future__ import annotations
-
 from functools import cache, partial
 from typing import Any
 

@@ -1,7 +1,5 @@
 """The LSTM stacks of a biLM, computed by Keras on each of its backends."""
 
-from __future__ import annotations
-
 from typing import Any
 
 import keras

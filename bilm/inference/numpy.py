@@ -4,8 +4,6 @@ It computes a short text sooner than TensorFlow, which must be imported first, a
 memory.
 """
 
-from __future__ import annotations
-
 import math
 from collections.abc import Mapping
 from functools import partial

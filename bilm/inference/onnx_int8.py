@@ -6,8 +6,6 @@ saturate (see `reduce_range` in its guide "Quantize ONNX models"). There, inputs
 from -63 to 63.
 """
 
-from __future__ import annotations
-
 import functools
 from concurrent.futures import ThreadPoolExecutor
 from typing import Any

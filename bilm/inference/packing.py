@@ -1,7 +1,5 @@
 """Sequences of tokens packed end to end into rows, which run in windows of steps."""
 
-from __future__ import annotations
-
 import heapq
 from collections.abc import Generator, Iterable, Iterator
 from concurrent.futures import ThreadPoolExecutor

@@ -1,7 +1,5 @@
 """What a language model predicts at the places of texts."""
 
-from __future__ import annotations
-
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from itertools import chain
 from typing import NamedTuple

@@ -1,7 +1,5 @@
 """The softmax of a stored language model: the interface that backends implement."""
 
-from __future__ import annotations
-
 from abc import ABC, abstractmethod
 from collections.abc import Callable, Iterator
 from typing import Any

@@ -1,7 +1,5 @@
 """A stored biLM as the first module of a `SentenceTransformer`, pooling included."""
 
-from __future__ import annotations
-
 from typing import Any
 
 from bilm.data.tokenization import tokenizer

@@ -1,7 +1,5 @@
 """Character CNN: convolutions of several widths over the characters of a token, max over time."""
 
-from __future__ import annotations
-
 from collections.abc import Sequence
 from typing import Any
 

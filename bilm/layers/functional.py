@@ -1,7 +1,5 @@
 """Functions that several layers use: products, gathers, dropout, masks, checks, compilation."""
 
-from __future__ import annotations
-
 from collections.abc import Callable, Sequence
 from typing import Any
 

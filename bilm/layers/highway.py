@@ -1,7 +1,5 @@
 """The highway stack between the character CNN and its projection."""
 
-from __future__ import annotations
-
 from typing import Any
 
 from keras import initializers, ops

@@ -8,8 +8,6 @@ ONNX Runtime is fast only for products of an unsigned with a signed matrix, so `
 to the inputs.
 """
 
-from __future__ import annotations
-
 from collections.abc import Callable, Sequence
 from functools import partial
 from typing import Any, NamedTuple

@@ -1,7 +1,5 @@
 """LSTM with projection and clips: the cell, which computes one step, and its run over time."""
 
-from __future__ import annotations
-
 from functools import partial
 from typing import Any
 

@@ -13,8 +13,6 @@ Two implementations write the equation a second time, because that was measured 
 for one sentence, and the gradient of `tensorflow/lstm_training`, which halves the time of training.
 """
 
-from __future__ import annotations
-
 from collections.abc import Callable, Sequence
 from typing import NamedTuple
 

@@ -1,7 +1,5 @@
 """The settings of regularization in training, and the seeds of its masks."""
 
-from __future__ import annotations
-
 from dataclasses import dataclass
 from typing import Any, NamedTuple
 

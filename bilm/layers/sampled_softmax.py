@@ -1,7 +1,5 @@
 """The output layer of the language model: a sampled loss for training, the full loss otherwise."""
 
-from __future__ import annotations
-
 from typing import Any, NamedTuple
 
 import keras

@@ -1,7 +1,5 @@
 """The learned weighted sum of the layers of a biLM."""
 
-from __future__ import annotations
-
 from collections.abc import Sequence
 from typing import Any
 

@@ -1,7 +1,5 @@
 """A stack of LSTM layers that read in one direction."""
 
-from __future__ import annotations
-
 from collections.abc import Sequence
 from typing import Any
 

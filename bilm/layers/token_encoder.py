@@ -1,7 +1,5 @@
 """Layers that compute the context-independent vector of a token."""
 
-from __future__ import annotations
-
 from collections.abc import Sequence
 from typing import Any
 

@@ -1,7 +1,5 @@
 """The type of tensors in annotations."""
 
-from __future__ import annotations
-
 from typing import Any, TypeAlias
 
 # A tensor of the library that computes. Keras has no common type for those of its backends, for

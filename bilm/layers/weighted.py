@@ -1,7 +1,5 @@
 """The base class of the layers with the weights of the biLM, and weights in eight bits."""
 
-from __future__ import annotations
-
 from typing import Any, NamedTuple
 
 import keras

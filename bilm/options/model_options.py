@@ -3,8 +3,6 @@
 `bilm.options.run_options` contains the functions that read the file.
 """
 
-from __future__ import annotations
-
 from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import Any

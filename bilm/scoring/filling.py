@@ -1,7 +1,5 @@
 """Fills gaps in a text: lost words, and lost letters of words."""
 
-from __future__ import annotations
-
 from collections import Counter
 from collections.abc import Callable, Iterable, Iterator, Sequence, Set
 from typing import NamedTuple

@@ -1,7 +1,5 @@
 """The words that a language model predicts."""
 
-from __future__ import annotations
-
 from collections.abc import Sequence
 
 import numpy as np

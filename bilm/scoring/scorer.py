@@ -1,7 +1,5 @@
 """`Scorer`: log-probabilities of sentences, likely words, and gaps, by a stored model."""
 
-from __future__ import annotations
-
 from collections import deque
 from collections.abc import Iterable, Iterator, Sequence
 from functools import partial

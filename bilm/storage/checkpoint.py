@@ -12,8 +12,6 @@ them for TensorFlow. The keys of the tensors, without `SUFFIX`:
 checkpoints of the TensorFlow 1 reference, which have other keys and no JSON file.
 """
 
-from __future__ import annotations
-
 import hashlib
 import json
 import os

@@ -4,8 +4,6 @@ Every value is read through `numbers`, `strings` or `attribute`. They do not fol
 file or read values of other files, and reject declared sizes that exceed the file's.
 """
 
-from __future__ import annotations
-
 import io
 import math
 import os

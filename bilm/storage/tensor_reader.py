@@ -1,7 +1,5 @@
 """Reads the tensors of files in TensorFlow's checkpoint format."""
 
-from __future__ import annotations
-
 import os
 import re
 from pathlib import Path

@@ -1,8 +1,6 @@
 """Atomic outputs: files and folders are written in a temporary folder and renamed into place, or
 uploaded to a URL. Locks tell the temporary folders of running writers from those of killed ones."""
 
-from __future__ import annotations
-
 import errno
 import functools
 import hashlib

@@ -1,7 +1,5 @@
 """Importing public names on first use, and optional packages."""
 
-from __future__ import annotations
-
 import importlib
 from collections.abc import Callable, Iterator, Mapping
 from contextlib import contextmanager

@@ -1,7 +1,5 @@
 """Turns failed allocations into errors of one line."""
 
-from __future__ import annotations
-
 import sys
 from collections.abc import Iterator
 from contextlib import contextmanager

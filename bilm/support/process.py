@@ -1,7 +1,5 @@
 """Process settings made before TensorFlow computes: backend, log level, malloc, threads."""
 
-from __future__ import annotations
-
 import ctypes
 import os
 import sys

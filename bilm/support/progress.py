@@ -1,7 +1,5 @@
 """Progress of long work, as lines in the log."""
 
-from __future__ import annotations
-
 import math
 import time
 from collections.abc import Iterable, Iterator

@@ -4,8 +4,6 @@ fsspec selects the file system by the scheme of the URL: `s3://`, `gs://`, `az:/
 others (https://filesystem-spec.readthedocs.io). Failures are RemoteErrors that name the URL.
 """
 
-from __future__ import annotations
-
 import shutil
 from collections.abc import Iterable, Iterator
 from concurrent.futures import ThreadPoolExecutor

@@ -1,7 +1,5 @@
 """URLs as names of files: which paths are URLs, and what messages show of them."""
 
-from __future__ import annotations
-
 import os
 import re
 from pathlib import PurePosixPath

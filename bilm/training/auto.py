@@ -5,8 +5,6 @@ Nothing is timed before a run. With a time budget, a run starts with its longest
 measured on `classics_en`, English novels, on 2 cores: docs/experiments.md lists the runs.
 """
 
-from __future__ import annotations
-
 import math
 from collections.abc import Mapping
 from pathlib import Path

@@ -1,7 +1,5 @@
 """What happens between the steps of a run: saving, evaluating, keeping a time budget."""
 
-from __future__ import annotations
-
 import os
 import time
 import zlib

@@ -1,7 +1,5 @@
 """Saves the state of a run (weights, slots, LSTM states, position in the text) and restores it."""
 
-from __future__ import annotations
-
 from dataclasses import replace
 
 from bilm.data.stream import Position

@@ -1,7 +1,5 @@
 """Devices of a run: the replicas of this process and of all its workers."""
 
-from __future__ import annotations
-
 import os
 import re
 import statistics

@@ -3,8 +3,6 @@
 Training and `bilm test` use it; `Scorer` scores single sentences.
 """
 
-from __future__ import annotations
-
 import math
 import os
 from typing import Any

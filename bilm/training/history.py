@@ -1,7 +1,5 @@
 """`history.csv`: the curve of a run, one row for each report."""
 
-from __future__ import annotations
-
 import csv
 from pathlib import Path
 

@@ -1,7 +1,5 @@
 """An estimate of the memory that a training run needs."""
 
-from __future__ import annotations
-
 import math
 import os
 from collections.abc import Iterable

@@ -1,8 +1,6 @@
 """Optimizers: average the gradients over replicas, clip them by global norm, and update the
 weights; rows of tables are updated sparsely."""
 
-from __future__ import annotations
-
 import functools
 import math
 from collections.abc import Callable, Mapping, Sequence

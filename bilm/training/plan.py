@@ -1,7 +1,5 @@
 """What a run reads and what it will do: vocabulary, texts, options and number of steps."""
 
-from __future__ import annotations
-
 from collections.abc import Collection, Mapping, Sequence
 from typing import Any, NamedTuple
 

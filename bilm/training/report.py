@@ -1,7 +1,5 @@
 """Progress of a run: a bar on the terminal, lines in the log, rows of `history.csv`."""
 
-from __future__ import annotations
-
 import math
 import os
 import sys

@@ -1,7 +1,5 @@
 """A training run: data, steps, evaluation, checkpoints, from the first step to the last."""
 
-from __future__ import annotations
-
 import hashlib
 import os
 import threading

@@ -1,7 +1,5 @@
 """The folder of a run: its files, who may write to them, and which run they belong to."""
 
-from __future__ import annotations
-
 import os
 import shlex
 import shutil

@@ -5,8 +5,6 @@ TensorFlow's own candidate sampler keeps its random state inside a kernel, where
 reaches it; this one is a pure function of its key.
 """
 
-from __future__ import annotations
-
 import numpy as np
 
 from bilm.layers.sampled_softmax import Negatives

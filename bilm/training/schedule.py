@@ -1,7 +1,5 @@
 """The learning rate of each step of a run."""
 
-from __future__ import annotations
-
 from bilm.options.run_options import DECAYS, LEARNING_RATES, RunOptions
 
 

@@ -1,7 +1,5 @@
 """The settings of a run that are not options of the model or of its training."""
 
-from __future__ import annotations
-
 from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import Any

@@ -1,7 +1,5 @@
 """SIGINT and SIGTERM during training."""
 
-from __future__ import annotations
-
 import signal
 import threading
 from collections.abc import Iterator

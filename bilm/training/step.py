@@ -1,7 +1,5 @@
 """One training step over all replicas: forward, backward, mean, clip, update."""
 
-from __future__ import annotations
-
 import functools
 from typing import Any, NamedTuple
 

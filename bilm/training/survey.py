@@ -1,7 +1,5 @@
 """Reads a training text once before training: its counts, signs, the order of the vocabulary."""
 
-from __future__ import annotations
-
 import os
 from array import array
 from collections import Counter

@@ -1,7 +1,5 @@
 """The text of a run as batches of training steps, made on the host while earlier steps run."""
 
-from __future__ import annotations
-
 import threading
 from collections import deque
 from collections.abc import Callable, Iterable, Iterator

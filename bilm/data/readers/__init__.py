@@ -4,8 +4,6 @@ To add a form, write a module with a `FORM` and add it to `FORMS`. Help and erro
 from the declaration. Imports `data.signs`, `data.text`, `data.tokenization`, `errors`, `support`.
 """
 
-from __future__ import annotations
-
 import os
 from collections.abc import Iterator
 from dataclasses import fields

@@ -1,7 +1,5 @@
 """CoNLL-U: one word per line, a blank line after each sentence."""
 
-from __future__ import annotations
-
 import re
 from collections.abc import Iterator
 from itertools import chain

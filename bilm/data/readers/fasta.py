@@ -1,7 +1,5 @@
 """FASTA: a header line with an id, then the letters of a protein or of DNA."""
 
-from __future__ import annotations
-
 import re
 from collections.abc import Iterator
 

@@ -1,7 +1,5 @@
 """How files are read, and the declaration of an input form, which every reader module contains."""
 
-from __future__ import annotations
-
 import re
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass

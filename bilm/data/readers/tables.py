@@ -7,8 +7,6 @@ field that starts with `"` but is not quoted correctly is an error, as are rows 
 have joined; the option `quoting` states how the file was written.
 """
 
-from __future__ import annotations
-
 import csv
 import json
 from collections.abc import Iterable, Iterator, Mapping, Sequence

@@ -5,8 +5,6 @@ scores of a position stay in the processor's cache. A convolution would write al
 filters to memory and read them again for the maximum and for the gradient.
 """
 
-from __future__ import annotations
-
 from collections.abc import Sequence
 
 import tensorflow as tf

@@ -4,8 +4,6 @@ Otherwise TensorFlow may compute all slices at once and store their scores for t
 each slice is computed after the previous one, and the gradient recomputes the scores.
 """
 
-from __future__ import annotations
-
 from collections.abc import Sequence
 
 import tensorflow as tf

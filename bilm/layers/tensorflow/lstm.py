@@ -1,8 +1,6 @@
 """Runs an `LSTM` over time on TensorFlow: selects the implementation, and contains the one for
 inference."""
 
-from __future__ import annotations
-
 from typing import Any
 
 import tensorflow as tf

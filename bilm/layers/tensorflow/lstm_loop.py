@@ -1,7 +1,5 @@
 """The loop over time, for inference and for training."""
 
-from __future__ import annotations
-
 from collections.abc import Callable, Sequence
 from typing import TypeAlias
 

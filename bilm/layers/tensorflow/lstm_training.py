@@ -10,8 +10,6 @@ weights as they are stored; and a product of a few rows in bfloat16 takes half a
 transposed once, which would not pay off for a short sentence without a gradient.
 """
 
-from __future__ import annotations
-
 from collections.abc import Callable, Sequence
 from functools import partial
 from typing import NamedTuple

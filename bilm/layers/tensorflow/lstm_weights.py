@@ -1,7 +1,5 @@
 """The weights of an LSTM cell as inference reads them, and the gates computed with them."""
 
-from __future__ import annotations
-
 from collections.abc import Callable
 from typing import Any, NamedTuple
 

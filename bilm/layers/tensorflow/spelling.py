@@ -1,7 +1,5 @@
 """TensorFlow strings -> the character ids that `Batcher` returns, inside a graph."""
 
-from __future__ import annotations
-
 import numpy as np
 import tensorflow as tf
 

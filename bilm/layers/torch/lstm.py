@@ -5,8 +5,6 @@ In this module features come before rows, as in `tensorflow/lstm_training`: stat
 to half as long. Rows after the last one that is not padding are not computed.
 """
 
-from __future__ import annotations
-
 from functools import partial
 from typing import Any, NamedTuple
 

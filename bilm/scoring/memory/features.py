@@ -5,8 +5,6 @@
 `<UNK>` is not similar to any word, and a mark only to itself.
 """
 
-from __future__ import annotations
-
 import numpy as np
 
 from bilm.data.marks import BOS, EOS

@@ -4,8 +4,6 @@ The weights of the features are fitted to the remembered text. The shares of the
 biLM, and the exponents with which a `Filler` compares candidates, are fitted to held-out text.
 """
 
-from __future__ import annotations
-
 from collections.abc import Iterable, Sequence
 
 import numpy as np

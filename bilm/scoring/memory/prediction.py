@@ -1,7 +1,5 @@
 """`Memory`: probabilities of words by the similar contexts of a text."""
 
-from __future__ import annotations
-
 from collections.abc import Iterable, Mapping, Sequence, Set
 
 import numpy as np

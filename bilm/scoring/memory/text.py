@@ -1,7 +1,5 @@
 """The text of a memory as ids, and what predictions need about each place of it."""
 
-from __future__ import annotations
-
 from collections.abc import Iterable, Sequence
 
 import numpy as np

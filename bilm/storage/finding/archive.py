@@ -1,7 +1,5 @@
 """Reads chosen members of ZIP and tar archives from untrusted sources."""
 
-from __future__ import annotations
-
 import shutil
 import tarfile
 import zipfile

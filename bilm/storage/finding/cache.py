@@ -4,8 +4,6 @@ Each entry is a folder whose name is a digest of its key. Its record, `bilm_sour
 the name, path or URL that the user requested, and the SHA-256 of a download.
 """
 
-from __future__ import annotations
-
 import hashlib
 import os
 from collections.abc import Callable

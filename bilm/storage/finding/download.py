@@ -6,8 +6,6 @@ requests reads web servers, and fsspec reads object stores. fsspec would read we
 aiohttp, which only the extra `remote` installs; TensorFlow requires requests.
 """
 
-from __future__ import annotations
-
 import shutil
 import time
 from collections.abc import Callable, Iterator

@@ -4,8 +4,6 @@ huggingface_hub downloads them and reads `HF_ENDPOINT`, `HF_TOKEN` and its other
 revision is downloaded once and then read without a network connection.
 """
 
-from __future__ import annotations
-
 import glob
 import re
 from pathlib import Path, PurePath

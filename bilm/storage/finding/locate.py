@@ -1,7 +1,5 @@
 """Finds the files of a model by two paths, a folder, an archive, a URL or a name."""
 
-from __future__ import annotations
-
 import difflib
 import os
 from collections.abc import Sequence

@@ -5,8 +5,6 @@ of these facts, and addresses in the order in which they are tried. The files th
 available when it was written.
 """
 
-from __future__ import annotations
-
 import json
 import re
 from collections.abc import Sequence

@@ -7,8 +7,6 @@ lists the places of bilm's tensors in them. Imports `options`, the packages belo
 modules of `storage` that do not import this package.
 """
 
-from __future__ import annotations
-
 from pathlib import Path, PurePath
 
 from bilm.storage.formats.base import Format

@@ -6,8 +6,6 @@ ELMo was fine-tuned or not; the files in `fta/` of older archives have those fro
 al. 2018, AllenNLP, arXiv:1803.07640, modules `elmo` and `elmo_lstm`.
 """
 
-from __future__ import annotations
-
 import functools
 import os
 from collections.abc import Mapping

@@ -1,7 +1,5 @@
 """The base class of the formats: everything that the rest of bilm reads from a model's files."""
 
-from __future__ import annotations
-
 from abc import ABC, abstractmethod
 from collections.abc import Callable, Iterable, Iterator, Mapping
 from contextlib import AbstractContextManager, contextmanager

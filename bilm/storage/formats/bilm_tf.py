@@ -1,7 +1,5 @@
 """The format of bilm-tf, AllenNLP and simple_elmo: `options.json` and an HDF5 file of weights."""
 
-from __future__ import annotations
-
 import functools
 from pathlib import Path, PurePath
 

@@ -1,7 +1,5 @@
 """Options from the shapes of stored tensors, for formats whose files contain none."""
 
-from __future__ import annotations
-
 from collections.abc import Container, Mapping
 from itertools import count, takewhile
 from typing import Any

@@ -4,8 +4,6 @@ See Che et al. 2018, Towards Better UD Parsing. `bilm.storage.formats.pytorch_ro
 layout of the tensors.
 """
 
-from __future__ import annotations
-
 import functools
 import re
 from collections.abc import Mapping, Sequence

@@ -8,8 +8,6 @@ A pickle is a program for a stack machine and may call any function that `find_c
 dicts need.
 """
 
-from __future__ import annotations
-
 import io
 import math
 import os

@@ -6,8 +6,6 @@ passes the input instead of the transform, so its weights are negated; and the f
 the 1 that bilm adds.
 """
 
-from __future__ import annotations
-
 from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
 from typing import NamedTuple

@@ -8,8 +8,6 @@ TensorFlow alone would wait forever for a worker that does not start. It accepts
 interfaces without authentication, so a run with several workers requires a trusted network.
 """
 
-from __future__ import annotations
-
 import json
 import os
 import socket
