@@ -1,9 +1,7 @@
 """`bilm train`: a new biLM from text."""
 
-from __future__ import annotations
-
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 import click
 from cloup.constraints import constraint, mutually_exclusive
@@ -12,10 +10,6 @@ from bilm.commands import options as opt
 from bilm.commands.main import INTERRUPTED, START, command
 from bilm.errors import OptionsError
 from bilm.options.run_options import AUTO, load_run_options, packaged_options
-
-if TYPE_CHECKING:
-    from bilm.data.shards import Shards
-    from bilm.training.run_folder import RunFolder
 
 SIZES = [AUTO, *packaged_options()]
 NOTE = """
@@ -65,17 +59,17 @@ def train(vocab: str | None, options: str | None, **run: Any) -> int:
     from bilm.training.run_folder import RunFolder
 
     folder = RunFolder(run["save_dir"])
-    vocabulary = Path(vocab or folder.vocab_file)
-    # Files of an earlier command that ended before its first checkpoint may be of another text.
-    makes_vocab = vocab is None and not folder.holds_run
-
-    # auto chooses for a new run unless --options names other options; a run is resumed as it is.
     record = folder.record()
-    resumes_auto = record is not None and record.auto is not None
-    is_auto = options == AUTO or (options is None and (resumes_auto or not folder.holds_run))
+    vocabulary = Path(vocab or folder.vocab_file)
+    makes_vocab = vocab is None and record is None
+    # auto chooses for a new run unless --options names other options; a run is resumed as it is.
+    is_auto = options == AUTO or (options is None and (record is None or record.auto is not None))
     if run["hours"] is not None and not is_auto:
         raise click.UsageError("--hours requires --options auto; the length of other runs is set "
                                "with --n_epochs or --n_steps")  # fmt: skip
+    if is_auto and record is not None and record.auto is None:
+        raise OptionsError(f"{folder}: contains a run whose options were not chosen by auto; omit "
+                           "--options to resume it, or use another folder")  # fmt: skip
 
     changes = opt.given(run, ("batch_size", "n_epochs", *opt.RATE))
     with opt.run_hosts(run) as hosts:
@@ -86,60 +80,36 @@ def train(vocab: str | None, options: str | None, **run: Any) -> int:
             raise click.UsageError("--vocab is required for several workers")
         if not makes_vocab and not vocab and not vocabulary.is_file():
             raise click.UsageError(f"--vocab is required: {vocabulary} does not exist any more")
+
+        # The texts, and the vocabulary of a new run.
         arguments = opt.run_arguments(run, hosts)
         text = resolve_shards(run["train_prefix"], run["on_bad_utf8"])
-        if not folder.holds_run:
+        if record is None:
             folder.check_resume(run["resume"])
-            folder.forget_heldout_part()
-        if makes_vocab:
-            _make_inputs(folder, text, holds_out=not run["heldout_prefix"])
-        arguments["train_prefix"] = folder.training_part(text)
-        if not run["heldout_prefix"] and folder.heldout_file.is_file():
-            arguments["heldout_prefix"] = folder.heldout_file
-        if not is_auto:
-            chosen = load_run_options(options or folder.options_file)
-            chosen = chosen.replace(**changes, n_train_tokens=run["n_train_tokens"])
-        else:
+            folder.make_inputs(text, makes_vocab, makes_vocab and not run["heldout_prefix"])
+        text = folder.training_part(text)
+        heldout = run["heldout_prefix"]
+        if not heldout and folder.heldout_file.is_file():
+            heldout = folder.heldout_file
+        if heldout:
+            heldout = resolve_shards(heldout, run["on_bad_utf8"])
+        arguments |= {"train_prefix": text, "heldout_prefix": heldout}
+
+        # The options, and what auto chooses beside them.
+        if is_auto:
             request = auto.Request(
                 changes, run["n_train_tokens"], run["n_steps"], run["precision"], run["hours"]
             )
-            if record is not None and resumes_auto:
-                chosen, choice = auto.resumed(record, request)
-            else:
-                if folder.holds_run:
-                    raise OptionsError(
-                        f"{folder}: contains a run whose options were not chosen by auto; omit "
-                        "--options to resume it, or use another folder"
-                    )
-                folder.check_resume(run["resume"])
-                if heldout := arguments["heldout_prefix"]:
-                    request = request._replace(heldout=resolve_shards(heldout, run["on_bad_utf8"]))
+            if record is None:
                 devices = Devices(arguments["strategy"], hosts)
-                text = arguments["train_prefix"]
-                chosen, choice, known = auto.chosen(text, vocabulary, request, devices)
-                arguments["survey"] = known
-            if run["hours"] and choice.n_steps is None:
+                arguments |= auto.chosen(text, heldout, vocabulary, request, devices)
+            else:
+                arguments |= auto.resumed(record, request)
+            if run["hours"] and arguments["n_steps"] is None:
                 started = click.get_current_context().meta[START]
                 arguments["deadline"] = started + 3600 * run["hours"]
-            arguments |= {"n_steps": choice.n_steps, "precision": choice.precision}
-            arguments["auto"] = choice._asdict()
-        result = TrainingRun(chosen, vocabulary, **arguments).train()
+        else:
+            stored = load_run_options(options or folder.options_file)
+            arguments["options"] = stored.replace(**changes, n_train_tokens=run["n_train_tokens"])
+        result = TrainingRun(vocab_file=vocabulary, **arguments).train()
     return 0 if result.finished else INTERRUPTED
-
-
-def _make_inputs(folder: RunFolder, text: Shards, holds_out: bool) -> None:
-    """Make the vocabulary of a new run's text in its folder; first hold out a part of the text if
-    `holds_out`."""
-    from absl import logging
-
-    from bilm.data.shards import draw_heldout_part
-    from bilm.data.vocabulary_builder import build_vocabulary
-
-    folder.check_unused()
-    with folder.locked():
-        if holds_out:
-            draw_heldout_part(text, folder.heldout_file)
-        counts = build_vocabulary(folder.training_part(text), folder.vocab_file)
-    logging.info(
-        "%s: %d words with --min_count %d", folder.vocab_file, counts.n_words, counts.min_count
-    )

@@ -272,11 +272,11 @@ class CheckpointContent:
                 ) from None
 
     def digests(self) -> dict[str, str]:
-        """Return the first digits of the SHA-256 of weights, LSTM states and each slot."""
+        """Return the first digits of the SHA-256 of weights, LSTM states and each slot, by name."""
         hashes = {group: hashlib.sha256() for group in self._model}
         for group, _, variable in self._variables():
             hashes[group].update(np.ascontiguousarray(variable.numpy()).tobytes())
-        return {group: hash_.hexdigest()[:16] for group, hash_ in hashes.items()}
+        return {f"SHA-256 of {group}": hash_.hexdigest()[:16] for group, hash_ in hashes.items()}
 
     def _variables(self) -> Iterator[tuple[str, str, Any]]:
         """Yield group, name and variable of each tensor except the position."""

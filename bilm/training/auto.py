@@ -18,7 +18,7 @@ from bilm.options import schema
 from bilm.options.run_options import LEARNING_RATES, RunOptions, load_run_options
 from bilm.storage.run_record import RunRecord
 from bilm.training.devices import Devices, fastest_precision, product_seconds
-from bilm.training.survey import SAMPLE_TOKENS, Survey, survey
+from bilm.training.survey import SAMPLE_TOKENS, survey
 
 
 class Recipe(NamedTuple):
@@ -55,27 +55,18 @@ class Request(NamedTuple):
     n_steps: int | None  # None to choose the length
     precision: str | None  # None to choose it
     hours: float | None  # time budget of the command; None for as long as training is useful
-    heldout: Shards | None = None  # to compare with the training text
-
-
-class Choice(NamedTuple):
-    """What `auto` has chosen, as checkpoints store it."""
-
-    n_steps: int | None  # None for the length of `n_epochs`, until a time budget changes it
-    precision: str
-    hours: float | None  # time budget of the command
 
 
 def chosen(
-    shards: Shards, vocab_file: Path, request: Request, devices: Devices
-) -> tuple[RunOptions, Choice, Survey | None]:
-    """Return the options, length and precision of a new run on a text, and what is known of the
-    text if it was read. Raises: BilmError if an input cannot be used."""
+    shards: Shards, heldout: Shards | None, vocab_file: Path, request: Request, devices: Devices
+) -> dict[str, Any]:
+    """Return arguments of `TrainingRun` for a new run on a text: options, length, precision, and
+    the survey of the text if it was read. Raises: BilmError if an input cannot be used."""
     n_predictions = request.n_train_tokens
     known = None
     if n_predictions is None:
         logging.info("auto: counting the text")
-        known = survey(shards, Vocabulary(vocab_file, validate_file=True), heldout=request.heldout)
+        known = survey(shards, Vocabulary(vocab_file, validate_file=True), heldout=heldout)
         n_predictions = known.counts.n_predictions
     options = options_for(n_predictions).replace(**request.changes)
     precision = request.precision or fastest_precision(devices, options)
@@ -91,7 +82,17 @@ def chosen(
         precision,
         "; the times of the first steps determine the length" if request.hours else "",
     )
-    return options, Choice(request.n_steps, precision, request.hours), known
+    arguments = _arguments(options, request.n_steps, precision, request.hours)
+    return {**arguments, "survey": known}
+
+
+def _arguments(
+    options: RunOptions, n_steps: int | None, precision: str, hours: float | None
+) -> dict[str, Any]:
+    """Return arguments of `TrainingRun`; without `n_steps`, `n_epochs` determines the length, until
+    a time budget changes it. Checkpoints store the last one, `auto`."""
+    choice = {"n_steps": n_steps, "precision": precision}
+    return {"options": options, **choice, "auto": {**choice, "hours": hours}}
 
 
 def expected_epochs(
@@ -111,9 +112,9 @@ def expected_epochs(
     return n_steps * predictions_a_step / options.n_train_tokens
 
 
-def resumed(record: RunRecord, request: Request) -> tuple[RunOptions, Choice]:
-    """Return the options, length and precision of a run that `auto` chose. It keeps its length
-    unless `n_steps` or another `n_epochs` is requested."""
+def resumed(record: RunRecord, request: Request) -> dict[str, Any]:
+    """Return arguments of `TrainingRun` for a run that `auto` chose: options, length and precision.
+    It keeps its length unless `n_steps` or another `n_epochs` is requested."""
     assert record.auto is not None
     stored = schema.read(RunOptions, record.options)
     n_steps = request.n_steps
@@ -125,7 +126,8 @@ def resumed(record: RunRecord, request: Request) -> tuple[RunOptions, Choice]:
     options = stored.replace(**request.changes)
     if request.n_train_tokens is not None:
         options = options.replace(n_train_tokens=request.n_train_tokens)
-    return options, Choice(n_steps, request.precision or record.auto["precision"], request.hours)
+    precision = request.precision or record.auto["precision"]
+    return _arguments(options, n_steps, precision, request.hours)
 
 
 def recipe_for(n_predictions: int) -> Recipe:

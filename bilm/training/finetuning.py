@@ -6,14 +6,12 @@ import math
 import shutil
 import tempfile
 import weakref
-from collections.abc import Mapping
 from pathlib import Path
 from typing import Any, NamedTuple
 
 import numpy as np
 from absl import logging
 
-from bilm.data.shards import resolve_shards
 from bilm.data.stream import describe_shards, same_shards
 from bilm.data.vocabulary import Vocabulary
 from bilm.errors import BilmError, DataError, WeightsError
@@ -26,9 +24,8 @@ from bilm.storage.stored_model import StoredModel, open_model
 from bilm.support.files import expanded, sha256_of
 from bilm.support.model_files import VOCABULARY
 from bilm.support.urls import masked
-from bilm.training.evaluation import Evaluator, heldout_windows
-from bilm.training.hosts.exchange import Hosts
-from bilm.training.plan import check_words
+from bilm.training.evaluation import perplexity
+from bilm.training.plan import Heldout, check_words
 from bilm.training.run import TrainingRun
 from bilm.training.run_folder import RunFolder
 
@@ -94,76 +91,65 @@ def finetune(
     Raises: BilmError if an input cannot be used.
     """
     start = Source(source, weight_file)
-    hosts = training.get("hosts") or Hosts()
-    folder = RunFolder(save_dir, writes=hosts.is_chief)
-    if start.model.folder.resolve() == folder.path.resolve():
-        raise BilmError(f"{folder}: source and save_dir are one folder; use another save_dir")
-    heldout = None
-    if heldout_prefix:
-        heldout = resolve_shards(heldout_prefix, training.get("on_bad_utf8", "error"))
-    text = describe_shards(heldout.paths) if heldout else None
-    record = _stored_record(folder, start, text)
+    _check_folder(RunFolder(save_dir), start)
 
     # Both vocabularies are read before the run starts: the files may be edited later.
     options = start.run_options(changes or {})
     source_file, chosen_file = choose_vocabulary(start, vocab_file, new_vocab_file)
     source_vocab = Vocabulary(source_file) if source_file else None
+
+    def initialize(model: BiLM, heldout: Heldout | None) -> dict[str, Any]:
+        _set_weights(model, start, source_vocab, run.vocab)
+        before = None
+        if heldout is not None:
+            measured = perplexity(model, heldout.reader, options.batch_size)
+            logging.info("before the first step: held-out perplexity %s (running text)", measured)
+            before = measured._asdict()
+        return {"source": start.id, "before": before, "text": text}
+
+    run = TrainingRun(
+        options, chosen_file, train_prefix, save_dir, heldout_prefix,
+        initialize=initialize, **training,
+    )  # fmt: skip
+    text = describe_shards(run.heldout_shards.paths) if run.heldout_shards else None
     # Only options and vocabulary are compared here: the weights are compared before the first step,
     # and the paths of the sources may differ.
     compared: dict[str, Any] = {"the source": start.model.options.to_dict()}
     compared["SHA-256 of the source's vocabulary"] = source_file and sha256_of(source_file)
-    hosts.check_alike("source", lambda: compared)
-
-    def initialize(model: BiLM) -> dict[str, Any]:
-        _set_weights(model, start, source_vocab, run.vocab)
-        before = None
-        heldout_text = run.texts.heldout
-        if heldout_text is not None:
-            evaluate = Evaluator(model, run.vocab.unk)
-            perplexity = evaluate(heldout_windows(heldout_text.reader, options.batch_size))
-            logging.info("before the first step: held-out perplexity %s (running text)", perplexity)
-            before = perplexity._asdict()
-        return {"source": start.id, "before": before, "text": text}
-
-    run = TrainingRun(
-        options, chosen_file, train_prefix, folder.path, heldout,
-        initialize=initialize, finetuning=record, **training,
-    )  # fmt: skip
-    if new_vocab_file is not None and not folder.holds_run:
+    run.hosts.check_alike("source", lambda: compared)
+    if new_vocab_file is not None and not run.folder.holds_run:
         check_words(run.vocab)
     if vocab_file is None and new_vocab_file is None:
         # The file may be temporary, so messages name the model.
         run.vocab.filename = f"the vocabulary of {start.model}"
     result = run.train()
 
-    stored = (run.finetuning or {}).get("before")
-    before = None if stored is None else Perplexity.from_record(stored)
+    record = run.finetuning or {}
+    before = Perplexity.from_record(record["before"]) if record.get("before") else None
+    if before and text and not same_shards(text, record.get("text", text)):
+        before = None
+        logging.warning(
+            "%s: the perplexity before the first step was measured on another held-out text "
+            "(%s, now %s) and is discarded", run.folder, record["text"], text,
+        )  # fmt: skip
     return TuneResult(result.step, result.finished, before, result.heldout)
 
 
-def _stored_record(
-    folder: RunFolder, start: Source, text: list[str] | None
-) -> Mapping[str, Any] | None:
-    """Return the record of the folder's fine-tuning run, without the perplexity of another held-out
-    text; None without a run. Raises: BilmError for the folder of another run."""
-    if not folder.holds_run:
-        return None
+def _check_folder(folder: RunFolder, start: Source) -> None:
+    """Raise BilmError for the folder of the source or of another run."""
+    if start.model.folder.resolve() == folder.path.resolve():
+        raise BilmError(f"{folder}: source and save_dir are one folder; use another save_dir")
     stored = folder.record()
-    record = stored.finetuning if stored else None
-    if not record:
+    if stored is None:
+        return
+    if not stored.finetuning:
         raise BilmError(f"{folder}: contains a run that is not a fine-tuning; use another save_dir")
-    if record["source"] != start.id:
+    source = stored.finetuning["source"]
+    if source != start.id:
         raise BilmError(
-            f"{folder}: this folder's run started from {' '.join(record['source'])}, but "
+            f"{folder}: this folder's run started from {' '.join(source)}, but "
             f"{' '.join(start.id)} was requested"
         )
-    if text and not same_shards(text, record.get("text") or text):
-        logging.warning(
-            "%s: the perplexity before the first step was measured on another held-out text "
-            "(%s, now %s) and is discarded", folder, record["text"], text,
-        )  # fmt: skip
-        record = {**record, "before": None, "text": text}
-    return record
 
 
 def _set_weights(

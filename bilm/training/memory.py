@@ -20,15 +20,26 @@ def estimate_memory(trainer: Trainer, n_words: int) -> dict[str, int]:
     """Return the bytes of a replica by content; those of gradients and activations are rough."""
     options = trainer.options
     n_weights = _size(trainer.model.variables)
-    n_slots = sum(_size(slots.values()) for slots in trainer.optimizer.slots.values())
     # Of a sampled softmax, few rows have a gradient; the full one is computed in slices.
     n_gradients = n_parameters(options.model) if options.sample_softmax else n_weights
-    n_tokens = options.batch_size * options.unroll_steps
+
+    # Values of one token that the gradient reads: gates, cells and outputs of the stacks; scores of
+    # one direction at a time, and their gradients; outputs of the filters.
+    lstm = options.lstm
+    of_layer = 10 * lstm.dim + 4 * lstm.projection_dim
+    of_token = len(trainer.model.directions) * lstm.n_layers * of_layer
+    is_sampled = options.sample_softmax
+    n_scores = options.n_negative_samples_batch if is_sampled else min(n_words, VOCABULARY_CHUNK)
+    of_token += 2 * n_scores
+    if options.char_cnn is not None:
+        cnn = options.char_cnn
+        of_token += cnn.max_characters_per_token * n_filters(cnn.filters)
+
     sizes = {
         "weights": n_weights,
-        "slots": n_slots,
+        "slots": sum(_size(slots.values()) for slots in trainer.optimizer.slots.values()),
         "gradients": n_gradients,
-        "activations": n_tokens * _activations(trainer, n_words),
+        "activations": options.batch_size * options.unroll_steps * of_token,
     }
     return {content: FLOAT_BYTES * size for content, size in sizes.items()}
 
@@ -36,25 +47,6 @@ def estimate_memory(trainer: Trainer, n_words: int) -> dict[str, int]:
 def _size(variables: Iterable) -> int:
     """Return the number of values of variables."""
     return sum(math.prod(variable.shape) for variable in variables)
-
-
-def _activations(trainer: Trainer, n_words: int) -> int:
-    """Return the number of values of one token that the gradient reads."""
-    options = trainer.options
-    lstm = options.lstm
-    of_layer = 10 * lstm.dim + 4 * lstm.projection_dim  # gates, cells and outputs
-    of_stacks = len(trainer.model.directions) * lstm.n_layers * of_layer
-
-    n_scores = min(n_words, VOCABULARY_CHUNK)
-    if options.sample_softmax:
-        n_scores = options.n_negative_samples_batch
-    of_softmax = 2 * n_scores  # of one direction at a time, and their gradients
-
-    of_cnn = 0
-    if options.char_cnn is not None:
-        cnn = options.char_cnn
-        of_cnn = cnn.max_characters_per_token * n_filters(cnn.filters)
-    return of_stacks + of_softmax + of_cnn
 
 
 def machine_memory() -> int:

@@ -108,25 +108,20 @@ class Optimizer:
 
     def _clip_and_update(self, name, variable, gradient, scale, step_size, decay, *slots):
         """Clip the mean gradient, decay the variable and update it, on one device."""
-        is_sparse = isinstance(gradient, tf.IndexedSlices)
-        if decay is not None and len(variable.shape) > 1:
-            with tf.control_dependencies([scale]):  # only if the norm is finite
-                self._decay(variable, gradient.indices if is_sparse else None, decay)
-        if is_sparse:
-            values = gradient.values * scale
-            return self._update_rows(variable, gradient.indices, values, step_size, *slots)
+        has_decay = decay is not None and len(variable.shape) > 1
+        if isinstance(gradient, tf.IndexedSlices):
+            rows = gradient.indices  # distinct
+            if has_decay:
+                with tf.control_dependencies([scale]):  # only if the norm is finite
+                    old = _gathered(variable, rows)
+                    tf.raw_ops.ResourceScatterSub(
+                        resource=variable.handle, indices=rows, updates=decay * old
+                    )
+            return self._update_rows(variable, rows, gradient.values * scale, step_size, *slots)
+        if has_decay:
+            with tf.control_dependencies([scale]):
+                variable.assign_sub(decay * variable)
         return self._update(name, variable, gradient * scale, step_size, *slots)
-
-    @staticmethod
-    def _decay(variable, rows, decay):
-        """Subtract a part of a variable; `rows` are distinct, None for all."""
-        if rows is None:
-            variable.assign_sub(decay * variable)
-            return
-        old = tf.raw_ops.ResourceGather(
-            resource=variable.handle, indices=rows, dtype=variable.dtype
-        )
-        tf.raw_ops.ResourceScatterSub(resource=variable.handle, indices=rows, updates=decay * old)
 
     def _update(self, name, variable, gradient, step_size, *slots):
         """Update a variable on one device, and its slots, in the order of `_slots_of`."""
@@ -203,7 +198,7 @@ class Adam(Optimizer):
     @staticmethod
     def _average(slot, rows, values, beta):
         """Add values to the moving averages of rows; return the averages."""
-        old = tf.raw_ops.ResourceGather(resource=slot.handle, indices=rows, dtype=slot.dtype)
+        old = _gathered(slot, rows)
         new = old + (1 - beta) * (values - old)
         tf.raw_ops.ResourceScatterUpdate(resource=slot.handle, indices=rows, updates=new)
         return new
@@ -291,6 +286,11 @@ class Muon(Adam):
             product = factor if product is None else tf.matmul(factor, product)
             gram = tf.matmul(factor, tf.matmul(gram, factor))
         return tf.matmul(product, x)
+
+
+def _gathered(variable, rows):
+    """Return the values of rows of a variable."""
+    return tf.raw_ops.ResourceGather(resource=variable.handle, indices=rows, dtype=variable.dtype)
 
 
 # By the names in options. To add an optimizer, add its class here, and its name and default

@@ -1,6 +1,6 @@
 """What a run reads and what it will do: vocabulary, texts, options and number of steps."""
 
-from collections.abc import Collection, Mapping, Sequence
+from collections.abc import Collection, Sequence
 from typing import Any, NamedTuple
 
 from absl import logging
@@ -14,6 +14,7 @@ from bilm.data.vocabulary import Vocabulary
 from bilm.errors import DataError, WeightsError
 from bilm.options.run_options import RunOptions
 from bilm.storage.checkpoint import Checkpoint
+from bilm.storage.run_record import RunRecord
 from bilm.support.remote import RemoteError
 from bilm.training.evaluation import heldout_dataset
 from bilm.training.settings import RunSettings
@@ -96,13 +97,13 @@ def check_unchanged(shards: Shards, described: Sequence[str], step: int) -> None
 
 
 def complete_options(
-    options: RunOptions, vocab: Vocabulary, survey: Survey | None, stored: Mapping[str, Any]
+    options: RunOptions, vocab: Vocabulary, survey: Survey | None, stored: RunRecord | None
 ) -> RunOptions:
     """Return the options with the sizes of corpus and vocabulary; log the survey of a new run.
-    `stored`: the options of the resumed run; empty for a new run."""
-    if stored:
-        n_train_tokens = options.n_train_tokens or stored["n_train_tokens"]
-        first_rare = stored.get("once_from")
+    `stored`: the record of a resumed run."""
+    if stored is not None:
+        n_train_tokens = options.n_train_tokens or stored.options["n_train_tokens"]
+        first_rare = stored.options.get("once_from")
     else:
         assert survey is not None
         log_survey(survey, vocab, check_order=options.sample_softmax)

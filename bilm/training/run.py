@@ -1,9 +1,9 @@
 """A training run: data, steps, evaluation, checkpoints, from the first step to the last."""
 
 import hashlib
+import math
 import os
 import threading
-import time
 from collections.abc import Callable, Mapping
 from contextlib import closing
 from pathlib import Path
@@ -28,7 +28,7 @@ from bilm.storage.tensor_reader import check_name
 from bilm.support.files import expanded
 from bilm.support.out_of_memory import explaining_memory
 from bilm.support.urls import is_url
-from bilm.training.callbacks import Budget, Evaluate, Progress, Save, Setup, log_expected
+from bilm.training.callbacks import Budget, Evaluate, RunState, Save
 from bilm.training.checkpoints import RunCheckpoints
 from bilm.training.devices import Devices
 from bilm.training.history import History
@@ -36,6 +36,7 @@ from bilm.training.hosts.exchange import Hosts
 from bilm.training.measurement import Measurement
 from bilm.training.memory import check_memory
 from bilm.training.plan import (
+    Heldout,
     Plan,
     Texts,
     check_words,
@@ -71,9 +72,8 @@ class TrainingRun:
         heldout_prefix: the same for the held-out text; None to skip evaluation.
         strategy: from `make_strategy`; None uses all GPUs, or the CPU.
         hosts: the worker processes that share the run; None for a single process.
-        initialize: function that assigns the initial weights of a new run and returns the record of
-            a fine-tuning run, see `RunRecord`; not called if a run is resumed.
-        finetuning: that record, if a run is resumed.
+        initialize: function of the model and the held-out text that assigns the initial weights of
+            a new run and returns the record of a fine-tuning run, see `RunRecord`.
         survey: the result of `survey` for the training text, if the caller has read it.
         settings: fields of `RunSettings`, such as `n_steps` and `seed`.
     Raises: BilmError, here and in `train`, for unusable input, a folder in which another process
@@ -95,15 +95,14 @@ class TrainingRun:
         *,
         strategy: tf.distribute.Strategy | None = None,
         hosts: Hosts | None = None,
-        initialize: Callable[[BiLM], Mapping[str, Any] | None] | None = None,
-        finetuning: Mapping[str, Any] | None = None,
+        initialize: Callable[[BiLM, Heldout | None], Mapping[str, Any] | None] | None = None,
         survey: Survey | None = None,
         **settings: Any,
     ):
         self.options = options
         self.settings = RunSettings(**settings)
         self.initialize = initialize
-        self.finetuning = finetuning
+        self.finetuning: Mapping[str, Any] | None = None  # the record of a fine-tuning run
         self.survey = survey
         self.vocab_file = _absolute(local_copy(vocab_file))
         self.shards = self._shards(train_prefix)
@@ -131,66 +130,58 @@ class TrainingRun:
             check_training_text(self.shards, self.heldout_shards, self.vocab_file)
         with self.folder.locked(), explaining_memory(str(self.folder), SMALLER):
             self._check_folder()  # another process may have trained here since
-            setup = self._set_up()
-            step = setup.progress.step
-            if setup.is_done:
-                n_steps = setup.plan.n_steps
-                logging.info("%s: finished at step %d of %d", self.folder, step, n_steps)
-                result = TrainResult(step, True, setup.progress.perplexity)
+            run = self._set_up()
+            if run.is_done:
+                logging.info(
+                    "%s: finished at step %d of %d", self.folder, run.step, run.plan.n_steps
+                )
+                result = TrainResult(run.step, True, run.perplexity)
             else:
-                options = setup.trainer.options
                 seed = self.settings.seed
-                text = TrainingText(options, self.vocab, self.shards, seed)
+                text = TrainingText(run.trainer.options, self.vocab, self.shards, seed)
                 # Before this, a signal ends the process at once: there is nothing to save yet.
                 with stop_on_signal() as stop, closing(text):
                     # From here, a signal to any worker stops and saves the run.
                     self.hosts.gather("start", None)
-                    self._log_start(setup)
-                    result = self._take_steps(setup, text, stop)
+                    self._log_start(run)
+                    result = self._take_steps(run, text, stop)
             self._log_end(result)
             return result
 
-    def _take_steps(self, setup: Setup, text: TrainingText, stop: threading.Event) -> TrainResult:
+    def _take_steps(self, run: RunState, text: TrainingText, stop: threading.Event) -> TrainResult:
         """Take the steps of the run until its end or a signal."""
-        plan = setup.plan
-        trainer = setup.trainer
-        progress = setup.progress
+        plan = run.plan
+        batches = text.batches(self.devices, run.step, run.position)
+        if self.devices.several_hosts:
+            run.trainer.expect(batches.element_spec)
 
         # What happens after each step.
-        history = History(self.folder.history_file if self.folder.writes else None, progress.step)
-        is_measured = setup.heldout is not None
-        report = RunReport(plan, trainer.options, self.settings.log_steps, history, is_measured)
-        evaluate = Evaluate(setup, report)
-        save = Save(setup, self.settings.saving, report, text.shards)
-        budget = Budget(setup, report, save, self.settings.deadline)
-
-        batches = text.batches(self.devices, progress.step, progress.position)
-        if self.devices.several_hosts:
-            trainer.expect(batches.element_spec)
-        if progress.step and progress.perplexity is None:
+        evaluate = Evaluate(run)
+        if run.step and run.perplexity is None:
             evaluate()  # the run was killed before this evaluation ended
-        save.last = time.monotonic()
+        save = Save(run, self.settings.saving, text.shards)
+        budget = Budget(run, save, self.settings.deadline)
 
-        with progress_bar(plan.n_steps) as report.bar:
-            while progress.step < plan.n_steps:
+        with progress_bar(plan.n_steps) as run.report.bar:
+            while run.step < plan.n_steps:
                 source, stops, late = self._next_turn(text, batches, stop.is_set(), save.is_late)
                 if stops:
                     break
                 try:
-                    with text.explaining(progress.step):
-                        result = trainer.step(source, progress.step)
+                    with text.explaining():
+                        result = run.trainer.step(source, run.step)
                 except DataError:
                     save.before_error()
                     raise
-                progress.position = text.positions.popleft()
-                report.add(progress.step, result)
-                progress.step += 1
+                run.position = text.positions.popleft()
+                run.report.add(run.step, result)
+                run.step += 1
                 budget()
                 save(late)
                 evaluate()
-        if progress.step < plan.n_steps:
-            logging.info("stopped at step %d, saved %s", progress.step, save.now())
-        return TrainResult(progress.step, progress.step == plan.n_steps, progress.perplexity)
+        if run.step < plan.n_steps:
+            logging.info("stopped at step %d, saved %s", run.step, save.now())
+        return TrainResult(run.step, run.step == plan.n_steps, run.perplexity)
 
     def _next_turn(
         self, text: TrainingText, batches: Any, stop: bool, late: bool
@@ -200,7 +191,7 @@ class TrainingRun:
         cannot, no step may start, because the others would wait for its gradients."""
         source = batches
         if self.devices.several_hosts:
-            with text.explaining(0):
+            with text.explaining():
                 source = next(batches)
         stops, lates = zip(*self.hosts.gather("step", [stop, late]), strict=True)
         return source, any(stops), any(lates)
@@ -217,7 +208,7 @@ class TrainingRun:
 
     def _compared(self) -> dict[str, Any]:
         """Return what must be the same on all workers."""
-        compared = self.options.to_dict() | self.settings.shared()
+        compared = self.options.to_dict() | self.settings.to_dict()
         compared["SHA-256 of the vocabulary"] = hashlib.sha256(self.vocab_content).hexdigest()
         texts = {"text": self.shards, "held-out text": self.heldout_shards}
         for name, shards in texts.items():
@@ -225,11 +216,12 @@ class TrainingRun:
                 compared[f"shard {k} of the {name}"] = described
         return compared
 
-    def _set_up(self) -> Setup:
+    def _set_up(self) -> RunState:
         """Read the texts, create the model, restore the latest valid checkpoint, and write the
         options. All workers then have the same weights, slots and states."""
         checkpoint = self._agreed_checkpoint()
-        texts = self.texts = self._read_texts(checkpoint)
+        stored = checkpoint.record if checkpoint else None
+        texts = self._read_texts(stored)
         heldout = texts.heldout
         n_replicas = self.devices.n_replicas
         options = replica_options(texts.options, self.vocab.size, n_replicas, checkpoint)
@@ -237,9 +229,9 @@ class TrainingRun:
 
         # The last evaluation counts if it measured the same text.
         measured = self._last_measurement() if heldout else None
-        same_heldout = True
+        is_same_text = True
         if measured and heldout:
-            same_heldout = self.folder.check_heldout(measured, heldout.described)
+            is_same_text = self.folder.check_heldout(measured, heldout.described)
 
         # Here, because the program may have drawn random numbers since the run was created.
         keras.utils.set_random_seed(self.settings.seed)
@@ -248,22 +240,26 @@ class TrainingRun:
             options, self.vocab.size, self.devices, self.settings.seed, self.settings.precision,
             schedule,
         )  # fmt: skip
-        if checkpoint is None and self.initialize is not None:
-            self.finetuning = self.initialize(trainer.model)
+        if stored is not None:
+            self.finetuning = stored.finetuning
+        elif self.initialize is not None:
+            self.finetuning = self.initialize(trainer.model, heldout)
 
-        record = self._record(texts, plan, options.batch_size * n_replicas, checkpoint)
+        record = self._record(texts, plan, options.batch_size * n_replicas, stored)
         checkpoints = RunCheckpoints(trainer, self.folder, record, self.settings.saving.keep)
         if checkpoint is not None:
-            checkpoints.restore(checkpoint, same_heldout)
-        self.hosts.check_alike("start", lambda: {"SHA-256": checkpoints.content.digests()})
+            checkpoints.restore(checkpoint, is_same_text)
+        self.hosts.check_alike("start", checkpoints.content.digests)
         self.folder.write_inputs(record.options, self.vocab_content, texts.ngrams)
 
-        progress = Progress(0, None, None)
-        if checkpoint is not None:
-            progress = Progress(checkpoint.record.step, checkpoint.position, None)
-        if measured and same_heldout and measured.step == progress.step:
-            progress.perplexity = measured.perplexity
-        return Setup(plan, heldout, trainer, checkpoints, progress)
+        step = checkpoints.record.step
+        perplexity = None
+        if measured and is_same_text and measured.step == step:
+            perplexity = measured.perplexity
+        history = History(self.folder.history_file if self.folder.writes else None, step)
+        report = RunReport(plan, options, self.settings.log_steps, history, heldout is not None)
+        position = checkpoint.position if checkpoint else None
+        return RunState(plan, trainer, checkpoints, report, heldout, step, position, perplexity)
 
     def _agreed_checkpoint(self) -> Checkpoint | None:
         """Open the checkpoint that the chief has chosen; return None if there is none. Raises:
@@ -276,35 +272,36 @@ class TrainingRun:
         checkpoint.check_all()
         return checkpoint
 
-    def _read_texts(self, checkpoint: Checkpoint | None) -> Texts:
-        """Read the texts; all workers return what the chief counts."""
-        record = self.folder.record() if self.hosts.is_chief else None
-        is_new = self.hosts.is_chief and record is None
+    def _read_texts(self, stored: RunRecord | None) -> Texts:
+        """Read the texts; all workers return what the chief counts. `stored`: the record of the
+        checkpoint of a resumed run."""
+        is_chief = self.hosts.is_chief
+        is_new = is_chief and stored is None
         heldout = self.heldout_shards
-        stored = record.heldout if record else None
-        is_stored = heldout is None or (stored and stored["text"] == describe_shards(heldout.paths))
+        compared = stored.heldout if stored else None
+        is_compared = bool(
+            heldout and compared and compared["text"] == describe_shards(heldout.paths)
+        )
 
         # A new run needs the counts. If they are given, a sample of a long text is enough, as for
         # the comparison with held-out text.
         known = self.survey
         if known is None and (is_new or heldout is not None):
             is_long = (self.options.n_train_tokens or 0) > LONG_TEXT
-            is_whole = (is_new or (self.hosts.is_chief and not is_stored)) and not is_long
+            is_whole = is_chief and not (stored and is_compared) and not is_long
             known = survey(self.shards, self.vocab, is_whole, is_new, heldout)
 
         def complete() -> list[Any]:
-            training = record.options if record else {}
-            options = complete_options(self.options, self.vocab, known, training)
-            if heldout is None or known is None or is_stored:
-                return [options.to_dict(), stored]
+            options = complete_options(self.options, self.vocab, known, stored)
+            if heldout is None or known is None or is_compared:
+                return [options.to_dict(), compared]
             return [options.to_dict(), compare_texts(heldout, known.repeated)]
 
         completed, compared = self.hosts.from_chief("options", complete)
         options = schema.read(RunOptions, completed)
-        if checkpoint:
-            check_shards(self.shards.paths, checkpoint.record.shards)
-            if self.hosts.is_chief:
-                self.folder.log_changes(options)
+        if stored is not None:
+            check_shards(self.shards.paths, stored.shards)
+            self.folder.log_changes(options, stored)
         ngrams = None if known is None else Ngrams.of(known.sample, self.vocab)
         if heldout is None or ngrams is None:
             return Texts(options, ngrams, compared, None)
@@ -318,25 +315,21 @@ class TrainingRun:
         record = self.hosts.from_chief("measured", lambda: measured and measured.to_record())
         return Measurement.from_record(record) if record else None
 
-    def _record(
-        self, texts: Texts, plan: Plan, n_rows: int, checkpoint: Checkpoint | None
-    ) -> RunRecord:
+    def _record(self, texts: Texts, plan: Plan, n_rows: int, stored: RunRecord | None) -> RunRecord:
         """Return what the checkpoints store beside the tensors; `n_rows`: of all replicas."""
         # Store the batch_size that was requested at the first start, not the rows that a replica
         # has now, because the number of replicas may change again.
-        stored = checkpoint.record if checkpoint else None
         batch_size = stored.batch_size if stored else texts.options.batch_size
         auto = self.settings.auto
         if auto is not None:
             # A run that is resumed before `Budget` has set its length gets a new budget.
-            n_steps = plan.n_steps if self.settings.deadline is None else None
+            n_steps = plan.n_steps if self.settings.deadline == math.inf else None
             auto = {**auto, "n_steps": n_steps}
         return RunRecord(
             step=0,
             n_steps=plan.n_steps,
             seed=self.settings.seed,
             batch=(n_rows, batch_size),
-            best=None,
             shards=describe_shards(self.shards.paths),
             vocabulary=stored.vocabulary if stored else self.vocab.digest,
             options=texts.options.replace(batch_size=batch_size).to_dict(),
@@ -345,24 +338,22 @@ class TrainingRun:
             heldout=texts.compared,
         )
 
-    def _log_start(self, setup: Setup) -> None:
-        options = setup.trainer.options
-        plan = setup.plan
-        step = setup.progress.step
+    def _log_start(self, run: RunState) -> None:
+        options = run.trainer.options
         logging.info(
             "%s step %d of %d on %s: %d replicas x %d rows x %d tokens, %d an epoch, %d words",
-            "continuing at" if step else "starting at", step, plan.n_steps,
+            "continuing at" if run.step else "starting at", run.step, run.plan.n_steps,
             self.devices, self.devices.n_replicas, options.batch_size, options.unroll_steps,
-            plan.epoch_steps, self.vocab.size,
+            run.plan.epoch_steps, self.vocab.size,
         )  # fmt: skip
         saving = self.settings.saving
         logging.info(
             "%s; saved every %d steps or %g minutes to %s",
-            setup.trainer.schedule, saving.steps, saving.minutes, self.folder,
+            run.trainer.schedule, saving.steps, saving.minutes, self.folder,
         )  # fmt: skip
-        if not step:
-            log_expected(setup)
-        check_memory(setup.trainer, self.vocab.size, self.settings.ignore_memory)
+        if not run.step:
+            run.log_expected()
+        check_memory(run.trainer, self.vocab.size, self.settings.ignore_memory)
         logging.info("the first step compiles the graph, which may take half a minute")
 
     def _log_end(self, result: TrainResult) -> None:

@@ -11,8 +11,9 @@ from typing import Any
 from absl import logging
 
 from bilm.data.ngrams import DATASET, Ngrams
-from bilm.data.shards import Shards
+from bilm.data.shards import Shards, draw_heldout_part
 from bilm.data.stream import same_shards
+from bilm.data.vocabulary_builder import build_vocabulary
 from bilm.errors import BilmError, DataError, OptionsError, WeightsError
 from bilm.options import schema
 from bilm.options.run_options import CHANGEABLE, RunOptions
@@ -57,7 +58,6 @@ class RunFolder:
         self.vocab_file = self.path / VOCABULARY
         self.measured_file = self.path / MEASURED
         self.history_file = self.path / HISTORY
-        self.ngrams_file = self.path / NGRAMS
         self.heldout_file = self.path / HELDOUT
         self.lock_file = self.path / LOCK
         self._lock: os.stat_result | None = None  # of the lock file, while this object holds it
@@ -125,17 +125,14 @@ class RunFolder:
             with suppress(WeightsError):
                 if record := RunRecord.read(path):
                     return record
-        self.latest_checkpoint()  # raises the error
-        return None
+        checkpoint = self.latest_checkpoint()  # raises the error
+        return checkpoint.record if checkpoint else None
 
     def check_unused(self) -> None:
         """Refuse a folder without a run if it contains files that a run would overwrite."""
         # If the lock file exists, a run that ended before its first save has written the files.
-        written = (
-            self.options_file, self.vocab_file, self.history_file, self.ngrams_file,
-            self.heldout_file,
-        )  # fmt: skip
-        for path in written:
+        for name in (OPTIONS, VOCABULARY, HISTORY, NGRAMS, HELDOUT):
+            path = self.path / name
             if path.exists() and not self.lock_file.exists():
                 raise BilmError(
                     f"{path}: exists, but {self} does not contain a training run; training "
@@ -147,34 +144,30 @@ class RunFolder:
     ) -> None:
         """Refuse a folder that contains another run, or files that a run would overwrite;
         `vocab_content` is the content of `vocab_file` when it was read."""
-        if not self.holds_run:
+        record = self.record()
+        if record is None:
             self.check_unused()
             return
-        record = self.record()
-        if record is not None:
-            stored = schema.read(RunOptions, record.options)
-            old = _fixed_options(stored)
-            new = _fixed_options(options)
-            for name in {**old, **new}:
-                if old.get(name) != new.get(name):
-                    raise OptionsError(
-                        f"{self}: {name} is {old.get(name)} in this folder's run, but "
-                        f"{new.get(name)} was requested"
-                    )
+        old = _fixed_options(schema.read(RunOptions, record.options))
+        new = _fixed_options(options)
+        for name in {**old, **new}:
+            if old.get(name) != new.get(name):
+                raise OptionsError(
+                    f"{self}: {name} is {old.get(name)} in this folder's run, but "
+                    f"{new.get(name)} was requested"
+                )
         path = self.vocab_file
         if path.exists() and path.read_bytes() != vocab_content:
             raise DataError(
                 f"{path}: the vocabulary of this folder's run differs from {vocab_file}"
             )
 
-    def log_changes(self, options: RunOptions) -> None:
+    def log_changes(self, options: RunOptions, stored: RunRecord) -> None:
         """Log which options of training differ from those that the run had so far."""
-        record = self.record()
-        stored = record.options if record else {}
         for name in CHANGEABLE:
-            old = stored.get(name)
+            old = stored.options.get(name)
             new = getattr(options, name)
-            if name in stored and old != new:
+            if self.writes and old not in (None, new):
                 logging.warning("%s: %s was %s so far, and is %s from here", self, name, old, new)
 
     def latest_checkpoint(self, whole: bool = False) -> Checkpoint | None:
@@ -191,13 +184,22 @@ class RunFolder:
 
     # --- files beside the checkpoints ---
 
-    def forget_heldout_part(self) -> None:
-        """Remove the held-out part that an earlier command drew before it ended without a run: it
-        may be of another text."""
-        if self.writes and self.heldout_file.is_file():
-            self.check_unused()
-            with self.locked():
-                self.heldout_file.unlink()
+    def make_inputs(self, text: Shards, makes_vocab: bool, holds_out: bool) -> None:
+        """Hold out a part of a new run's text and make the vocabulary of the rest, as requested.
+        Those of a command that ended before its first checkpoint may be of another text."""
+        if not makes_vocab and not self.heldout_file.is_file():
+            return
+        self.check_unused()
+        with self.locked():
+            self.heldout_file.unlink(missing_ok=True)
+            if holds_out:
+                draw_heldout_part(text, self.heldout_file)
+            if makes_vocab:
+                counts = build_vocabulary(self.training_part(text), self.vocab_file)
+                logging.info(
+                    "%s: %d words with --min_count %d",
+                    self.vocab_file, counts.n_words, counts.min_count,
+                )  # fmt: skip
 
     def training_part(self, text: Shards) -> Shards:
         """Return a text without all sentences of the held-out part in this folder, if there is
@@ -215,7 +217,7 @@ class RunFolder:
             return
         schema.write(self.options_file, options)
         if ngrams is not None:
-            save_hdf5(self.ngrams_file, {DATASET: ngrams.pairs})
+            save_hdf5(self.path / NGRAMS, {DATASET: ngrams.pairs})
         if not (self.holds_run and self.vocab_file.exists()):
             with replacing(self.vocab_file) as temporary:
                 temporary.write_bytes(vocab_content)

@@ -10,7 +10,9 @@ import numpy as np
 from bilm.layers.sampled_softmax import Negatives
 
 
-class LogUniformSampler:
+def draw_negatives(
+    n_tokens: int, n_samples: int, key: tuple[int, int, int, int], targets: np.ndarray
+) -> Negatives:
     """Draw distinct words, word k with probability log((k + 2) / (k + 1)) / log(V + 1).
 
     The distribution suits a vocabulary in descending order of frequency. Draws are repeated until
@@ -19,42 +21,37 @@ class LogUniformSampler:
     Args:
         n_tokens: vocabulary size V.
         n_samples: how many distinct words to draw, S; below V.
+        key: seed of the run, step, replica and direction.
+        targets: ids of the words to predict, integer (N,).
+    Returns: `Negatives` of NumPy arrays: int64 (S,), float32 (S,) and float32 (N,).
     """
+    random = np.random.Generator(np.random.Philox(key))
 
-    def __init__(self, n_tokens: int, n_samples: int, seed: int):
-        self.n_tokens = n_tokens
-        self.n_samples = n_samples
-        self.seed = seed
+    # Draw until enough words are distinct.
+    drawn: np.ndarray = np.empty(0, np.int64)
+    first = drawn  # the draws in which each distinct word occurs first
+    while len(first) < n_samples:
+        uniform = random.random(max(len(drawn), 2 * n_samples))
+        words = np.exp(uniform * np.log(n_tokens + 1)).astype(np.int64) - 1
+        words %= n_tokens  # exp(u log(V + 1)) may round up to V + 1
+        drawn = np.concatenate([drawn, words])
+        _, first = np.unique(drawn, return_index=True)
 
-    def draw(self, key: tuple[int, int, int], targets: np.ndarray) -> Negatives:
-        """Draw for one window with targets (N,); the key is its step, replica and direction. Return
-        `Negatives` of NumPy arrays: int64 (S,), float32 (S,) and float32 (N,)."""
-        sequence = np.random.SeedSequence([self.seed, *key])
-        generator = np.random.Philox(sequence)
-        random = np.random.Generator(generator)
+    # The first distinct ones, and the draw at which the last of them appeared.
+    first = np.sort(first)[:n_samples]
+    ids = drawn[first]  # S
+    n_tries = int(first[-1]) + 1
+    return Negatives(
+        ids,
+        expected_count(ids, n_tokens, n_tries),
+        expected_count(targets, n_tokens, n_tries),
+    )
 
-        # Draw until enough words are distinct.
-        drawn: np.ndarray = np.empty(0, np.int64)
-        places = drawn  # where each distinct word occurs first
-        while len(places) < self.n_samples:
-            uniform = random.random(max(len(drawn), 2 * self.n_samples))
-            log_words = uniform * np.log(self.n_tokens + 1)
-            words = np.exp(log_words).astype(np.int64) - 1
-            words %= self.n_tokens  # exp(u log(V + 1)) may round up to V + 1
-            drawn = np.concatenate([drawn, words])
-            _, places = np.unique(drawn, return_index=True)
 
-        # The first distinct ones, and the draw at which the last of them appeared.
-        first = np.sort(places)[: self.n_samples]
-        ids = drawn[first]  # S
-        n_tries = int(first[-1]) + 1
-        expected = self.expected_count(ids, n_tries)
-        return Negatives(ids, expected, self.expected_count(targets, n_tries))
-
-    def expected_count(self, ids: np.ndarray, n_tries: int) -> np.ndarray:
-        """Return the probability that a word is among `n_tries` draws, float32."""
-        log_missed = np.log1p(-log_uniform_probability(ids, self.n_tokens))
-        return -np.expm1(n_tries * log_missed).astype(np.float32)
+def expected_count(ids: np.ndarray, n_tokens: int, n_tries: int) -> np.ndarray:
+    """Return the probability that a word is among `n_tries` draws, float32."""
+    log_missed = np.log1p(-log_uniform_probability(ids, n_tokens))
+    return -np.expm1(n_tries * log_missed).astype(np.float32)
 
 
 def with_unknown(

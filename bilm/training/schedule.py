@@ -16,12 +16,9 @@ class Schedule:
         n_steps: length of the run; required only if the rate decays or the warm-up is limited.
         limits_warmup: whether the warm-up takes at most a fifth of the run, as `--options auto`
             requires, whose runs may become shorter.
-    Raises: ValueError if the rate decays and `n_steps` is missing.
     """
 
     def __init__(self, options: RunOptions, n_steps: int = 0, limits_warmup: bool = False):
-        if options.decay != "none" and not n_steps:
-            raise ValueError(f"decay={options.decay!r} requires n_steps, the length of the run")
         self.options = options
         self.n_steps = n_steps
         self.limits_warmup = limits_warmup

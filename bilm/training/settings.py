@@ -1,15 +1,17 @@
 """The settings of a run that are not options of the model or of its training."""
 
+import math
 from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import Any
 
 from bilm.data.text import ON_BAD_UTF8
+from bilm.options import schema
 from bilm.options.run_options import MAX_SEED
-from bilm.options.schema import BOOLEAN, MAX_INT32, NUMBER, Checked, Rule, choice, integer, key
+from bilm.options.schema import NUMBER, Checked, Rule, choice, instance, integer, key
 from bilm.precisions import PRECISIONS
 
-MAX_STEPS = MAX_INT32  # step numbers are int32 in the graph
+MAX_STEPS = schema.MAX_INT32  # step numbers are int32 in the graph
 RESUME = ("auto", "never", "must")
 
 
@@ -55,14 +57,7 @@ class RunSettings(Checked):
     saving: Saving = key(Saving, Saving())
     log_steps: int | None = key(NUMBER, None)
     precision: str = key(choice(*PRECISIONS), "float32")
-    ignore_memory: bool = key(BOOLEAN, False)
+    ignore_memory: bool = key(schema.BOOLEAN, False)
     on_bad_utf8: str = key(choice(*ON_BAD_UTF8), "error")
-    deadline: float | None = key(Rule(lambda value: value > 0, "a time"), None)
-    auto: Mapping[str, Any] | None = key(
-        Rule(lambda value: isinstance(value, Mapping), "a mapping"), None
-    )
-
-    def shared(self) -> dict[str, Any]:
-        """Return the settings that must be the same on all workers, as JSON values."""
-        by_worker = ("log_steps", "ignore_memory", "deadline", "auto")
-        return {name: value for name, value in self.to_dict().items() if name not in by_worker}
+    deadline: float = key(instance(float, "a time"), math.inf)
+    auto: Mapping[str, Any] | None = key(instance(Mapping, "a mapping"), None)

@@ -111,7 +111,10 @@ class Trainer:
         except tf.errors.InvalidArgumentError as error:
             for name in (LOSS, NORM):
                 if f"{name} : Tensor had" in error.message:
-                    raise NotFiniteError(f"the {name} is not finite") from None
+                    raise NotFiniteError(
+                        f"step {step + 1}: the {name} is not finite; nothing was updated, and the "
+                        "last checkpoint remains"
+                    ) from None
             raise
         return StepResult(losses, norm, rate)
 

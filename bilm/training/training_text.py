@@ -2,7 +2,7 @@
 
 import threading
 from collections import deque
-from collections.abc import Callable, Iterable, Iterator
+from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from typing import Any
 
@@ -13,13 +13,12 @@ from bilm.data.dataset import BidirectionalLMDataset, LMDataset
 from bilm.data.shards import Shards
 from bilm.data.stream import Position
 from bilm.data.vocabulary import Vocabulary
-from bilm.data.windows import KEY_SUFFIX, distinct_shapes, model_batch
-from bilm.errors import BilmError, NotFiniteError
+from bilm.data.windows import distinct_shapes, model_batch
+from bilm.errors import BilmError
 from bilm.layers.sampled_softmax import Negatives
-from bilm.options.model_options import ModelOptions
 from bilm.options.run_options import RunOptions
 from bilm.training.devices import Devices
-from bilm.training.sampling import LogUniformSampler, with_unknown
+from bilm.training.sampling import draw_negatives, with_unknown
 
 PREFETCH = 8
 # maximum number of batches and errors that a pipeline yields after its text is closed
@@ -51,38 +50,48 @@ class TrainingText:
     def batches(self, devices: Devices, step: int = 0, position: Position | None = None) -> Any:
         """Return the iterator over the batches of the run after `step` steps, which have left the
         readers at a position."""
-        options = self.options
-        sampler = None
-        if options.sample_softmax:
-            n_negatives = options.n_negative_samples_batch
-            sampler = LogUniformSampler(self.vocab.size, n_negatives, self.seed)
 
         def batches() -> Iterator[dict]:
-            windows = self._windows(devices, step, position)
-            batches = replica_batches(windows, options.model, devices.own, sampler, step)
-            return self._until_closed(batches)
+            return self._until_closed(self._batches(devices, step, position))
 
-        dataset = as_dataset(batches, batch_signature(options), devices.strategy)
+        dataset = as_dataset(batches, batch_signature(self.options), devices.strategy)
         self._iterator = iter(dataset)
         return self._iterator
 
-    def _windows(self, devices: Devices, step: int, position: Position | None) -> Iterator[dict]:
-        """Yield the rows of this process in the window of each step, from a position on."""
+    def _batches(self, devices: Devices, step: int, position: Position | None) -> Iterator[dict]:
+        """Yield the batches of each step, one per replica of this process, from a position on."""
         n_rows = self.options.batch_size
-        n_steps = self.options.unroll_steps
-        rows = range(n_rows * devices.own.start, n_rows * devices.own.stop)
         n_all_rows = n_rows * devices.n_replicas
-        once_from = self.options.once_from
-        placed = self.reader.iter_placed_batches(n_all_rows, n_steps, position, rows)
+        rows = range(n_rows * devices.own.start, n_rows * devices.own.stop)
+        n_steps = self.options.unroll_steps
+        placed: Any = self.reader.iter_placed_batches(n_all_rows, n_steps, position, rows)
         for number, (window, place) in enumerate(placed, start=step):
             self.positions.append(place)
-            if once_from is not None:
-                for k, direction in enumerate(self.options.model.directions):
-                    name = f"next_token_id{KEY_SUFFIX[direction]}"
-                    key = self.seed, number, k
-                    targets: Any = window[name]
-                    window[name] = with_unknown(targets, once_from, self.vocab.unk, key, rows)
-            yield window
+            for k, replica in enumerate(devices.own):
+                of_replica = slice(k * n_rows, (k + 1) * n_rows)
+                values = {name: ids[of_replica] for name, ids in window.items() if ids is not None}
+                yield self.batch(values, number, replica)
+
+    def batch(self, window: dict, step: int, replica: int) -> dict:
+        """Return the batch of a replica from its rows of the window of a step: some rare words of
+        the targets are replaced, and negatives are added."""
+        options = self.options
+        batch = model_batch(window, options.model)
+        # TensorFlow keeps int32 in the host's memory if it computes on a GPU.
+        batch = tf.nest.map_structure(lambda ids: ids.astype(np.int64), batch)
+        rows = range(options.batch_size * replica, options.batch_size * (replica + 1))
+        negatives = {}
+        for k, (direction, targets) in enumerate(batch["targets"].items()):
+            if options.once_from is not None:
+                key = self.seed, step, k
+                targets = with_unknown(targets, options.once_from, self.vocab.unk, key, rows)
+                batch["targets"][direction] = targets
+            if options.sample_softmax:
+                negatives[direction] = draw_negatives(
+                    self.vocab.size, options.n_negative_samples_batch,
+                    (self.seed, step, replica, k), targets.reshape(-1),
+                )  # fmt: skip
+        return {**batch, "negatives": negatives} if negatives else batch
 
     def _until_closed(self, batches: Iterator[dict]) -> Iterator[dict]:
         """Yield batches until `close` is called, and remember the error that ends them."""
@@ -116,43 +125,14 @@ class TrainingText:
                 pass
 
     @contextmanager
-    def explaining(self, step: int) -> Iterator[None]:
-        """Name the step of a loss that is not finite, and the bad line of a text."""
+    def explaining(self) -> Iterator[None]:
+        """Raise the error of a bad line instead of TensorFlow's error for it."""
         try:
             yield
-        except NotFiniteError as error:
-            raise NotFiniteError(
-                f"step {step + 1}: {error}; nothing was updated, and the last checkpoint remains"
-            ) from None
         except tf.errors.OpError:
             if self.failures:
                 raise self.failures[0] from None
             raise
-
-
-def replica_batches(
-    windows: Iterable[dict],
-    options: ModelOptions,
-    replicas: range,
-    sampler: LogUniformSampler | None,
-    first_step: int = 0,
-) -> Iterator[dict]:
-    """Split each window, whose rows are those of all these replicas in their order, into one batch
-    per replica, and add the negatives of the step if there is a sampler."""
-    for step, window in enumerate(windows, start=first_step):
-        n_rows = window["token_ids"].shape[0] // len(replicas)
-        for place, replica in enumerate(replicas):
-            rows = slice(place * n_rows, (place + 1) * n_rows)
-            own_rows = {name: ids[rows] for name, ids in window.items() if ids is not None}
-            batch = model_batch(own_rows, options)
-            # TensorFlow keeps int32 in the host's memory if it computes on a GPU.
-            batch = tf.nest.map_structure(lambda ids: ids.astype(np.int64), batch)
-            if sampler is not None:
-                batch["negatives"] = {}
-                for k, (direction, targets) in enumerate(batch["targets"].items()):
-                    key = step, replica, k
-                    batch["negatives"][direction] = sampler.draw(key, targets.reshape(-1))
-            yield batch
 
 
 def batch_signature(options: RunOptions) -> Any:

@@ -32,6 +32,7 @@ from bilm.training.hosts.exchange import Hosts
 from bilm.training.run_folder import RunFolder
 
 VOCAB = Vocabulary(VOCABULARY)
+CHOICE = {"n_steps": None, "precision": "float32", "hours": None}
 
 
 @pytest.mark.parametrize("n_predictions", [20_000, 350_000, 1_000_000])
@@ -82,8 +83,7 @@ def test_bfloat16_is_chosen_if_its_products_are_faster(monkeypatch, gain, precis
 def stored(n_steps=70, **changes):
     """The record of a run that `auto` chose."""
     options = auto.options_for(20_000).replace(**changes).to_dict()
-    record = auto.Choice(n_steps, "float32", None)._asdict()
-    return RunRecord(1, 70, 0, (16, 16), ["text"], "", options, auto=record)
+    return RunRecord(1, 70, 0, (16, 16), ["text"], "", options, auto=CHOICE | {"n_steps": n_steps})
 
 
 def request(changes={}, **requested):  # noqa: B006
@@ -93,7 +93,7 @@ def request(changes={}, **requested):  # noqa: B006
 
 def test_resumed_run_keeps_its_length_unless_another_is_requested(log):
     def n_steps(record, **requested):
-        return auto.resumed(record, request(**requested))[1].n_steps
+        return auto.resumed(record, request(**requested))["n_steps"]
 
     assert n_steps(stored()) == n_steps(stored(), changes={"n_epochs": 24}) == 70
     assert n_steps(stored(), n_steps=7) == 7
@@ -104,12 +104,12 @@ def test_resumed_run_keeps_its_length_unless_another_is_requested(log):
 
 
 def test_run_that_stopped_before_its_length_was_measured_gets_a_new_budget():
-    assert auto.resumed(stored(None), request(hours=1.0))[1].n_steps is None
+    assert auto.resumed(stored(None), request(hours=1.0))["n_steps"] is None
 
 
 def test_requested_precision_is_chosen_on_resume():
-    _, choice = auto.resumed(stored(), request(precision="bfloat16"))
-    assert choice.precision == "bfloat16"
+    arguments = auto.resumed(stored(), request(precision="bfloat16"))
+    assert arguments["precision"] == arguments["auto"]["precision"] == "bfloat16"
 
 
 def test_auto_is_only_known_to_train():
@@ -128,21 +128,19 @@ def test_hours_require_auto(tmp_path, run_here):
 
 def test_resumed_run_with_other_epochs_stores_its_length_for_any_number_of_replicas(tmp_path):
     run = [str(VOCABULARY), TEXT, tmp_path]
-    record = auto.Choice(None, "float32", None)._asdict()
     options = tiny_options(**WORDS, n_epochs=1).replace(n_train_tokens=100)
-    train(options, *run, strategy=on_cpu(), auto=record)
+    train(options, *run, strategy=on_cpu(), auto=CHOICE)
     assert RunFolder(tmp_path).record().auto["n_steps"] == 10  # of 2 rows x 5 tokens
     twice = options.replace(n_epochs=2)
-    train(twice, *run, strategy=on_cpu(2), auto=record)
+    train(twice, *run, strategy=on_cpu(2), auto=CHOICE)
     assert RunFolder(tmp_path).record().auto["n_steps"] == 20
 
 
 def test_auto_announces_a_range_of_perplexity_that_depends_on_the_bigrams(tmp_path, log):
     options = tiny_options(**WORDS).replace(n_train_tokens=100)
-    record = auto.Choice(None, "float32", None)._asdict()
     for n_steps in (2, 3):  # the second continues the first
         arguments = [str(VOCABULARY), TEXT, tmp_path, HELDOUT]
-        train(options, *arguments, strategy=on_cpu(), auto=record, n_steps=n_steps)
+        train(options, *arguments, strategy=on_cpu(), auto=CHOICE, n_steps=n_steps)
     found = re.findall(r"auto: expected held-out perplexity: (\d+) to (\d+)\n", log.text)
     bigrams = float(re.findall(r"bigrams alone: ([\d.]+);", log.text)[0])
     text, heldout = map(ids, (TEXT, HELDOUT))

@@ -17,14 +17,15 @@ from bilm.data.windows import model_batch
 from bilm.layers.token_encoder import TokenEncoder
 from bilm.training.devices import Devices
 from bilm.training.plan import complete_options
-from bilm.training.sampling import LogUniformSampler, with_unknown
+from bilm.training.sampling import draw_negatives, with_unknown
 from bilm.training.survey import survey
-from bilm.training.training_text import ENDS, TrainingText, replica_batches
+from bilm.training.training_text import ENDS, TrainingText
 
 N_CHARS = 12
-OPTIONS = tiny_options(
+RUN_OPTIONS = tiny_options(
     char_cnn={"max_characters_per_token": N_CHARS, "filters": [[1, 4], [5, 6]]}
-).model
+)
+OPTIONS = RUN_OPTIONS.model
 
 
 def draw_window(seed, n_rows, n_steps, longest=N_CHARS):
@@ -70,17 +71,14 @@ def test_character_axis_is_cut_exactly(longest):
     np.testing.assert_allclose(found, encoder(window["tokens_characters"]), atol=1e-6)
 
 
-def test_replicas_share_a_window_by_rows():
-    windows = [draw_window(seed, 6, 4) for seed in range(2)]
-    sampler = LogUniformSampler(9, 5, seed=0)
-    batches = list(replica_batches(windows, OPTIONS, range(3), sampler, first_step=7))
-    assert len(batches) == 6
-    for i, batch in enumerate(batches):
-        rows = slice(i % 3 * 2, i % 3 * 2 + 2)
-        targets = windows[i // 3]["next_token_id"][rows]
-        np.testing.assert_array_equal(batch["targets"]["forward"], targets)
-        draws = sampler.draw((7 + i // 3, i % 3, 0), targets.reshape(-1))
-        np.testing.assert_array_equal(batch["negatives"]["forward"].ids, draws.ids)
+def test_negatives_depend_on_seed_step_replica_and_direction():
+    window = draw_window(0, 2, 4)
+    text = TrainingText(RUN_OPTIONS, UnicodeCharsVocabulary(VOCABULARY, N_CHARS), TEXT, 3)
+    batch = text.batch(window, 7, 1)
+    for k, targets in enumerate(batch["targets"].values()):
+        draws = draw_negatives(49, 16, (3, 7, 1, k), targets.reshape(-1))
+        found = batch["negatives"]["backward" if k else "forward"]
+        np.testing.assert_array_equal(found.ids, draws.ids)
 
 
 def test_half_of_the_words_that_occur_once_are_unknown_targets(tmp_path):
@@ -89,7 +87,7 @@ def test_half_of_the_words_that_occur_once_are_unknown_targets(tmp_path):
     (tmp_path / "vocab").write_text("\n".join(words))
     vocab, shards = Vocabulary(tmp_path / "vocab"), resolve_shards(str(tmp_path / "text"))
     options = tiny_options(char_cnn=None, batch_size=16, unroll_steps=8)
-    options = complete_options(options, vocab, survey(shards, vocab), {})
+    options = complete_options(options, vocab, survey(shards, vocab), None)
     assert options.once_from == 4
     text = TrainingText(options, vocab, shards, seed=0)
     batch = next(text.batches(Devices(on_cpu())))

@@ -169,7 +169,7 @@ def test_workers_whose_folder_is_not_shared_are_refused(tmp_path):
     folders, workers = [tmp_path / "0", tmp_path / "1"], addresses(2)
     for number, folder in enumerate(folders):
 
-        def initialize(model, number=number):
+        def initialize(model, heldout, number=number):
             model.softmax.bias.assign(model.softmax.bias + number)
 
         run(folder, 2, n_replicas=2, saving=Saving(steps=2), initialize=initialize)
@@ -181,7 +181,7 @@ def test_workers_whose_folder_is_not_shared_are_refused(tmp_path):
         assert process.wait(600) == 1
     for k, folder in enumerate(folders):
         last = log_file(folder, k).read_text().splitlines()[-1]
-        assert f"worker 1 ({workers[1]}): SHA-256.weights is" in last
+        assert f"worker 1 ({workers[1]}): SHA-256 of weights is" in last
 
 
 @pytest.mark.cluster

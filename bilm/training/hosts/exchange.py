@@ -77,11 +77,11 @@ class Hosts:
         return self.gather(what, make() if self.is_chief else None)[0]
 
     def check_alike(self, what: str, make: Callable[[], Mapping[str, Any]]) -> None:
-        """Raise HostError on all workers if a value that `make` returns differs between them: JSON,
-        by name, maybe nested."""
+        """Raise HostError on all workers if a value that `make` returns by name differs between
+        them."""
         if self.n_workers == 1:
             return
-        first, *others = self.gather(what, _flat(make()))
+        first, *others = self.gather(what, make())
         for k, other in enumerate(others, start=1):
             for name in first | other:
                 if first.get(name) != other.get(name):
@@ -139,14 +139,3 @@ class Hosts:
                 self._received[k].put(message)
                 if message.get("what") in (END, None):
                     del workers[connection]
-
-
-def _flat(values: Mapping[str, Any], prefix: str = "") -> dict[str, Any]:
-    """Return the values of nested objects by their dotted names."""
-    flat: dict[str, Any] = {}
-    for name, value in values.items():
-        if isinstance(value, dict) and value:
-            flat |= _flat(value, f"{prefix}{name}.")
-        else:
-            flat[f"{prefix}{name}"] = value
-    return flat
