@@ -104,7 +104,7 @@ def embed(work: Work) -> Iterator[Row]:
             embedder = ElmoEmbedder(*files, precision=MODES[mode])
             rate = len(words) / embedding_seconds(embedder, text, work)
             flops = rate * common.useful_flops(embedder.options, len(set(words)) / len(words))
-            stacks = open_model(*files).build_frozen(MODES[mode])
+            stacks = open_model(*files).weights().build(precision=MODES[mode], frozen=True)
             yield {
                 "mode": mode,
                 "tokens/s": rate,

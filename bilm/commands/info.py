@@ -151,7 +151,7 @@ def find_problems(model: StoredModel) -> list[str]:
 
 def _read_weights(model: StoredModel) -> None:
     """Read the weights and the softmax. Raises: WeightsError."""
-    for _ in model.values(has_softmax=model.softmax is not None):
+    for _ in model.weights(has_softmax=model.softmax is not None).values():
         pass
 
 

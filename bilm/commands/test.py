@@ -151,7 +151,7 @@ def _running_text(
     built = model.stored.build_language_model()
     state = None
     if start == "checkpoint":
-        stored = model.stored.require_run("continue from the states of a checkpoint").state
+        stored = model.stored.require_run().state
         n_stored = len(stored[0])
         if n_stored != n_rows:
             raise BilmError(

@@ -1,11 +1,8 @@
 """AllenNLP's ELMo interface on PyTorch: `Elmo`, `ElmoEmbedder`, `batch_to_ids`.
 
 Programs that were written for `allennlp.modules.elmo` and `allennlp.commands.elmo` (0.2 to 2.10)
-change the import only; docs/migration.md lists the differences:
-
-    from bilm.allennlp import Elmo, ElmoEmbedder, batch_to_ids
-
-Importing this module selects the PyTorch backend of Keras, unless Keras has been imported or
+import these names from `bilm.allennlp` instead; docs/migration.md lists the differences. Importing
+this module selects the PyTorch backend of Keras, unless Keras has been imported or
 KERAS_BACKEND is set. `cuda_device`, `vocab_to_cache` and `word_inputs` are accepted and ignored.
 """
 
@@ -38,7 +35,8 @@ from bilm.layers.scalar_mix import ScalarMix
 from bilm.options.model_options import N_CHARACTERS_WITH_PADDING
 from bilm.storage import names
 from bilm.storage.formats import allennlp as stored_allennlp
-from bilm.storage.formats.pytorch_rows import LoadedStateDict, state_dict_tensors
+from bilm.storage.formats.base import LazyTensors
+from bilm.storage.formats.pytorch_rows import variables_of
 from bilm.storage.hdf5 import NewHDF5
 from bilm.storage.stored_model import StoredModel, open_model
 from bilm.support.files import replacing
@@ -50,13 +48,8 @@ ID_TYPES = (torch.int16, torch.int32, torch.int64)  # smaller types cannot hold 
 
 
 def batch_to_ids(batch: Iterable[Iterable[str]]) -> torch.Tensor:
-    """Convert sentences to character ids.
-
-    Args:
-        batch: sentences, which are lists of words.
-    Returns: int64 tensor (B, T, 50), padded with 0, without the marks of sentences.
-    Raises: DataError if a sentence is not a list of words.
-    """
+    """Convert sentences, lists of words, to character ids: an int64 tensor (B, T, 50), padded with
+    0, without the marks of sentences. Raises: DataError if a sentence is not a list of words."""
     sentences = list(checked_sentences(batch))
     shape = len(sentences), max(map(len, sentences), default=0), MAX_CHARACTERS
     ids: np.ndarray = np.zeros(shape, np.int64)
@@ -136,7 +129,7 @@ class _ElmoBiLm(torch.nn.Module):
         return {"activations": list(layers.unbind(1)), "mask": mask}
 
     def __getstate__(self) -> dict[str, Any]:
-        """Return what a copy or a pickle contains: the options and values of the biLM."""
+        """Return the options and values of the biLM, which `__setstate__` builds again."""
         modules = self._modules.copy()
         modules.pop("bilm")
         values = [weight.value.detach().cpu().numpy() for weight in self.bilm.weights]
@@ -144,7 +137,6 @@ class _ElmoBiLm(torch.nn.Module):
         return {**self.__dict__, "_modules": modules, "_stored": stored}
 
     def __setstate__(self, state: dict[str, Any]) -> None:
-        """Build the biLM again."""
         options, trains, values = state.pop("_stored")
         super().__setstate__(state)
         self.bilm = BiLM(options, padding=True, name="bilm")
@@ -235,24 +227,22 @@ class Elmo(torch.nn.Module):
         return self._elmo_lstm.get_output_dim()
 
     def _load_from_state_dict(self, state_dict: Any, prefix: str, *others: Any) -> None:
-        """Load values; `load_state_dict` calls this method of each module."""
+        """Load values, also those of AllenNLP; `load_state_dict` calls this method."""
         if prefix + stored_allennlp.OUTER + stored_allennlp.CHARACTERS in state_dict:
             self._translate(state_dict, prefix)
         super()._load_from_state_dict(state_dict, prefix, *others)
 
     def _translate(self, state_dict: dict[str, torch.Tensor], prefix: str) -> None:
-        """Replace the tensors of AllenNLP's `Elmo` in a state dict by those of this module.
-
-        Mixes that this module does not have remain, so that PyTorch reports them.
-
-        Raises: WeightsError if a tensor of the biLM is missing or has another shape.
-        """
+        """Replace the tensors of AllenNLP's `Elmo` in a state dict by those of this module. Mixes
+        that this module does not have remain, so that PyTorch reports them. Raises: WeightsError if
+        a tensor of the biLM is missing or has another shape."""
         # The tensors of the biLM.
         outer, bilm = prefix + stored_allennlp.OUTER, self._elmo_lstm.bilm
         theirs = [name for name in state_dict if name.startswith(outer)]
         arrays = {name: state_dict.pop(name).detach().cpu().numpy() for name in theirs}
-        source = LoadedStateDict("state dict of AllenNLP", arrays)
-        tensors = state_dict_tensors(source.path, [(source, stored_allennlp.ROWS, outer)])
+        source = "state dict of AllenNLP"
+        by_name = variables_of(arrays, stored_allennlp.ROWS, source, outer)
+        tensors = LazyTensors(source, [], by_name)
         values = names.checked_values(names.specs_of(bilm), tensors, padding=bilm.padding)
         variables = names.stored_variables(bilm)
         new = {id(variables[name].value): torch.as_tensor(value) for name, value in values}
@@ -273,10 +263,8 @@ class Elmo(torch.nn.Module):
                 state_dict[prefix + name] = new[id(parameter)]
 
     def forward(self, inputs: torch.Tensor, word_inputs: object = None) -> dict[str, Any]:
-        """Embed sentences.
+        """Embed sentences: integer (B, ..., T, 50), see `batch_to_ids`.
 
-        Args:
-            inputs: integer (B, ..., T, 50), see `batch_to_ids`.
         Returns: `elmo_representations`, a list of tensors float (B, ..., T, 2 P) with zeros at
             padding, and `mask`, boolean (B, ..., T). T + 2 with the marks of sentences.
         Raises: DataError if the inputs are not character ids.

@@ -88,9 +88,7 @@ class BidirectionalLanguageModel:
 
     def batcher(self, lm_vocab_file: str | Path | None = None) -> Batcher | TokenBatcher:
         """Return a batcher that makes the ids of this model: see `bilm.data.model_ids.batcher`.
-
-        Raises: DataError, also if the words differ from the model's word table.
-        """
+        Raises: DataError, also if the words differ from the model's word table."""
         if self._word_table_of is not None:
             self._word_table_of.check_words(lm_vocab_file)
         return batcher(self.options, lm_vocab_file)
@@ -133,12 +131,10 @@ def weight_layers(
 ) -> dict[str, Any]:
     """Return the weighted sum of a biLM's layers, like the function of this name in bilm-tf.
 
-    This module keeps a Keras layer with the weights under `name`; `mix_layer(name)` returns it,
-    so that an optimizer can train it or a program can save it. In a new network, use `bilm.Elmo`,
-    which also holds the biLM.
+    In a new network, use `bilm.Elmo`, which also holds the biLM.
 
     Args:
-        name: name of the weights.
+        name: name of the weights, which this module keeps in a Keras layer: see `mix_layer`.
         bilm_ops: what a call of a `BidirectionalLanguageModel` returns: `lm_embeddings` float
             `(B, layers, T, D)` and `mask` boolean `(B, T)`.
         l2_coef: weight of the penalty l2_coef * sum w^2 on the weights; None for no penalty.
@@ -177,10 +173,8 @@ def weight_layers(
 
 
 def mix_layer(name: str) -> ScalarMix:
-    """Return the Keras layer that holds the weights of `weight_layers` under a name.
-
-    Raises: ValueError if no weights have this name.
-    """
+    """Return the Keras layer that holds the weights of `weight_layers` under a name, to train or
+    save them. Raises: ValueError if no weights have this name."""
     if name not in _mixes:
         known = ", ".join(sorted(_mixes)) or "none"
         raise ValueError(f"no weights named {name!r}; expected one of: {known}")

@@ -23,13 +23,12 @@ from bilm.training.run import TrainingRun, TrainResult
 
 def load_options_latest_checkpoint(tf_save_dir: str | Path) -> tuple[dict[str, Any], str]:
     """Return the content of a run's `options.json` and the path of its latest whole checkpoint.
-
-    Raises: OptionsError, WeightsError.
-    """
+    Raises: OptionsError, WeightsError."""
     options = schema.read_object(Path(os.path.expanduser(tf_save_dir)) / OPTIONS)
-    stored, purpose = open_model(tf_save_dir), "be tested or continued"
-    stored.require_softmax(purpose)  # selects a checkpoint whose softmax is whole too
-    return options, stored.require_run(purpose).path
+    stored = open_model(tf_save_dir)
+    # Selects a checkpoint whose softmax is whole too.
+    stored.require_softmax("be tested or continued")
+    return options, stored.require_run().path
 
 
 def train(
@@ -51,8 +50,7 @@ def train(
             devices, with a warning.
         tf_save_dir: the run's folder.
         tf_log_dir: ignored; the run's folder contains `history.csv`.
-        restart_ckpt_file: the latest checkpoint in `tf_save_dir`, as
-            `load_options_latest_checkpoint` returns it.
+        restart_ckpt_file: the result of `load_options_latest_checkpoint`.
     Raises: BilmError for input that cannot be used, and as `bilm.TrainingRun` does.
     """
     if logging.get_verbosity() == logging.WARNING:  # of a script that does not set a level

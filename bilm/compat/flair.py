@@ -89,7 +89,7 @@ class ELMoEmbeddings(TokenEmbeddings):
         return sentences
 
     def to_params(self) -> dict[str, Any]:
-        """Return the arguments, with which flair saves embeddings."""
+        """Return the arguments, which flair saves."""
         return {
             "model": str(self.model),
             "options_file": self.options_file and str(self.options_file),

@@ -42,9 +42,8 @@ HANDLE = re.compile(
 def load(
     handle: str | Path | StoredModel, tags: object = None, options: object = None
 ) -> KerasLayer:
-    """Return a module, whose dict `signatures` contains the functions `default` and `tokens`.
-
-    `handle` and the errors are those of `KerasLayer`; `tags` and `options` are not needed.
+    """Return a module, whose dict `signatures` contains the functions `default` and `tokens`: see
+    `KerasLayer`. `tags` and `options` are not needed.
 
     Example:
         elmo = load("https://tfhub.dev/google/elmo/3").signatures["default"]
@@ -119,11 +118,8 @@ class KerasLayer(keras.layers.Layer):
         return super().__call__(inputs, signature=signature, as_dict=as_dict, **kwargs)
 
     def call(self, inputs: Any, signature: str | None = None, as_dict: bool | None = None) -> Any:
-        """Return one output, or the dict of all; see the class.
-
-        Args:
-            signature, as_dict: None for `signature` and `signature_outputs_as_dict` of the layer.
-        """
+        """Return one output, or the dict of all. None as `signature` or `as_dict` selects the
+        `signature` and `signature_outputs_as_dict` of the layer."""
         signature = signature or self.signature
         outputs = self._outputs(*_checked(inputs, signature))
         if self.signature_outputs_as_dict if as_dict is None else as_dict:

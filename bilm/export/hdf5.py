@@ -20,9 +20,8 @@ from bilm.storage.checkpoint import checkpoint_paths
 from bilm.storage.formats.bilm_tf import read_export_id
 from bilm.storage.hdf5 import save_hdf5
 from bilm.storage.stored_model import StoredModel, open_model
-from bilm.support import model_files
 from bilm.support.files import expanded, protect, replacing
-from bilm.support.model_files import HDF5_SUFFIXES, OPTIONS, SOFTMAX_ENDING
+from bilm.support.model_files import HDF5_SUFFIXES, OPTIONS, SOFTMAX_ENDING, VOCABULARY, WEIGHTS
 from bilm.support.urls import require_local
 from bilm.tensors import n_filters
 from bilm.training.measurement import Measurement
@@ -67,13 +66,13 @@ def dump_weights(
     protect(weight_file, *stored.own_files)
     options_file = _options_path(weight_file)
     softmax_file = weight_file.with_name(weight_file.stem + SOFTMAX_ENDING)
-    words_copy = weight_file.with_name(model_files.VOCABULARY)
+    words_copy = weight_file.with_name(VOCABULARY)
     words_file = _words_to_copy(stored, vocab_file, words_copy)
     _log_losses(stored)
 
     # Their content. The id that they share depends on the softmax of a run even if it is not
     # exported.
-    values = dict(stored.values(has_softmax))
+    values = dict(stored.weights(has_softmax=has_softmax).values())
     weights = {name: value for name, value in values.items() if names.is_bilm(name)}
     softmax = _softmax(stored, values, vocab_file) if include_softmax else {}
     options = stored.options.for_export()
@@ -94,7 +93,7 @@ def dump_weights(
         new_options = renaming.enter_context(replacing(options_file))
         save_hdf5(new_weights, weights, mark)
         write_options(new_options, options | mark)
-        for name, value in open_model(new_options, new_weights).values(has_softmax=False):
+        for name, value in open_model(new_options, new_weights).weights().values():
             if not np.array_equal(weights[name], value):
                 raise WeightsError(
                     f"{name} differs after it was written and read back; no file was kept"
@@ -174,7 +173,7 @@ def _weights_path(outfile: Path) -> Path:
     if outfile.is_file():
         expected = f"a name that ends in {' or '.join(HDF5_SUFFIXES)}, or a folder"
         raise WeightsError(f"{outfile}: is a file; expected {expected}")
-    return outfile / model_files.WEIGHTS
+    return outfile / WEIGHTS
 
 
 def _options_path(weight_file: Path) -> Path:
@@ -197,8 +196,7 @@ def _is_free(options_file: Path, weight_file: Path) -> bool:
     folder, export = options_file.parent, _export_of(options_file)
     # A run may use the options of an export, and users of the reference add the row of padding to
     # the options of a run by hand.
-    is_run = (folder / model_files.CHECKPOINT_LIST).exists() or checkpoint_paths(folder)
-    if export is None or is_run:
+    if export is None or checkpoint_paths(folder):
         return False
     replaced = weight_file.name, weight_file.stem + SOFTMAX_ENDING
     others = [p for p in folder.iterdir() if p.suffix in HDF5_SUFFIXES and p.name not in replaced]

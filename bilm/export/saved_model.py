@@ -1,7 +1,6 @@
 """Export of `Elmo` as a SavedModel, which runs without bilm and without Python."""
 
 from pathlib import Path
-from typing import NamedTuple
 
 import tensorflow as tf
 
@@ -89,33 +88,28 @@ def hub_outputs(elmo: Elmo, tokens: tf.Tensor, lengths: tf.Tensor | None = None)
         is_inside = tf.sequence_mask(lengths, tf.shape(tokens)[1])  # B, T
         tokens = tf.where(is_inside, tokens, "")
     embedded = _embed(elmo, tokens)
-    outputs = {"word_emb": embedded.vectors}
-    for number in range(1, embedded.layers.shape[1]):
-        outputs[f"lstm_outputs{number}"] = embedded.layers[:, number]
-    return {**outputs, "elmo": embedded.output, "default": embedded.mean}
+    outputs = {"word_emb": embedded["vectors"]}
+    for number in range(1, embedded["layers"].shape[1]):
+        outputs[f"lstm_outputs{number}"] = embedded["layers"][:, number]
+    return {**outputs, "elmo": embedded["output"], "default": embedded["mean"]}
 
 
 def serving_outputs(elmo: Elmo, inputs: tf.Tensor) -> Outputs:
     """Return the outputs of `serving_default` for any inputs of the layer."""
     embedded = _embed(elmo, inputs)
-    return {"mean": embedded.mean, "layers": embedded.layers, "n_tokens": embedded.n_tokens}
+    return {name: embedded[name] for name in ("mean", "layers", "n_tokens")}
 
 
-class _Embedded(NamedTuple):
-    """What an `Elmo` layer computes, as float32 and 0 at padding."""
-
-    layers: tf.Tensor  # (B, layers + 1, T, 2 P), of the biLM
-    vectors: tf.Tensor  # (B, T, P), of the tokens from their characters
-    output: tf.Tensor  # (B, T, 2 P), of the layer
-    mean: tf.Tensor  # (B, 2 P), of the output over the tokens
-    n_tokens: tf.Tensor  # int32 (B,)
-
-
-def _embed(elmo: Elmo, inputs: tf.Tensor) -> _Embedded:
+def _embed(elmo: Elmo, inputs: tf.Tensor) -> Outputs:
+    """Return what an `Elmo` layer computes, as float32 and 0 at padding."""
     layers, mask, vectors = elmo.layers_of(inputs)
-    output = tf.cast(elmo.combined(layers, mask), tf.float32)
+    output = tf.cast(elmo.combined(layers, mask), tf.float32)  # B, T, 2 P
     is_token = tf.cast(mask, tf.float32)[..., None]  # B, T, 1
     n_tokens = tf.reduce_sum(is_token, axis=1)  # B, 1
-    mean = tf.math.divide_no_nan(tf.reduce_sum(output, axis=1), n_tokens)
-    counts = tf.cast(n_tokens[:, 0], tf.int32)  # B
-    return _Embedded(layers * is_token[:, None], vectors * is_token, output, mean, counts)
+    return {
+        "layers": layers * is_token[:, None],  # B, layers + 1, T, 2 P
+        "vectors": vectors * is_token,  # B, T, P, from the characters of the tokens
+        "output": output,
+        "mean": tf.math.divide_no_nan(tf.reduce_sum(output, axis=1), n_tokens),  # B, 2 P
+        "n_tokens": tf.cast(n_tokens[:, 0], tf.int32),  # B
+    }

@@ -29,7 +29,8 @@ ROW_STEP = 64  # step between large numbers of rows
 def load(stored: StoredModel, precision: str, has_softmax: bool) -> Backend:
     """Load a model: see `open_backend`."""
     share_cores()
-    backend = keras_backend(stored.build_frozen(precision, has_softmax))
+    weights = stored.weights(has_softmax=has_softmax)
+    backend = keras_backend(weights.build(precision=precision, frozen=True))
     return_freed_memory()
     return backend
 

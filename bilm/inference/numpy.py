@@ -27,7 +27,7 @@ SCORES_IN_CACHE = 1 << 20  # scores, hidden vectors times words, that fit the ca
 def load(stored: StoredModel, precision: str, has_softmax: bool) -> Backend:
     """Load a model: see `open_backend`."""
     options = stored.options
-    values = dict(stored.values(has_softmax))
+    values = dict(stored.weights(has_softmax=has_softmax).values())
     stacks = NumpyStacks.read(options, values.pop)
     table = values.get("embedding")
     softmax = None

@@ -27,7 +27,7 @@ FULL, REDUCED = 127, 63  # largest quantized inputs
 def load(stored: StoredModel, precision: str, has_softmax: bool) -> Backend:
     """Load a model: see `open_backend`."""
     largest_input()  # raises an error without ONNX Runtime, before weights are read
-    backend = onnx_backend(stored.build_frozen(precision))
+    backend = onnx_backend(stored.weights().build(precision=precision, frozen=True))
     return_freed_memory()
     return backend
 

@@ -37,25 +37,13 @@ SOFTMAX_BIASES = ("zeros", "log_uniform")
 
 @dataclass(frozen=True, kw_only=True)
 class RunOptions(Checked):
-    """All options of a new run, flat as in `options.json`.
+    """All options of a new run, flat as in `options.json`; docs/options.md describes them.
 
     Args:
         n_train_tokens: predictions per epoch; None counts them in the corpus.
         n_tokens_vocab: vocabulary size; None counts the words of the vocabulary file.
         once_from: see `bilm.training.sampling.with_unknown`; a new run finds it in its text.
         learning_rate: None takes the optimizer's default from `LEARNING_RATES`.
-            `bilm.training.schedule` defines `warmup_steps`, `decay`, `decay_start` and
-            `decay_floor`.
-        state_reset_probability: probability of resetting a row's LSTM state at the start of a
-            window; 0, as in the reference, never resets it.
-        softmax_bias: initial biases of a new softmax: "zeros", as in the reference, or
-            "log_uniform", the logarithm of the sampler's probability of each word, which depends
-            on its rank in the vocabulary.
-        variational_dropout: see `bilm.layers.regularization`, which also defines
-            `embedding_dropout`.
-        weight_decay: decoupled weight decay: a step multiplies matrices and tables by 1 - rate
-            weight_decay, with the step's learning rate. Biases do not decay, and rows of tables
-            decay only in steps that use them.
     """
 
     STRICT = True

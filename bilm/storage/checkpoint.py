@@ -16,7 +16,6 @@ import hashlib
 import json
 import os
 import re
-import shutil
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from functools import partial
 from pathlib import Path
@@ -29,15 +28,14 @@ from absl import logging
 from bilm.data.stream import Position
 from bilm.errors import NotFiniteError, WeightsError
 from bilm.storage import names
-from bilm.storage.formats.base import LazyTensor, LazyTensors
+from bilm.storage.formats.base import LazyTensors
 from bilm.storage.run_record import RunRecord
 from bilm.storage.tensor_reader import UNREADABLE, TensorReader, reason
-from bilm.support.files import expanded, replacing
+from bilm.support.files import expanded, replacing, scratch
 from bilm.support.model_files import CHECKPOINT, CHECKPOINT_ENDING, CHECKPOINT_FILE, CHECKPOINT_LIST
 
 STATE, POSITION = "state/", "position/"
 POSITION_PARTS = ("reader", "buffer", "rows")
-UNFINISHED = re.compile(re.escape(CHECKPOINT) + r"-\d+_temp")  # the folder of an unfinished save
 # Hides "Sharding callback duration", which TensorFlow logs at each save.
 logging.get_absl_logger().addFilter(lambda record: "functional_saver" not in record.pathname)
 
@@ -70,23 +68,22 @@ class Checkpoint:
         self._reader = TensorReader(self.path)
 
         weights = {}
-        for key, shape in self._reader.shapes.items():
+        for key, tensor in self._reader.items():
             name = names.name_of_key(key)
             if name is not None:
-                read = partial(self._tensor, key)
-                weights[name] = LazyTensor(shape, self._reader.dtypes[key], read)
+                weights[name] = tensor._replace(read=partial(self._tensor, key))
         self.tensors = LazyTensors(self.path, self.files, weights)
-        bias_shape = self.tensors.shapes.get("softmax/b", ())
-        if len(bias_shape) != 1:
+        bias = weights.get("softmax/b")
+        if bias is None or len(bias.shape) != 1:
             raise WeightsError(
                 f"{self.path}: softmax/b is missing; expected the checkpoint of a biLM's training"
             )
-        self.n_words = bias_shape[0]
+        self.n_words = bias.shape[0]
 
         # The record and the position, which the reference does not store.
-        self.is_reference = not self._keys_of(names.WEIGHTS)
-        self._record = None if self.is_reference else RunRecord.read(self.path)
-        if self._record is None and not self.is_reference:  # a save was interrupted
+        self._record = RunRecord.read(self.path)
+        self.is_reference = self._record is None
+        if self.is_reference and self._keys_of(names.WEIGHTS):  # a save was interrupted
             raise WeightsError(f"{self.path}: not a whole checkpoint (its JSON file is missing)")
         position = {}
         for key in self._keys_of(POSITION):
@@ -112,25 +109,25 @@ class Checkpoint:
 
     def check(self, only: Callable[[str], bool]) -> None:
         """Read the weights whose names `only` selects. Raises: WeightsError if one is damaged."""
-        with self.tensors.opened() as tensor:
-            for name in filter(only, self.tensors.names):
-                tensor(name).read()
+        for name in filter(only, self.tensors.names):
+            self.tensors.by_name[name].read()
 
     def check_all(self) -> None:
         """Read every tensor once. Raises: WeightsError if one is damaged or not finite, or for a
         checkpoint of the reference."""
         _ = self.record
-        for key in self._reader.shapes:
+        for key in self._reader:
             self._tensor(key)
 
     def _keys_of(self, group: str) -> list[str]:
         """Return the keys of one group of tensors, such as `state/`."""
-        return [key for key in self._reader.shapes if key.startswith(group)]
+        return [key for key in self._reader if key.startswith(group)]
 
     def _tensor(self, key: str) -> np.ndarray:
         """Read a tensor by its key. Raises: WeightsError if it is damaged or not finite."""
-        value = self._reader.read(key)
-        is_float = self._reader.dtypes[key].kind not in "iuO"
+        tensor = self._reader[key]
+        value = tensor.read()
+        is_float = tensor.dtype.kind not in "iuO"
         # The weights of the reference are checked when they are used.
         if is_float and key.endswith(names.SUFFIX) and not np.isfinite(value).all():
             raise WeightsError(f"{self.path}: {key.removesuffix(names.SUFFIX)} is not finite")
@@ -183,14 +180,6 @@ def checkpoint_paths(folder: str | Path) -> list[str]:
     return [f"{Path(folder)}/{CHECKPOINT}-{step}" for step in sorted(steps, reverse=True)]
 
 
-def remove_unfinished(folder: str | Path) -> None:
-    """Remove what interrupted saves have left; no other process may be writing."""
-    for path in _entries(folder):
-        if UNFINISHED.fullmatch(path.name):
-            logging.warning("%s: left by an interrupted save; removed", path)
-            shutil.rmtree(path, ignore_errors=True)
-
-
 def _files(path: str) -> tuple[Path, ...]:
     """Return the files of a checkpoint, given its path without their endings."""
     folder, name = os.path.split(path)
@@ -236,15 +225,12 @@ class CheckpointContent:
 
         self.variables = tf.train.Checkpoint(**self._model, position=self._position)
 
-    def set_position(self, position: Position | None) -> None:
-        """Set the position of the readers; None keeps it."""
-        for name, array in (position or {}).items():
-            self._position[name].assign(array)
-
-    def set_state(self, arrays: Sequence[np.ndarray]) -> None:
-        """Set the LSTM states of all rows."""
+    def set_state(self, arrays: Sequence[np.ndarray], position: Position | None) -> None:
+        """Set the LSTM states of all rows, and the position of the readers; None keeps it."""
         for variable, array in zip(self._state, arrays, strict=True):
             variable.assign(array)
+        for name, array in (position or {}).items():
+            self._position[name].assign(array)
 
     def restore(self, checkpoint: Checkpoint) -> list[np.ndarray]:
         """Set weights, slots and position from a checkpoint; return the LSTM states of all rows.
@@ -257,8 +243,9 @@ class CheckpointContent:
             raise WeightsError(
                 f"{path}: not a checkpoint of this model ({reason(error)})"
             ) from error
-        self.set_position(checkpoint.position)
-        return [variable.numpy() for variable in self._state]
+        state = [variable.numpy() for variable in self._state]
+        self.set_state(state, checkpoint.position)
+        return state
 
     def check_finite(self, step: int) -> None:
         """Check one variable at a time. Raises: NotFiniteError if a value to save is not finite."""
@@ -304,9 +291,11 @@ class CheckpointFolder:
         """Write a checkpoint, list it and remove the oldest ones. Raises: WeightsError if it cannot
         be written; nothing has changed then."""
         path = self.path(record.step)
-        unfinished = Path(f"{path}_temp")
         try:
-            self._write_files(content, record, unfinished)
+            # TensorFlow would create the folder of the run, without the other files of a run.
+            os.stat(self.folder)
+            with scratch(self.folder / CHECKPOINT) as unfinished:
+                self._write_files(content, record, unfinished)
             # Checkpoints of later steps are removed: they were damaged, so training resumed from an
             # earlier one.
             paths = checkpoint_paths(self.folder)
@@ -322,16 +311,12 @@ class CheckpointFolder:
             raise WeightsError(
                 f"{path}: cannot be saved: {reason(error)}; the last checkpoint: {last}"
             ) from error
-        finally:
-            shutil.rmtree(unfinished, ignore_errors=True)
         for old in set(paths) - set(kept):
             for file in _files(old):
                 file.unlink(missing_ok=True)
 
     def _write_files(self, content: CheckpointContent, record: RunRecord, unfinished: Path) -> None:
         """Write the files of a checkpoint to a new folder, then rename them into place."""
-        # TensorFlow would create the folder of the run, without the other files of a run.
-        os.stat(self.folder)
         name = f"{CHECKPOINT}-{record.step}"
         content.variables.write(os.fspath(unfinished / name))
         with replacing(unfinished / f"{name}.json") as temporary:

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import hashlib
 import os
-from collections.abc import Iterator, Sequence
+from collections.abc import Sequence
 from functools import cached_property
 from pathlib import Path
 from typing import TYPE_CHECKING
@@ -23,7 +23,6 @@ from bilm.storage.hdf5 import HDF5Tensors, numbers, open_hdf5
 from bilm.storage.stored_weights import Source, StoredWeights
 from bilm.support.files import expanded, sha256_of
 from bilm.support.urls import masked
-from bilm.tensors import tensors_of
 
 if TYPE_CHECKING:
     from bilm.language_model import BiLM
@@ -90,15 +89,10 @@ class StoredModel:
         return self.format.folder
 
     @property
-    def files(self) -> list[Path]:
-        """The files that the model is read from, without its softmax and vocabulary."""
-        return self.format.files()
-
-    @property
     def own_files(self) -> list[Path]:
         """The files of the model and known files beside them, which no output must replace."""
-        beside = self.format
-        return [*self.files, beside.vocabulary_path, beside.softmax_path, beside.ngrams_path]
+        stored = self.format
+        return [*stored.files(), stored.vocabulary_path, stored.softmax_path, stored.ngrams_path]
 
     @cached_property
     def options(self) -> ModelOptions:
@@ -168,15 +162,9 @@ class StoredModel:
     def weights_digest(self) -> str:
         """A SHA-256 of the weights with the softmax: the same for a run and its export."""
         digest = hashlib.sha256()
-        for _, value in self.values(has_softmax=True):
+        for _, value in self.weights(has_softmax=True).values():
             digest.update(np.ascontiguousarray(value).data)
         return digest.hexdigest()
-
-    def values(self, has_softmax: bool) -> Iterator[tuple[str, np.ndarray]]:
-        """Yield name and value of each weight: see `bilm.storage.names.checked_values`."""
-        weights = self.weights(has_softmax=has_softmax)
-        specs = tensors_of(self.options, weights.n_words, has_softmax)
-        return weights.values({spec.name: spec for spec in specs})
 
     def check_unchanged(self) -> None:
         """Raise WeightsError if the files have changed since `digest` was computed, so that results
@@ -207,9 +195,8 @@ class StoredModel:
             f"computes vectors, but cannot {purpose}"
         )
 
-    def require_run(self, purpose: str) -> Checkpoint:
-        """Return the checkpoint of a run. Raises: OptionsError, WeightsError for other models."""
-        self.require_trainable(purpose)
+    def require_run(self) -> Checkpoint:
+        """Return the checkpoint of a run. Raises: WeightsError for a model that is not a run."""
         if self.checkpoint is None:
             raise WeightsError(
                 f"{self}: found {self.format.weight_file.name}, but no checkpoint; expected a run"
@@ -258,11 +245,6 @@ class StoredModel:
         arguments, see `weights`."""
         return self.weights(token_ids, token_table).build(padding=True)
 
-    def build_frozen(self, precision: str = "float32", has_softmax: bool = False) -> BiLM:
-        """Build a biLM whose weights are constants, for inference: see `BiLM` for `precision`, and
-        `BiLM.freeze`."""
-        return self.weights(has_softmax=has_softmax).build(precision=precision, frozen=True)
-
     def build_language_model(self, purpose: str = SCORING) -> BiLM:
         """Build a biLM with its softmax; without one, the model cannot `purpose`."""
         self.require_softmax(purpose)
@@ -271,8 +253,7 @@ class StoredModel:
     def assign(self, model: BiLM, softmax: bool = True) -> None:
         """Set the variables of a built model, also of its softmax if `softmax`."""
         variables = names.stored_variables(model)
-        weights = self.weights(has_softmax=softmax)
-        for name, value in weights.values(names.specs_of(model), model.padding):
+        for name, value in self.weights(has_softmax=softmax).values(model.padding):
             variables[name].assign(value)
 
     def vocabulary_file(self, vocab_file: str | Path | None = None) -> Path | None:

@@ -4,7 +4,7 @@ creates them."""
 from __future__ import annotations
 
 import hashlib
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any, ClassVar
 
@@ -15,7 +15,7 @@ from bilm.options.model_options import ModelOptions
 from bilm.storage import names
 from bilm.storage.formats.base import Tensors
 from bilm.support.files import version_of
-from bilm.tensors import TensorSpec
+from bilm.tensors import TensorSpec, tensors_of
 
 if TYPE_CHECKING:
     from bilm.language_model import BiLM
@@ -46,6 +46,8 @@ class StoredWeights:
         has_softmax: bool = False,
     ):
         self.options, self.n_words, self.has_softmax = options, n_words, has_softmax
+        specs = tensors_of(options, n_words, has_softmax)
+        self._specs = {spec.name: spec for spec in specs}
         self._sources = sources
         self._versions = self._file_versions()
         self.key = hashlib.sha256(repr([options, self._versions]).encode()).hexdigest()
@@ -79,21 +81,18 @@ class StoredWeights:
         model.build()
         return model
 
-    def values(
-        self, specs: Mapping[str, TensorSpec], padding: bool = False
-    ) -> Iterator[tuple[str, np.ndarray]]:
+    def values(self, padding: bool = False) -> Iterator[tuple[str, np.ndarray]]:
         """Yield name and value of each tensor: see `bilm.storage.names.checked_values`."""
         for tensors, only in self._sources:
-            yield from names.checked_values(specs, tensors, only, padding)
+            yield from names.checked_values(self._specs, tensors, only, padding)
 
     def start(self, model: BiLM) -> None:
         """Set the initializers of a model that is not built yet; unused datasets cause one warning.
         Raises: WeightsError if a dataset is missing; when a variable is created, if its value has
         the wrong shape or is not finite."""
-        specs = names.specs_of(model)
         for tensors, only in self._sources:
-            for name, stored in names.names_in_file(specs, tensors, only).items():
-                spec = specs[name]
+            for name, stored in names.names_in_file(self._specs, tensors, only).items():
+                spec = self._specs[name]
                 initializer = self._initializer(tensors, stored, spec, model.padding)
                 names.layer_of(model, spec).initial[spec.attribute] = initializer
 

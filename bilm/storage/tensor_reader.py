@@ -2,6 +2,7 @@
 
 import os
 import re
+from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -9,29 +10,30 @@ import numpy as np
 import tensorflow as tf
 
 from bilm.errors import WeightsError
+from bilm.storage.formats.base import LazyTensor
 
 UNREADABLE = (tf.errors.OpError, RuntimeError, IndexError, ValueError)  # what TensorFlow raises
 
 
-class TensorReader:
-    """The tensors of a checkpoint in TensorFlow's format, or of a SavedModel's variables, by key,
-    with their `shapes` and `dtypes`; `path` is that of the files without their endings. Raises:
-    WeightsError if the index is damaged."""
+class TensorReader(dict[str, LazyTensor]):
+    """The tensors of a checkpoint in TensorFlow's format, or of a SavedModel's variables, by key;
+    `path` is that of the files without their endings. Raises: WeightsError if the index is damaged,
+    or a value when it is read."""
 
     def __init__(self, path: str):
+        super().__init__()
         self.path = path
         try:
             self._reader = tf.train.load_checkpoint(path)
         except UNREADABLE as error:
             check_name(os.path.dirname(path))
             raise self._damaged(error) from error
-        shapes = self._reader.get_variable_to_shape_map()
         dtypes = self._reader.get_variable_to_dtype_map()
-        self.shapes = {key: tuple(shape) for key, shape in shapes.items()}
-        self.dtypes = {key: np.dtype(dtype.as_numpy_dtype) for key, dtype in dtypes.items()}
+        for key, shape in self._reader.get_variable_to_shape_map().items():
+            dtype = np.dtype(dtypes[key].as_numpy_dtype)
+            self[key] = LazyTensor(tuple(shape), dtype, partial(self._read, key))
 
-    def read(self, key: str) -> Any:
-        """Return a tensor, or bytes. Raises: WeightsError if it is damaged."""
+    def _read(self, key: str) -> Any:
         try:
             return self._reader.get_tensor(key)
         except UNREADABLE as error:

@@ -44,8 +44,7 @@ class RunCheckpoints:
         """
         if step != self._saved_step:
             self.record = replace(self.record, step=step)
-            self.content.set_position(position)
-            self.content.set_state(self.trainer.global_state())
+            self.content.set_state(self.trainer.global_state(), position)
             self.content.check_finite(step)
             if self.folder.writes:
                 self._latest.write(self.content, self.record)

@@ -17,12 +17,7 @@ from bilm.data.vocabulary_builder import build_vocabulary
 from bilm.errors import BilmError, DataError, OptionsError, WeightsError
 from bilm.options import schema
 from bilm.options.run_options import CHANGEABLE, RunOptions
-from bilm.storage.checkpoint import (
-    Checkpoint,
-    checkpoint_paths,
-    latest_checkpoint,
-    remove_unfinished,
-)
+from bilm.storage.checkpoint import Checkpoint, checkpoint_paths, latest_checkpoint
 from bilm.storage.hdf5 import save_hdf5
 from bilm.storage.run_record import RunRecord
 from bilm.support.files import replacing, try_lock
@@ -79,8 +74,6 @@ class RunFolder:
         if lock is None:
             raise BilmError(f"{self}: another process is training in this folder")
         with lock:
-            for folder in (self.path, self.best):
-                remove_unfinished(folder)
             self._lock = os.stat(self.lock_file)
             try:
                 yield

@@ -18,7 +18,7 @@ from bilm.data.model_ids import Batcher
 from bilm.errors import WeightsError
 from bilm.export.hdf5 import dump_weights
 from bilm.scoring.scorer import load_scorer
-from bilm.storage.stored_model import StoredModel
+from bilm.storage.stored_weights import StoredWeights
 
 SENTENCE = ["money", "w3", "日本語", "unheard-of", "Москва"]
 
@@ -55,7 +55,7 @@ def two_exports(tmp_path_factory):
     run, folder = tiny_run("characters"), tmp_path_factory.mktemp("exports")
     dump_weights(run, folder / "old", True, VOCABULARY)
     with pytest.MonkeyPatch.context() as patch:
-        patch.setattr(StoredModel, "values", killed_export.other_values)
+        patch.setattr(StoredWeights, "values", killed_export.other_values)
         dump_weights(run, folder / "new", True, VOCABULARY)
     old, new = answers(folder / "old"), answers(folder / "new")
     assert not any(same(a, b) for a, b in zip(old, new, strict=True))

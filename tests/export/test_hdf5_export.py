@@ -17,7 +17,7 @@ from bilm.export.hdf5 import dump_weights, missing_for_allennlp
 from bilm.options.run_options import load_run_options
 from bilm.storage.hdf5 import dataset_names
 from bilm.storage.names import stored_values
-from bilm.storage.stored_model import StoredModel
+from bilm.storage.stored_weights import StoredWeights
 
 LSTM = ("W_0", "B", "W_P_0")
 SENTENCE = ["money", "w3", "日本語", "unheard-of", "Москва"]
@@ -121,16 +121,16 @@ def test_allennlp_cannot_load_an_activation_other_than_its_two(monkeypatch):
 
 
 def test_export_that_reads_back_differently_is_not_kept(tmp_path, monkeypatch):
-    values = StoredModel.values
+    values = StoredWeights.values
 
-    def values_read_wrongly(self, has_softmax):
-        for name, value in values(self, has_softmax):
-            is_wrong = name == "CNN_proj/b_proj" and not has_softmax
+    def values_read_wrongly(self):
+        for name, value in values(self):
+            is_wrong = name == "CNN_proj/b_proj" and not self.has_softmax
             yield name, value + 1e-7 if is_wrong else value
 
     run = tiny_run("characters")
     (tmp_path / "weights.hdf5").write_text("earlier content")
-    monkeypatch.setattr(StoredModel, "values", values_read_wrongly)
+    monkeypatch.setattr(StoredWeights, "values", values_read_wrongly)
     with pytest.raises(
         WeightsError, match="CNN_proj/b_proj differs after it was written and read back"
     ):

@@ -8,17 +8,17 @@ import signal
 import sys
 
 from bilm.export import hdf5 as export
-from bilm.storage.stored_model import StoredModel
+from bilm.storage.stored_weights import StoredWeights
 
 FILES = ["options.json", "weights.hdf5", "weights_softmax.hdf5"]  # in the order of their renaming
 
-values = StoredModel.values
+values = StoredWeights.values
 
 
-def other_values(self, has_softmax):
+def other_values(self):
     """Yield the values of a model; for the export of a run, which has a softmax, other values."""
-    for name, value in values(self, has_softmax):
-        yield name, value + 0.1 if has_softmax else value
+    for name, value in values(self):
+        yield name, value + 0.1 if self.has_softmax else value
 
 
 def stopping(n, folder, stop):
@@ -37,6 +37,6 @@ def stopping(n, folder, stop):
 
 if __name__ == "__main__":
     run, folder, vocabulary, n = sys.argv[1:]
-    StoredModel.values = other_values
+    StoredWeights.values = other_values
     os.replace = stopping(int(n), folder, lambda: os.kill(os.getpid(), signal.SIGKILL))
     export.dump_weights(run, folder, include_softmax=True, vocab_file=vocabulary)

@@ -186,7 +186,7 @@ def test_options_are_found_in_the_folder_and_in_archives(tmp_path, place):
     for source in (folder, archive):
         model = open_model(source)
         assert model.options.lstm.cell_clip is None and model.options.lstm.proj_clip == 0.25
-        names = {p.relative_to(model.folder).as_posix() for p in model.files}
+        names = {p.relative_to(model.folder).as_posix() for p in model.format.files()}
         assert names == {"weights.th", "config.json", place}
     assert not list(tmp_path.rglob("cache/**/*weight_file"))
 
@@ -196,7 +196,8 @@ def test_options_beside_an_archive_are_read_if_it_has_none(tmp_path):
     assert open_model(archive).options.lstm.cell_clip == 3
     (tmp_path / "options.json").write_text(json.dumps(OTHER))
     model = open_model(archive)
-    assert model.options.lstm.cell_clip is None and tmp_path / "options.json" in model.files
+    assert model.options.lstm.cell_clip is None
+    assert tmp_path / "options.json" in model.format.files()
     (tmp_path / "model" / "options.json").write_text(json.dumps(OPTIONS))
     archive = shutil.make_archive(str(tmp_path / "m2"), "gztar", tmp_path / "model")
     assert open_model(archive).options.lstm.cell_clip == 3

@@ -126,7 +126,7 @@ def test_model_is_found_in_folders_and_archives(case, folder, tmp_path, inside, 
         top = shutil.make_archive(str(tmp_path / "m"), packed, top)
     model = open_model(top)
     assert type(model.format) is case.format
-    assert {path.name for path in model.files} <= set(case.names)
+    assert {path.name for path in model.format.files()} <= set(case.names)
     expected = open_model(case.source / case.names[0], case.source / case.weights)
     if case.format is not ManyLangs:
         assert model.options.lstm == expected.options.lstm
@@ -193,7 +193,7 @@ def test_pickled_model_opens_the_same_files(case, folder):
     model = open_model(folder)
     copy = pickle.loads(pickle.dumps(model))
     assert isinstance(copy, StoredModel) and str(copy) == str(model)
-    assert copy.digest == model.digest and copy.files == model.files
+    assert copy.digest == model.digest and copy.own_files == model.own_files
 
 
 def test_pickled_model_keeps_the_softmax(tmp_path):

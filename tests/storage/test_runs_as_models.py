@@ -112,7 +112,7 @@ def test_damaged_slots_do_not_prevent_embedding_but_damaged_weights_fall_back(tm
     damage(run, 3, "empty")
     assert open_model(run).checkpoint.path.endswith("model.ckpt-2")
     assert "trying" in log.text
-    assert open_model(run).files[1].name.startswith("model.ckpt-2.")
+    assert open_model(run).own_files[1].name.startswith("model.ckpt-2.")
 
 
 def test_model_that_is_training_keeps_its_checkpoint(tmp_path):

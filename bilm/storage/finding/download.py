@@ -10,7 +10,6 @@ import shutil
 import time
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
-from logging import getLogger
 from pathlib import Path
 
 from absl import logging
@@ -23,7 +22,7 @@ from bilm.support.remote import RemoteError, reading, stat
 from bilm.support.urls import WEB, is_url, masked, name_of, scheme_of
 
 SECONDS = 30  # to connect, and between two pieces
-RETRIES = 3  # after a lost connection or an error of the server, with growing pauses
+RETRIES = 3  # after a lost connection or an error of the server, also in the middle of a file
 SERVER_ERRORS = (500, 502, 503, 504)
 COPY_BYTES = 1 << 20
 MISSING = (404, 410)  # answers of a web server that does not have a file
@@ -101,31 +100,23 @@ def _receive(url: str, path: Path) -> None:
         return
 
     import requests
-    from urllib3 import Retry
 
-    retries = Retry(
-        RETRIES, backoff_factor=1, status_forcelist=SERVER_ERRORS, raise_on_status=False
-    )
-    getLogger("urllib3.connectionpool").setLevel("ERROR")  # one error, no line for each attempt
-    session = requests.Session()
-    for scheme in WEB:
-        session.mount(f"{scheme}://", requests.adapters.HTTPAdapter(max_retries=retries))
-
-    # `Retry` covers the time until the body starts. A body that breaks off is requested again.
-    broken_off = requests.exceptions.ChunkedEncodingError, requests.ConnectionError
+    lost = requests.ConnectionError, requests.Timeout, requests.exceptions.ChunkedEncodingError
     headers = {"Accept-Encoding": "identity"}
     for attempt in range(RETRIES + 1):
         time.sleep(attempt)
-        with session, session.get(url, stream=True, timeout=SECONDS, headers=headers) as answer:
-            answer.raise_for_status()
-            n_bytes = int(answer.headers.get("Content-Length", 0)) or None
-            try:
+        try:
+            with requests.get(url, stream=True, timeout=SECONDS, headers=headers) as answer:
+                if answer.status_code in SERVER_ERRORS and attempt < RETRIES:
+                    continue
+                answer.raise_for_status()
+                n_bytes = int(answer.headers.get("Content-Length", 0)) or None
                 log = Progress("downloading", "bytes", n_bytes)
                 with open(path, "wb") as file:
                     for piece in answer.iter_content(COPY_BYTES):
                         file.write(piece)
                         log.add(len(piece))
                 return
-            except broken_off:
-                if attempt == RETRIES:
-                    raise
+        except lost:
+            if attempt == RETRIES:
+                raise

@@ -28,22 +28,12 @@ from bilm.storage.formats.base import (
 )
 from bilm.storage.formats.derived import derived_options, numbered
 from bilm.storage.formats.pytorch import StateDict
-from bilm.storage.formats.pytorch_rows import (
-    StoredRow,
-    encoder_rows,
-    lstm_rows,
-    state_dict_tensors,
-)
-from bilm.support.model_files import (
-    ALLENNLP_BEST,
-    ALLENNLP_FILES,
-    ALLENNLP_WEIGHTS,
-    CONFIG,
-    HDF5_SUFFIXES,
-    OPTIONS,
-)
+from bilm.storage.formats.pytorch_rows import StoredRow, encoder_rows, lstm_rows, variables_of
+from bilm.support.model_files import CONFIG, HDF5_SUFFIXES, OPTIONS
 from bilm.tensors import n_filters
 
+WEIGHTS, ARCHIVED = "weights.th", "fta"  # and the folder of "files to archive"
+BEST = "best.th"  # in the folder of a training
 TOKENS = "_token_embedder."  # module of the biLM, which also contains the LSTMs
 CHARACTERS = f"{TOKENS}_char_embedding_weights"
 OUTER = "_elmo_lstm."  # the biLM in AllenNLP's module `Elmo`, and the LSTMs in the biLM
@@ -79,6 +69,7 @@ class AllenNlp(Format):
     """
 
     name = "AllenNLP"
+    weight_names = ("*.th",)
     has_softmax = False
 
     def __init__(self, options_file: Path, weight_file: Path):
@@ -91,9 +82,9 @@ class AllenNlp(Format):
         # The weights in each folder; `weights.th` is preferred.
         weights: dict[PurePath, PurePath] = {}
         for path in paths:
-            if path.name == ALLENNLP_BEST and path.with_name(CONFIG) in paths:
+            if path.name == BEST and path.with_name(CONFIG) in paths:
                 weights.setdefault(path.parent, path)
-            elif path.name == ALLENNLP_WEIGHTS:
+            elif path.name == WEIGHTS:
                 weights[path.parent] = path
         home = one_folder((p for p in weights if len(p.parts) <= 1), where, f"{cls.name} models")
         if home is None:
@@ -106,13 +97,9 @@ class AllenNlp(Format):
         if CONFIG not in beside and has_options and has_hdf5:
             return None
 
-        archived = [p for p in paths if p.parent == home / ALLENNLP_FILES]
+        archived = [p for p in paths if p.parent == home / ARCHIVED]
         options = [p for p in archived if p.suffix == ".options_file"]
         return [weights[home], weights[home], *json_files(paths, home), *options]
-
-    @classmethod
-    def owns(cls, weight_file: Path) -> bool:
-        return weight_file.suffix == Path(ALLENNLP_WEIGHTS).suffix
 
     def files(self) -> list[Path]:
         candidates = [self.weight_file, self.weight_file.with_name(CONFIG), self.options_source]
@@ -132,22 +119,23 @@ class AllenNlp(Format):
     @functools.cached_property
     def tensors(self) -> LazyTensors:
         logging.info("%s: ELMo in the module %r", self.weight_file, self._prefix)
-        return state_dict_tensors(self.weight_file, [(self._stored, ROWS, self._prefix)])
+        by_name = variables_of(self._stored, ROWS, self.weight_file, self._prefix)
+        return LazyTensors(self.weight_file, [self.weight_file], by_name)
 
     def mixes(self) -> list[Mix]:
         entry = self._entry
         do_layer_norm = entry is not None and entry.values.get("do_layer_norm") is True
         start = f"{self._prefix.removesuffix(OUTER)}scalar_mix_"
         mixes = []
-        stored = self._stored.shapes
-        for name in numbered(start + "{i}.gamma", stored):
-            parameters = numbered(name.removesuffix("gamma") + "scalar_parameters.{i}", stored)
+        for name in numbered(start + "{i}.gamma", self._stored):
+            template = name.removesuffix("gamma") + "scalar_parameters.{i}"
+            parameters = numbered(template, self._stored)
             weights = np.array([self._number(parameter) for parameter in parameters], np.float32)
             mixes.append(Mix(weights, self._number(name), do_layer_norm))
         return mixes
 
     def _number(self, name: str) -> float:
-        value = self._stored.read(name)
+        value = np.asarray(self._stored[name])
         if value.size != 1 or value.dtype.kind != "f" or not np.isfinite(value).all():
             raise WeightsError(f"{self.weight_file}: {name} is not a finite number")
         return float(value.reshape(()))
@@ -160,7 +148,7 @@ class AllenNlp(Format):
     def _prefix(self) -> str:
         """What precedes the names in `ROWS`: the name of the biLM's module. Raises: WeightsError
         if the file does not contain exactly one."""
-        names = [name for name in self._stored.shapes if name.endswith(CHARACTERS)]
+        names = [name for name in self._stored if name.endswith(CHARACTERS)]
         prefixes = [name.removesuffix(CHARACTERS) for name in names]
         modules = [prefix for prefix in prefixes if prefix[-1:] in ("", ".")]
         if len(modules) != 1:
@@ -196,8 +184,7 @@ class AllenNlp(Format):
         candidates = []
         if entry is not None:
             archived = ".".join((*entry.path, "options_file"))
-            if "/" not in archived and "\\" not in archived:
-                candidates.append(home / ALLENNLP_FILES / archived)
+            candidates += paths_inside(home / ARCHIVED, archived)
             named = entry.values.get("options_file")
             if isinstance(named, str):
                 candidates += [p for p in paths_inside(home, named) if p.name != CONFIG]

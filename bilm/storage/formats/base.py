@@ -13,8 +13,6 @@ from bilm.options.model_options import ModelOptions
 from bilm.options.run_options import load_model_options
 from bilm.support.model_files import SOFTMAX_ENDING, VOCABULARY
 
-WORDS_AS_TRAINED = "words tokenized like the training text, in their original case"
-
 
 class Tensors(Protocol):
     """The tensors in the files of a model."""
@@ -40,19 +38,20 @@ class LazyTensor(NamedTuple):
 
 
 class LazyTensors:
-    """`Tensors` of files that are opened when a value is read, with their `shapes` by name."""
+    """`Tensors` of files that are opened when a value is read."""
 
-    def __init__(self, source: str, paths: Iterable[Path], by_name: Mapping[str, LazyTensor]):
-        self.source = source
+    def __init__(
+        self, source: str | Path, paths: Iterable[Path], by_name: Mapping[str, LazyTensor]
+    ):
+        self.source = str(source)
+        self.by_name = by_name
         self.paths = tuple(path.absolute() for path in paths)
         self.names = set(by_name)
-        self.shapes = {name: tensor.shape for name, tensor in by_name.items()}
-        self._by_name = by_name
 
     @contextmanager
     def opened(self) -> Iterator[Callable[[str], LazyTensor]]:
         """Yield the function that returns a tensor."""
-        yield self._by_name.__getitem__
+        yield self.by_name.__getitem__
 
 
 class Softmax(NamedTuple):
@@ -89,9 +88,11 @@ class Format(ABC):
     """
 
     name: ClassVar[str]  # in messages, such as "ELMoForManyLangs"
+    weight_names: ClassVar[tuple[str, ...]]  # patterns of its weight files, if a user names one
     trainable: ClassVar[bool] = True  # whether its models can be trained further
     has_softmax: ClassVar[bool] = True  # whether its models may have a softmax
-    expects: ClassVar[str] = WORDS_AS_TRAINED  # the tokens that its models were trained on
+    # The tokens that its models were trained on.
+    expects: ClassVar[str] = "words tokenized like the training text, in their original case"
     needs_tensorflow: ClassVar[bool] = False  # whether TensorFlow reads its files
 
     def __init__(self, options_file: Path, weight_file: Path):
@@ -119,9 +120,9 @@ class Format(ABC):
         """
 
     @classmethod
-    @abstractmethod
     def owns(cls, weight_file: Path) -> bool:
         """Return whether a weights path belongs to this format."""
+        return any(map(weight_file.match, cls.weight_names))
 
     @property
     def description(self) -> str:

@@ -33,6 +33,7 @@ class BilmTf(Format):
     """
 
     name = "bilm-tf"
+    weight_names = ("*",)  # the last format that is tried
 
     @classmethod
     def find(cls, paths: list[PurePath], where: str | Path) -> list[PurePath]:
@@ -58,10 +59,6 @@ class BilmTf(Format):
         companions = [home / name for name in (VOCABULARY, CARD, META)]
         companions.append(home / f"{weights.stem}{SOFTMAX_ENDING}")
         return [[*named, *options][0], weights, *(path for path in companions if path in paths)]
-
-    @classmethod
-    def owns(cls, weight_file: Path) -> bool:
-        return True  # the last format that is tried
 
     def options(self) -> ModelOptions:
         options = super().options()

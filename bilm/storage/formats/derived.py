@@ -51,9 +51,9 @@ def derived_options(
 def axis_lengths(tensors: LazyTensors, name: str) -> dict[str | int, int]:
     """Return the length of each axis of a tensor, by the axes that `bilm.tensors` declares. Raises:
     WeightsError if the tensor is missing, is empty or has another number of axes."""
-    axes, shape = row_of(name).axes, tensors.shapes.get(name)
-    if shape is None:
+    if name not in tensors.names:
         raise WeightsError(f"{tensors.source}: {name} is missing")
+    axes, shape = row_of(name).axes, tensors.by_name[name].shape
     if len(shape) != len(axes) or not all(shape):
         declared = ", ".join(map(str, axes))
         raise WeightsError(

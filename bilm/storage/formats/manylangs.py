@@ -23,6 +23,7 @@ from bilm.options.model_options import (
 from bilm.options.schema import Checked, unexpected
 from bilm.storage.formats.base import (
     Format,
+    LazyTensor,
     LazyTensors,
     folder_with,
     json_files,
@@ -30,15 +31,12 @@ from bilm.storage.formats.base import (
 )
 from bilm.storage.formats.derived import axis_lengths
 from bilm.storage.formats.pytorch import StateDict
-from bilm.storage.formats.pytorch_rows import (
-    StoredRow,
-    encoder_rows,
-    lstm_rows,
-    state_dict_tensors,
-)
-from bilm.support.model_files import CONFIG, EMBEDDER, ENCODER, LEXICONS
+from bilm.storage.formats.pytorch_rows import StoredRow, encoder_rows, lstm_rows, variables_of
+from bilm.support.model_files import CONFIG
 
 T = TypeVar("T", bound=Checked)
+ENCODER, EMBEDDER = "encoder.pkl", "token_embedder.pkl"
+LEXICONS = {"words": "word.dic", "characters": "char.dic"}
 IDEOGRAPHIC_SPACE = "\u3000"  # represented by an empty key, since keys are stripped
 LEXICON_ID = re.compile(r"[0-9]{1,10}")
 EMBEDDER_ROWS = (
@@ -55,6 +53,7 @@ class ManyLangs(Format):
     """`config.json` and the two state dicts beside it; the weight file is the encoder."""
 
     name = "ELMoForManyLangs"
+    weight_names = (ENCODER, EMBEDDER)
     trainable = has_softmax = False
     expects = "words tokenized like the treebanks of Universal Dependencies, in their original case"
 
@@ -67,10 +66,6 @@ class ManyLangs(Format):
         files = [home / name for name in (CONFIG, ENCODER, EMBEDDER)]
         # The configuration that `config.json` names is one of the other JSON files.
         return [*files, *lexicons, *json_files(paths, home)]
-
-    @classmethod
-    def owns(cls, weight_file: Path) -> bool:
-        return weight_file.name in (ENCODER, EMBEDDER)
 
     def files(self) -> list[Path]:
         home, configuration = self.weight_file.parent, _configuration_file(self.options_file)
@@ -118,8 +113,10 @@ class ManyLangs(Format):
     @functools.cached_property
     def tensors(self) -> LazyTensors:
         home = self.weight_file.parent
-        embedder, encoder = StateDict(home / EMBEDDER), StateDict(home / ENCODER)
-        return state_dict_tensors(home, [(embedder, EMBEDDER_ROWS, ""), (encoder, lstm_rows(), "")])
+        by_name: dict[str, LazyTensor] = {}
+        for path, rows in ((home / EMBEDDER, EMBEDDER_ROWS), (home / ENCODER, lstm_rows())):
+            by_name |= variables_of(StateDict(path), rows, path)
+        return LazyTensors(home, [home / EMBEDDER, home / ENCODER], by_name)
 
 
 def _section(values: Mapping[str, Any], name: str, kind: str) -> dict[str, Any]:

@@ -16,12 +16,14 @@ import pickletools
 import re
 import zipfile
 from collections.abc import Callable
+from functools import partial
 from pathlib import Path
 from typing import IO, Any, NamedTuple
 
 import numpy as np
 
 from bilm.errors import WeightsError
+from bilm.storage.formats.base import LazyTensor
 
 LEGACY_MAGIC = b"\x80\x02\x8a\nl\xfc\x9cF\xf9 j\xa8P\x19."  # the pickle of 0x1950A86A20F9469CFC6C
 LEGACY_VERSION = 1001
@@ -69,12 +71,13 @@ class Tensor(NamedTuple):
     strides: tuple[int, ...]
 
 
-class StateDict:
-    """The tensors of a PyTorch file, which must not change, by name, with their `shapes` and
-    `dtypes`; no value stays in memory. Raises: WeightsError if it is not a whole state dict in one
-    of the two formats, or contains other objects."""
+class StateDict(dict[str, LazyTensor]):
+    """The tensors of a PyTorch file, which must not change, by name, in their stored type; no value
+    stays in memory. Raises: WeightsError if it is not a whole state dict in one of the two formats,
+    or contains other objects; or when a value is read."""
 
     def __init__(self, path: str | Path):
+        super().__init__()
         self.path = Path(path).absolute()
         self._places: dict[str, int] = {}  # of the storages in a legacy file
         self._root: str | None = None  # folder in a ZIP archive
@@ -86,23 +89,91 @@ class StateDict:
                 elif start.startswith(ZIP_MAGIC):
                     self._open_zip(file)
                 else:
-                    raise WeightsError(
-                        f"{self.path}: not a whole state dict of PyTorch 1.0 or later"
-                    )
+                    raise WeightsError("not a whole state dict of PyTorch 1.0 or later")
+        except WeightsError as error:
+            raise WeightsError(f"{self.path}: {error}") from error
         except OSError as error:
             raise WeightsError(f"{path}: cannot be read: {error.strerror or error}") from error
         except ZIP_DAMAGE as error:
             raise WeightsError(f"{path}: truncated or damaged: {error}") from error
-        tensors = self._tensors.items()
-        self.shapes = {name: tensor.shape for name, tensor in tensors}
-        self.dtypes = {name: np.dtype(tensor.storage.dtype) for name, tensor in tensors}
 
-    def read(self, name: str) -> np.ndarray:
-        """Return the values of a tensor in their stored type. Raises: WeightsError."""
-        tensor = self._tensors[name]
-        if 0 in tensor.shape:
-            return np.zeros(tensor.shape, tensor.storage.dtype)
+    def _open_legacy(self, file: IO[bytes]) -> None:
+        """Read the pickles of a file of PyTorch before 1.6: a version, facts about the machine, the
+        tensors and the keys of the storages; find the storages after them."""
+        if unpickled(file) != LEGACY_VERSION:
+            raise WeightsError("an unknown version of PyTorch's format")
+        machine = unpickled(file)
+        if not isinstance(machine, dict) or machine.get("little_endian") is not True:
+            raise WeightsError("not from a little-endian machine")
+        storages = self._add_tensors(unpickled(file))
+        keys = unpickled(file)
+        is_list = isinstance(keys, list) and all(isinstance(key, str) for key in keys)
+        if not is_list or sorted(keys) != sorted(storages):
+            raise WeightsError("the list of storages does not match the tensors")
+
+        # Each storage is preceded by the number of its values.
+        n_bytes = os.fstat(file.fileno()).st_size
+        for key in keys:
+            storage = storages[key]
+            n_values = int.from_bytes(file.read(8), "little")
+            start = file.tell()
+            end = start + storage.n_bytes
+            if n_values != storage.size or end > n_bytes:
+                raise WeightsError(
+                    f"truncated or damaged: {storage.size:,} numbers of a storage are expected at "
+                    f"byte {start:,} of {n_bytes:,}, found {n_values:,}"
+                )
+            self._places[key] = start
+            file.seek(end)
+
+    def _open_zip(self, file: IO[bytes]) -> None:
+        """Read the pickle of a file of PyTorch 1.6 or later, and check the members of storages."""
+        with zipfile.ZipFile(file) as archive:
+            members = {member.filename: member for member in archive.infolist()}
+            pickles = [n for n in members if n.endswith("/data.pkl") and n.count("/") == 1]
+            if len(pickles) != 1:
+                raise WeightsError("a ZIP archive, but not a state dict of PyTorch")
+            self._root = root = pickles[0].removesuffix("data.pkl")
+            order = members.get(f"{root}byteorder")
+            if order is not None and archive.open(order).read(16) != b"little":
+                raise WeightsError("not from a little-endian machine")
+            with archive.open(pickles[0]) as content:
+                storages = self._add_tensors(unpickled(content))
+
+        # Members are stored as they are, so that their sizes cannot exceed the file's.
+        for key, storage in storages.items():
+            member = members.get(f"{root}data/{key}")
+            stored = zipfile.ZIP_STORED, storage.n_bytes
+            if member is None or (member.compress_type, member.file_size) != stored:
+                raise WeightsError(
+                    f"{root}data/{key!a} is missing, compressed or not of {storage.n_bytes:,} bytes"
+                )
+        if sum(s.n_bytes for s in storages.values()) > os.fstat(file.fileno()).st_size:
+            raise WeightsError("its members declare more bytes than the file has")
+
+    def _add_tensors(self, content: Any) -> dict[str, Storage]:
+        """Add the tensors of a pickle, a dict of tensors; return their storages by key."""
+        if not isinstance(content, dict) or not content:
+            raise WeightsError("contains no tensors by name; expected a state dict")
+        storages: dict[str, Storage] = {}
+        for name, value in content.items():
+            if not isinstance(value, Tensor):
+                kind = type(value).__name__
+                raise WeightsError(
+                    f"{ascii(name)[:MAX_PRINTED]} is of type {kind}, expected a tensor"
+                )
+            storage = value.storage
+            if storages.setdefault(storage.key, storage) != storage:
+                raise WeightsError(f"two storages have the key {storage.key[:60]!a}")
+            read = partial(self._read, name, value)
+            self[name] = LazyTensor(value.shape, np.dtype(storage.dtype), read)
+        return storages
+
+    def _read(self, name: str, tensor: Tensor) -> np.ndarray:
+        """Return the values of a tensor. Raises: WeightsError."""
         storage = tensor.storage
+        if 0 in tensor.shape:
+            return np.zeros(tensor.shape, storage.dtype)
         try:
             if self._root is None:
                 place = self._places[storage.key]
@@ -120,93 +191,21 @@ class StateDict:
         strides = [stride * values.itemsize for stride in tensor.strides]
         return np.lib.stride_tricks.as_strided(values, tensor.shape, strides, writeable=False)
 
-    def _open_legacy(self, file: IO[bytes]) -> None:
-        """Read the pickles of a file of PyTorch before 1.6: a version, facts about the machine, the
-        tensors and the keys of the storages; find the storages after them."""
-        version = unpickled(file, self.path)
-        if version != LEGACY_VERSION:
-            raise WeightsError(f"{self.path}: an unknown version of PyTorch's format")
-        machine = unpickled(file, self.path)
-        if not isinstance(machine, dict) or machine.get("little_endian") is not True:
-            raise WeightsError(f"{self.path}: not from a little-endian machine")
-        self._set_tensors(unpickled(file, self.path))
-        keys = unpickled(file, self.path)
-        is_list = isinstance(keys, list) and all(isinstance(key, str) for key in keys)
-        if not is_list or sorted(keys) != sorted(self._storages):
-            raise WeightsError(f"{self.path}: the list of storages does not match the tensors")
-
-        # Each storage is preceded by the number of its values.
-        n_bytes = os.fstat(file.fileno()).st_size
-        for key in keys:
-            storage = self._storages[key]
-            n_values = int.from_bytes(file.read(8), "little")
-            start = file.tell()
-            end = start + storage.n_bytes
-            if n_values != storage.size or end > n_bytes:
-                raise WeightsError(
-                    f"{self.path}: truncated or damaged: {storage.size:,} numbers of a storage are "
-                    f"expected at byte {start:,} of {n_bytes:,}, found {n_values:,}"
-                )
-            self._places[key] = start
-            file.seek(end)
-
-    def _open_zip(self, file: IO[bytes]) -> None:
-        """Read the pickle of a file of PyTorch 1.6 or later, and check the members of storages."""
-        with zipfile.ZipFile(file) as archive:
-            members = {member.filename: member for member in archive.infolist()}
-            pickles = [n for n in members if n.endswith("/data.pkl") and n.count("/") == 1]
-            if len(pickles) != 1:
-                raise WeightsError(f"{self.path}: a ZIP archive, but not a state dict of PyTorch")
-            self._root = root = pickles[0].removesuffix("data.pkl")
-            order = members.get(f"{root}byteorder")
-            if order is not None and archive.open(order).read(16) != b"little":
-                raise WeightsError(f"{self.path}: not from a little-endian machine")
-            with archive.open(pickles[0]) as content:
-                self._set_tensors(unpickled(content, self.path))
-
-        # Members are stored as they are, so that their sizes cannot exceed the file's.
-        for key, storage in self._storages.items():
-            member = members.get(f"{root}data/{key}")
-            stored = zipfile.ZIP_STORED, storage.n_bytes
-            if member is None or (member.compress_type, member.file_size) != stored:
-                raise WeightsError(
-                    f"{self.path}: {root}data/{key!a} is missing, compressed or not of "
-                    f"{storage.n_bytes:,} bytes"
-                )
-        if sum(s.n_bytes for s in self._storages.values()) > os.stat(self.path).st_size:
-            raise WeightsError(f"{self.path}: its members declare more bytes than the file has")
-
-    def _set_tensors(self, content: Any) -> None:
-        """Set the tensors and their storages from the content of a pickle, a dict of tensors."""
-        if not isinstance(content, dict) or not content:
-            raise WeightsError(f"{self.path}: contains no tensors by name; expected a state dict")
-        self._tensors: dict[str, Tensor] = content
-        self._storages: dict[str, Storage] = {}
-        for name, value in content.items():
-            if not isinstance(value, Tensor):
-                kind = type(value).__name__
-                raise WeightsError(
-                    f"{self.path}: {ascii(name)[:MAX_PRINTED]} is of type {kind}, expected a tensor"
-                )
-            storage = value.storage
-            if self._storages.setdefault(storage.key, storage) != storage:
-                raise WeightsError(f"{self.path}: two storages have the key {storage.key[:60]!a}")
-
 
 # --- pickles ---
 
 
-def unpickled(file: IO[bytes], where: Path) -> Any:
-    """Read the next pickle of a file. Raises: WeightsError, with the name `where`, if it is
-    truncated, or contains anything except plain values and tensors."""
+def unpickled(file: IO[bytes]) -> Any:
+    """Read the next pickle of a file. Raises: WeightsError if it is truncated, or contains anything
+    except plain values and tensors."""
     start = file.tell()
     content = io.BytesIO(file.read(MAX_PICKLE_BYTES))
     try:
         value = _Unpickler(content).load()
     except WeightsError as error:
-        raise WeightsError(f"{where}: {error}; no code in the file was executed") from None
+        raise WeightsError(f"{error}; no code in the file was executed") from None
     except Exception as error:  # depends on the damage
-        raise WeightsError(f"{where}: contains a truncated or damaged pickle") from error
+        raise WeightsError("contains a truncated or damaged pickle") from error
     file.seek(start + content.tell())
     return value
 

@@ -6,19 +6,17 @@ passes the input instead of the transform, so its weights are negated; and the f
 the 1 that bilm adds.
 """
 
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping
 from pathlib import Path
-from typing import NamedTuple
+from typing import Any, NamedTuple
 
 import numpy as np
 
 from bilm.errors import WeightsError
 from bilm.options.model_options import DIRECTIONS
-from bilm.storage.formats.base import LazyTensor, LazyTensors
-from bilm.storage.formats.pytorch import StateDict
+from bilm.storage.formats.base import LazyTensor
 from bilm.tensors import CELL, template_pattern
 
-GATES = (0, 2, 1, 3)  # positions of bilm's gates i, j, f, o among the stored i, f, g, o
 Layout = Callable[..., np.ndarray]
 
 # --- layouts: a variable's value, from the stored arrays; ValueError if their shapes do not fit ---
@@ -40,7 +38,7 @@ def carry(stored: np.ndarray) -> np.ndarray:
 
 
 def bias(stored: np.ndarray) -> np.ndarray:
-    """Return the biases of an LSTM's gates: (4 D,)."""
+    """Return the biases of an LSTM's gates i, j, f, o, stored as i, f, g, o: (4 D,)."""
     i, f, g, o = np.split(stored, 4)
     return np.concatenate([i, g, f - 1, o])
 
@@ -49,15 +47,8 @@ def kernel(inputs: np.ndarray, states: np.ndarray) -> np.ndarray:
     """Return input weights over recurrent weights: (4 D, P) and (4 D, P) -> (2 P, 4 D)."""
     if inputs.shape != states.shape:
         raise ValueError("input and recurrent weights have different shapes")
-    weights: np.ndarray = np.empty((2 * inputs.shape[1], len(inputs)), np.float32)
-    rows = np.split(weights, 2)  # P, 4 D
-    for stored, part in zip((inputs, states), rows, strict=True):
-        gates = np.split(stored, 4)  # D, P
-        columns = np.split(part, 4, axis=1)  # P, D
-        with np.errstate(over="ignore"):  # an infinite value is refused later
-            for place, gate in enumerate(GATES):
-                columns[place][...] = gates[gate].T
-    return weights
+    i, f, g, o = np.split(np.concatenate([inputs, states], axis=1), 4)  # D, 2 P
+    return np.ascontiguousarray(np.concatenate([i, g, f, o]).T)
 
 
 # --- the table ---
@@ -104,53 +95,46 @@ def encoder_rows(convolution: str, highway: str, projection: str) -> tuple[Store
 # --- the tensors of state dicts ---
 
 
-class LoadedStateDict:
-    """A state dict in memory; `path` is its name in messages."""
+def variables_of(
+    state_dict: Mapping[str, Any], rows: Iterable[StoredRow], where: str | Path, prefix: str = ""
+) -> dict[str, LazyTensor]:
+    """Return the variables of a model by name.
 
-    def __init__(self, path: str, arrays: Mapping[str, np.ndarray]):
-        self.path = Path(path)
-        self.shapes = {name: value.shape for name, value in arrays.items()}
-        self.dtypes = {name: value.dtype for name, value in arrays.items()}
-        self.read = arrays.__getitem__
-
-
-Stored = StateDict | LoadedStateDict
-
-
-def state_dict_tensors(
-    source: str | Path, files: Sequence[tuple[Stored, Sequence[StoredRow], str]]
-) -> LazyTensors:
-    """Return the tensors of a model in state dicts, given for each the rows that are read from it
-    and the prefix of their names; `source` is the name of all files, for messages. Raises:
-    WeightsError for a tensor that is missing beside its companion, has a shape that no variable can
-    have, or does not contain floating-point numbers."""
-    by_name: dict[str, LazyTensor] = {}
-    for file, rows, prefix in files:
-        inside = [name.removeprefix(prefix) for name in file.shapes if name.startswith(prefix)]
-        for row in rows:
-            pattern = template_pattern(row.stored[0])
-            for match in filter(None, map(pattern.fullmatch, inside)):
-                index = match.groupdict()
-                names = [prefix + name.format(**index) for name in row.stored]
-                by_name[row.variable.format(**index)] = _lazy_tensor(file, names, row.layout)
-    return LazyTensors(str(source), [file.path for file, _, _ in files], by_name)
+    Args:
+        state_dict: arrays, or tensors of a file, by name.
+        where: name of the state dict, for messages.
+        prefix: what precedes the names in `rows`.
+    Raises: WeightsError for a tensor that is missing beside its companion, has a shape that no
+        variable can have, or does not contain floating-point numbers.
+    """
+    by_name = {}
+    inside = [name.removeprefix(prefix) for name in state_dict if name.startswith(prefix)]
+    for row in rows:
+        pattern = template_pattern(row.stored[0])
+        for match in filter(None, map(pattern.fullmatch, inside)):
+            index = match.groupdict()
+            names = [prefix + name.format(**index) for name in row.stored]
+            by_name[row.variable.format(**index)] = _variable(state_dict, names, row.layout, where)
+    return by_name
 
 
-def _lazy_tensor(file: Stored, names: list[str], layout: Layout) -> LazyTensor:
-    """Return a variable of a state dict. Raises: WeightsError."""
+def _variable(
+    state_dict: Mapping[str, Any], names: list[str], layout: Layout, where: str | Path
+) -> LazyTensor:
     for name in names:
-        if name not in file.shapes:
-            raise WeightsError(f"{file.path}: {name} is missing beside {names[0]}")
-        if file.dtypes[name].kind != "f":
+        if name not in state_dict:
+            raise WeightsError(f"{where}: {name} is missing beside {names[0]}")
+        if state_dict[name].dtype.kind != "f":
             raise WeightsError(
-                f"{file.path}: {name} has a type other than float16, float32 and float64"
+                f"{where}: {name} has a type other than float16, float32 and float64"
             )
 
     # The shape follows from arrays of the stored shapes that repeat one number in memory.
-    shapes = [file.shapes[name] for name in names]
+    stored = [state_dict[name] for name in names]
+    shapes = [tensor.shape for tensor in stored]
     try:
         shape = layout(*(np.broadcast_to(np.float32(0), shape) for shape in shapes)).shape
     except (ValueError, IndexError):
         listed = " and ".join(map(str, shapes))
-        raise WeightsError(f"{file.path}: {names[0]} has the unusable shape {listed}") from None
-    return LazyTensor(shape, file.dtypes[names[0]], lambda: layout(*map(file.read, names)))
+        raise WeightsError(f"{where}: {names[0]} has the unusable shape {listed}") from None
+    return LazyTensor(shape, stored[0].dtype, lambda: layout(*map(np.asarray, stored)))

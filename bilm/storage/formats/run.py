@@ -27,6 +27,7 @@ class Run(Format):
     """
 
     name = "TensorFlow checkpoint"
+    weight_names = (f"*{INDEX}",)
     needs_tensorflow = True
     _checkpoint: Checkpoint | None = None
 
@@ -55,7 +56,7 @@ class Run(Format):
 
     @classmethod
     def owns(cls, weight_file: Path) -> bool:
-        return weight_file.suffix == INDEX or weight_file.is_dir()
+        return weight_file.is_dir() or super().owns(weight_file)
 
     @property
     def description(self) -> str:

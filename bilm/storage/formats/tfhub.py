@@ -9,7 +9,6 @@ from __future__ import annotations
 
 import functools
 import re
-from functools import partial
 from pathlib import Path, PurePath
 from typing import TYPE_CHECKING, Any
 
@@ -21,11 +20,11 @@ from bilm.options.model_options import N_CHARACTERS_WITH_PADDING, ModelOptions
 from bilm.storage.formats.base import Format, LazyTensor, LazyTensors, Mix, folder_with
 from bilm.storage.formats.derived import axis_lengths, derived_options
 from bilm.storage.names import TF1_ENDS
-from bilm.support.model_files import HUB_GRAPH, HUB_INDEX, HUB_MARK
 
 if TYPE_CHECKING:
     from bilm.storage.tensor_reader import TensorReader
 
+GRAPH, MARK, INDEX = "saved_model.pb", "tfhub_module.pb", "variables/variables.index"
 MAX_GRAPH_BYTES = 256 << 20  # the graphs of known modules have less than 1 MB
 SCOPE = "bilm/"
 CELL = re.compile(
@@ -45,20 +44,17 @@ class TfHub(Format):
     options file is the graph if no options are given."""
 
     name = "TensorFlow Hub module"
+    weight_names = (INDEX,)
     has_softmax = False
     needs_tensorflow = True
 
     @classmethod
     def find(cls, paths: list[PurePath], where: str | Path) -> list[PurePath] | None:
-        home = folder_with([HUB_GRAPH, HUB_INDEX, HUB_MARK], paths, where, f"{cls.name}s")
+        home = folder_with([GRAPH, INDEX, MARK], paths, where, f"{cls.name}s")
         if home is None:
             return None
         variables = [path for path in paths if path.parent == home / "variables"]
-        return [home / HUB_GRAPH, home / HUB_INDEX, home / HUB_MARK, *variables]
-
-    @classmethod
-    def owns(cls, weight_file: Path) -> bool:
-        return weight_file.name == Path(HUB_INDEX).name and weight_file.parent.name == "variables"
+        return [home / GRAPH, home / INDEX, home / MARK, *variables]
 
     def files(self) -> list[Path]:
         return list(dict.fromkeys([self.options_file, self._graph_file, *self._variable_files]))
@@ -79,8 +75,8 @@ class TfHub(Format):
     def mixes(self) -> list[Mix]:
         mixes = []
         for names in MIXES:
-            if self._variables.shapes.keys() >= set(names):
-                weights, gamma = (np.asarray(self._variables.read(n), np.float32) for n in names)
+            if self._variables.keys() >= set(names):
+                weights, gamma = (np.asarray(self._variables[n], np.float32) for n in names)
                 is_finite = np.isfinite(weights).all() and np.isfinite(gamma).all()
                 if weights.ndim != 1 or gamma.size != 1 or not is_finite:
                     raise WeightsError(f"{self.weight_file}: {names[0]} is not a learned mix")
@@ -89,7 +85,7 @@ class TfHub(Format):
 
     @property
     def _graph_file(self) -> Path:
-        return self.weight_file.parent.parent / HUB_GRAPH
+        return self.weight_file.parent.parent / GRAPH
 
     @property
     def _variable_files(self) -> list[Path]:
@@ -104,15 +100,14 @@ class TfHub(Format):
 
     @functools.cached_property
     def tensors(self) -> LazyTensors:
-        variables, by_name = self._variables, {}
-        for stored, shape in variables.shapes.items():
+        by_name = {}
+        for stored, variable in self._variables.items():
             name = stored.removeprefix(SCOPE)
             if name == stored or name.startswith(STATES):
                 continue
             if cell := CELL.fullmatch(name):
                 name = f"{cell[1]}/LSTMCell/{TF1_ENDS[cell[2]]}"
-            read = partial(variables.read, stored)
-            by_name[name] = LazyTensor(shape, variables.dtypes[stored], read)
+            by_name[name] = variable
 
         # The table of characters, without its padding row.
         if table := by_name.get("char_embed"):
@@ -125,7 +120,7 @@ class TfHub(Format):
             by_name["char_embed"] = LazyTensor(
                 (n_rows - 1, *width), table.dtype, lambda: table.read()[1:]
             )
-        return LazyTensors(str(self._graph_file.parent), self._variable_files, by_name)
+        return LazyTensors(self._graph_file.parent, self._variable_files, by_name)
 
 
 class _Graph:
