@@ -132,8 +132,7 @@ class _ElmoBiLm(torch.nn.Module):
         """Return the options and values of the biLM, which `__setstate__` builds again."""
         modules = self._modules.copy()
         modules.pop("bilm")
-        values = [weight.value.detach().cpu().numpy() for weight in self.bilm.weights]
-        stored = self.bilm.options, self.bilm.trainable, values
+        stored = self.bilm.options, self.bilm.trainable, self.bilm.get_weights()
         return {**self.__dict__, "_modules": modules, "_stored": stored}
 
     def __setstate__(self, state: dict[str, Any]) -> None:
@@ -142,8 +141,7 @@ class _ElmoBiLm(torch.nn.Module):
         self.bilm = BiLM(options, padding=True, name="bilm")
         self.bilm.build()
         self.bilm.trainable = trains
-        for weight, value in zip(self.bilm.weights, values, strict=True):
-            weight.assign(value)
+        self.bilm.set_weights(values)
 
     def _encode(self, ids: torch.Tensor) -> torch.Tensor:
         """Encode each distinct word once, without most of its padding: (B, T, C) -> (B, T, P)."""

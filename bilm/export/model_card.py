@@ -61,14 +61,9 @@ SIZES = (
 
 
 def write_card(model: StoredModel, written: list[Path]) -> Path | None:
-    """Write the card of an export: `README.md` beside `weights.hdf5`, else `<stem>_README.md`.
-
-    An existing file, which may have been edited, is not replaced; a warning is logged.
-
-    Args:
-        written: the result of `dump_weights` for this model.
-    Returns: the path of the card; None if the file exists.
-    """
+    """Write the card of an export, whose files `dump_weights` has returned: `README.md` beside
+    `weights.hdf5`, else `<stem>_README.md`. Return its path; or None if the file exists: it may
+    have been edited, so it is not replaced, with a warning."""
     weight_file, options_file, *softmax_files = written
     is_usual = weight_file.stem == "weights"
     path = weight_file.with_name(CARD if is_usual else f"{weight_file.stem}_{CARD}")

@@ -1,7 +1,4 @@
-"""Options of a model, stored in `options.json`.
-
-`bilm.options.run_options` contains the functions that read the file.
-"""
+"""Options of a model, stored in `options.json`, which `bilm.options.run_options` reads."""
 
 from collections.abc import Mapping
 from dataclasses import dataclass

@@ -106,10 +106,8 @@ CHANGEABLE = (
 
 
 def load_run_options(name_or_path: str | Path) -> RunOptions:
-    """Read the options of a new run from a path, or by a shipped name such as `tiny`.
-
-    Raises: OptionsError, naming the file and the key that is missing, unknown or invalid.
-    """
+    """Read the options of a new run from a path, or by a shipped name such as `tiny`. Raises:
+    OptionsError, naming the file and the key that is missing, unknown or invalid."""
     name, packaged = str(name_or_path), packaged_options()
     is_path = Path(name).name != name or name.endswith(".json") or Path(name).exists()
     if name not in packaged and not is_path:
@@ -119,10 +117,8 @@ def load_run_options(name_or_path: str | Path) -> RunOptions:
 
 
 def load_model_options(path: str | Path) -> ModelOptions:
-    """Read the options of a stored model; log one warning that names the unused keys.
-
-    Raises: OptionsError, naming the file and the key, if a key of the model is invalid.
-    """
+    """Read the options of a stored model; log one warning that names the unused keys. Raises:
+    OptionsError, naming the file and the key, if a key of the model is invalid."""
     options = schema.load(ModelOptions, path)
     known = {EXPORT_ID, EVALUATION, *(field.name for field in schema.keys(RunOptions))}
     unknown = [name for name in options.other_names() if name not in known]

@@ -162,10 +162,8 @@ class Checked:
         return dataclasses.replace(self, **changes)
 
     def to_dict(self) -> dict[str, Any]:
-        """Return the JSON object, with unknown keys and without values that are None.
-
-        A missing key is read as null is, and older readers fail on null.
-        """
+        """Return the JSON object, with unknown keys and without values that are None: a missing key
+        is read as null is, and older readers fail on null."""
         values = {field.name: _plain(getattr(self, field.name)) for field in keys(self)}
         return {name: value for name, value in values.items() if value is not None} | {**self.other}
 

@@ -9,7 +9,7 @@ from stored_files import OPTIONS, WEIGHTS, resolve, same
 
 from bilm.errors import BilmError, WeightsError
 from bilm.storage.finding.cache import entries
-from bilm.storage.finding.hub import snapshot
+from bilm.storage.finding.download import snapshot
 
 huggingface_hub = pytest.importorskip("huggingface_hub", reason="the extra hub is not installed")
 

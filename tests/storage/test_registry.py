@@ -98,7 +98,7 @@ def test_dead_address_is_one_line_without_attempts(monkeypatch, capfd):
 
 def test_registry_name_of_a_model_on_the_hub(monkeypatch):
     asked = []
-    monkeypatch.setattr(registry.hub, "snapshot", lambda name: asked.append(name) or CASE)
+    monkeypatch.setattr(registry, "snapshot", lambda name: asked.append(name) or CASE)
     assert same(resolve("hf-elmo"), (OPTIONS, WEIGHTS)) and asked == ["hf:lysandre/elmo"]
 
 

@@ -1,22 +1,29 @@
 """Downloads into the cache.
 
-A file is renamed into place when it is complete and of the expected kind.
+A file is renamed into place when it is complete and of the expected kind. requests reads web
+servers, and fsspec reads object stores. fsspec would read web servers with aiohttp, which only the
+extra `remote` installs; TensorFlow requires requests.
 
-requests reads web servers, and fsspec reads object stores. fsspec would read web servers with
-aiohttp, which only the extra `remote` installs; TensorFlow requires requests.
+huggingface_hub downloads models from the Hugging Face Hub or a compatible server. It reads
+`HF_ENDPOINT`, `HF_TOKEN` and its other variables.
 """
 
+import glob
+import re
 import shutil
 import time
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
-from pathlib import Path
+from pathlib import Path, PurePath
 
 from absl import logging
 
-from bilm.errors import WeightsError
+from bilm.errors import BilmError, WeightsError
 from bilm.storage.finding.cache import cached, filled, write_record
+from bilm.storage.formats import find
 from bilm.support.files import replacing, sha256_of
+from bilm.support.imports import optional
+from bilm.support.model_files import CARD
 from bilm.support.progress import Progress
 from bilm.support.remote import RemoteError, reading, stat
 from bilm.support.urls import WEB, is_url, masked, name_of, scheme_of
@@ -26,6 +33,9 @@ RETRIES = 3  # after a lost connection or an error of the server, also in the mi
 SERVER_ERRORS = (500, 502, 503, 504)
 COPY_BYTES = 1 << 20
 MISSING = (404, 410)  # answers of a web server that does not have a file
+HUB = "hf:"  # prefix of the names of models on the Hugging Face Hub
+HUB_NAME = re.compile(rf"{HUB}([\w.-]+/[\w.-]+)(?:@(\S+))?", re.ASCII)
+MAX_SHOWN = 300  # characters of a foreign error message
 
 
 class NotFoundError(WeightsError):
@@ -120,3 +130,35 @@ def _receive(url: str, path: Path) -> None:
         except lost:
             if attempt == RETRIES:
                 raise
+
+
+def snapshot(name: str) -> Path:
+    """Return the folder of the model `hf:owner/name[@revision]`; download its files if they are
+    missing. A revision is downloaded once and then read without a network connection. Raises:
+    BilmError if huggingface_hub is missing, or if bilm cannot download or read the model."""
+    match = HUB_NAME.fullmatch(name)
+    if match is None:
+        raise WeightsError(f"{name}: expected hf:OWNER/NAME or hf:OWNER/NAME@REVISION")
+    repository, revision = match.groups()
+
+    def fill(folder: Path) -> None:
+        library = optional("huggingface_hub", "hub", name)
+        logging.info("%s: downloading to %s", name, folder)
+        part = folder.with_name("part")  # where huggingface_hub continues an interrupted download
+        try:
+            info = library.HfApi().model_info(repository, revision=revision)
+            paths = [PurePath(file.rfilename) for file in info.siblings or ()]
+            _, chosen = find(paths, name)
+            patterns = [glob.escape(path.as_posix()) for path in (*chosen, PurePath(CARD))]
+            library.snapshot_download(
+                repository, revision=info.sha, allow_patterns=patterns, local_dir=part
+            )
+        except BilmError:
+            raise
+        except Exception as error:  # the library's errors have no common base class
+            reason = masked(" ".join(str(error).split())) or type(error).__name__
+            raise WeightsError(f"{name}: cannot be downloaded: {reason[:MAX_SHOWN]}") from error
+        part.replace(folder)
+        write_record(folder.parent, name, revision=info.sha)
+
+    return filled(cached(name) / "model", fill)

@@ -13,9 +13,8 @@ from typing import NamedTuple
 
 from bilm.errors import WeightsError
 from bilm.options.schema import read_object
-from bilm.storage.finding import hub
 from bilm.storage.finding.archive import check_archive
-from bilm.storage.finding.download import NotFoundError, copy_of, fetch
+from bilm.storage.finding.download import HUB, NotFoundError, copy_of, fetch, snapshot
 from bilm.storage.hdf5 import HDF5Tensors
 
 
@@ -51,8 +50,8 @@ def local_files(name: str) -> Sequence[Path] | None:
     if not alternatives:
         return None
     address = alternatives[0][0]
-    if address.startswith(hub.PREFIX):
-        return [hub.snapshot(address)]
+    if address.startswith(HUB):
+        return [snapshot(address)]
     failed = []
     for urls in sorted(alternatives, key=_is_missing):  # cached first, which also works offline
         try:
@@ -73,7 +72,7 @@ def _addresses(name: str) -> Sequence[Sequence[str]]:
     """Return the addresses of a published model: see `Published`; empty for an unknown name."""
     if name in MODELS:
         return MODELS[name].addresses
-    if name.startswith(hub.PREFIX):
+    if name.startswith(HUB):
         return [[name]]
     if number := re.fullmatch(r"nlpl:(\d{1,9})", name):
         return [[f"{NLPL}/{collection}/{number[1]}.zip"] for collection in COLLECTIONS]
