@@ -210,8 +210,8 @@ def _read_options(source: Path) -> ModelOptions:
 
 def _check_projections(options: ModelOptions, path: Path) -> None:
     """Raise OptionsError for widths for which AllenNLP has projections and bilm has none."""
-    lstm, cnn = options.lstm, options.char_cnn
-    n_features = n_filters(cnn.filters) if cnn else 0
+    lstm = options.lstm
+    n_features = n_filters(options.filters)
     for name, n in (("the LSTM's dim", lstm.dim), ("the number of filters", n_features)):
         if n == lstm.projection_dim:
             raise OptionsError(
