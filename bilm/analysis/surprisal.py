@@ -10,7 +10,7 @@ import numpy as np
 
 from bilm.data.tokenization import checked_sentences
 from bilm.errors import DataError
-from bilm.scoring.memory.prediction import Memory
+from bilm.scoring.memory.memory import Memory
 from bilm.scoring.scorer import Scorer
 from bilm.scoring.scores import Predicted, Score, Substitute
 

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from collections.abc import Iterable, Iterator
-from functools import partial
 from typing import TYPE_CHECKING
 
 from cloup.constraints import constraint, mutually_exclusive
@@ -58,11 +57,16 @@ def fill(
     """
     from absl import logging
 
+    from bilm.data.gap_marks import pattern
     from bilm.data.text import read_lines
     from bilm.scoring.filling import n_predictions
-    from bilm.scoring.memory.file import StoredMemory
+    from bilm.scoring.memory.memory import StoredMemory
 
-    scorer = text.scorer(model, partial(n_predictions, mask=text.mask))
+    def n_computed(tokens: list[str]) -> int:
+        n_gaps = sum(pattern(token, text.mask) is not None for token in tokens)
+        return n_predictions(len(tokens), n_gaps)
+
+    scorer = text.scorer(model, n_computed)
     stored = StoredMemory.load(memory, model.stored, scorer.words) if memory else (None, None)
     recall, exponents = stored
     lines = read_lines(words) if words else ()

@@ -27,7 +27,7 @@ def memory(model: scoring.Model, input_: str, heldout: str, output: str) -> None
       bilm memory --model elmo --input 'corpus/*.gz' --heldout dev.txt --output memory.hdf5
     """
     from bilm.data.shards import count_tokens, resolve_shards
-    from bilm.scoring.filling import n_fitting_predictions
+    from bilm.scoring.filling import N_FITTED, n_predictions
     from bilm.support.files import protect
     from bilm.training.survey import check_training_text
 
@@ -37,7 +37,8 @@ def memory(model: scoring.Model, input_: str, heldout: str, output: str) -> None
     check_training_text(text, None, model.vocabulary.filename)
 
     counts = count_tokens(heldout_text)
-    n_fitting = n_fitting_predictions(counts.n_sentences, counts.n_tokens)
+    mean_length = counts.n_tokens // max(counts.n_sentences, 1)
+    n_fitting = min(counts.n_tokens, N_FITTED) * n_predictions(mean_length)
     scorer = model.scorer(counts.n_predictions + n_fitting)
     stored, mixed, alone = scorer.memory(text.sentences(), heldout_text.sentences())
     stored.save(output, model.stored)

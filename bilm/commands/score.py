@@ -43,7 +43,7 @@ def score(model: scoring.Model, text: scoring.Text, output: str | None, memory: 
     """
     from absl import logging
 
-    from bilm.scoring.memory.file import StoredMemory
+    from bilm.scoring.memory.memory import StoredMemory
     from bilm.scoring.perplexity import TextLosses
 
     scorer = text.scorer(model)

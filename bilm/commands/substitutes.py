@@ -50,7 +50,7 @@ def substitutes(
     scorer = model.scorer(scoring.n_predictions(words), warns_of_signs=True)
     likeliest = scorer.substitutes(words, position, n)
     others = [word for i, word in enumerate(words) if i != position]
-    unknown = [word for word in others if scorer.known(word) != word]
+    unknown = [word for word in others if word not in scorer.vocabulary]
     if unknown:
         logging.warning("not in the vocabulary: %s", " ".join(dict.fromkeys(unknown)))
     if json:

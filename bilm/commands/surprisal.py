@@ -81,7 +81,7 @@ def surprisal(
 
     from bilm.analysis.surprisal import rows_of, word_surprisals
     from bilm.errors import DataError, OptionsError
-    from bilm.scoring.memory.file import StoredMemory
+    from bilm.scoring.memory.memory import StoredMemory
 
     if items is not None and items not in text.columns:
         raise OptionsError(f"--items {items}: --keep must contain this column")

@@ -119,7 +119,7 @@ def _single_sentences(
 ) -> tuple[Perplexity, Perplexity | None, Shards]:
     """Return the perplexities of sentences from zero state, and of the mixture with a memory, and
     the text that they describe, see `TextLosses.left_out`."""
-    from bilm.scoring.memory.file import StoredMemory
+    from bilm.scoring.memory.memory import StoredMemory
     from bilm.scoring.perplexity import TextLosses
     from bilm.support.progress import Progress
 

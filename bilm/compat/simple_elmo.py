@@ -6,7 +6,7 @@ from pathlib import Path
 import numpy as np
 from absl import logging
 
-from bilm.data.marks import BOS, EOS
+from bilm.data.marks import BOS, EOS, UNK
 from bilm.data.tokenization import checked_sentences
 from bilm.embedding.embedder import ElmoEmbedder
 from bilm.errors import OptionsError, require_one_of
@@ -132,7 +132,8 @@ class ElmoModel:
             logs = self._scorer.log_probabilities(words, range(len(words)))
             entries: list[dict[str, object]] = []
             for word, by_direction in zip(words, logs, strict=True):
-                entry: dict[str, object] = {"word": self._scorer.known(word), "backward": None}
+                known = word if word in self._scorer.vocabulary else UNK
+                entry: dict[str, object] = {"word": known, "backward": None}
                 for direction, log in by_direction.items():
                     entry[direction] = _likeliest(log, self._scorer.words, topn, left_out)
                 entries.append(entry)

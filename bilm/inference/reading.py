@@ -19,24 +19,17 @@ Measure = Callable[[np.ndarray, np.ndarray], np.ndarray]
 class Text(NamedTuple):
     """Sentences that follow one another from zero state."""
 
-    context: list[list[str]]  # the first ones, which are only read
-    measured: list[list[str]]  # those whose predictions are measured
-
-    def sentences(self) -> list[list[str]]:
-        """Return all sentences."""
-        return [*self.context, *self.measured]
+    sentences: list[list[str]]
+    n_context: int = 0  # number of first sentences that are only read, not measured
 
     def n_predictions(self) -> int:
         """Return the number of predictions of a direction: of the words and ends of sentences."""
-        return sum(len(words) + 1 for words in self.sentences())
+        return sum(len(words) + 1 for words in self.sentences)
 
 
 class TextReader:
-    """Runs a language model over texts.
-
-    Args:
-        ids_of: function from words to the ids with which they are predicted, int32 (n,).
-    """
+    """Runs a language model over texts; `ids_of` is a function from words to the ids with which
+    they are predicted, int32 (n,)."""
 
     def __init__(self, backend: Backend, ids_of: Callable[[Sequence[str]], np.ndarray]):
         self._backend = backend
@@ -57,7 +50,7 @@ class TextReader:
             batch_tokens: predictions that are computed at a time.
         """
         # The vectors and ids of the U distinct words
-        sentences = chain.from_iterable(text.sentences() for text in texts)
+        sentences = chain.from_iterable(text.sentences for text in texts)
         words = list(dict.fromkeys(chain((BOS, EOS), *sentences)))
         number_of = {word: number for number, word in enumerate(words)}
         table = self._vectors(words)  # U, P
@@ -101,7 +94,7 @@ def _placed(
 ) -> Iterator[tuple[list[str], tuple[int, slice], bool]]:
     """Yield each sentence, its row and steps, and whether it is context."""
     for text, row, start in zip(texts, packing.rows, packing.starts, strict=True):
-        for number, sentence in enumerate(text.sentences()):
+        for number, sentence in enumerate(text.sentences):
             stop = start + len(sentence) + 1
-            yield sentence, (row, slice(start, stop)), number < len(text.context)
+            yield sentence, (row, slice(start, stop)), number < text.n_context
             start = stop

@@ -1,8 +1,9 @@
 """Fills gaps in a text: lost words, and lost letters of words."""
 
 from collections import Counter
-from collections.abc import Callable, Iterable, Iterator, Sequence, Set
-from typing import NamedTuple
+from collections.abc import Iterable, Iterator, Sequence, Set
+from itertools import pairwise
+from typing import NamedTuple, Protocol
 from unicodedata import normalize
 
 import numpy as np
@@ -12,7 +13,7 @@ from bilm.data.gap_marks import MASK, pattern, unread_marks
 from bilm.data.marks import UNK
 from bilm.data.tokenization import checked_sentence
 from bilm.scoring.memory.fitting import fit_exponents
-from bilm.scoring.memory.prediction import Memory
+from bilm.scoring.memory.memory import Memory
 from bilm.scoring.predicted_words import PredictedWords
 from bilm.scoring.scores import Logs, Score
 from bilm.support.progress import Progress
@@ -35,7 +36,8 @@ PROBLEMS = {
 N_FITTED = 300  # words that the exponents are fitted to
 # Exponents before they are fitted, about the mean of fitted ones
 MODEL_EXPONENT = 0.6  # divided among the directions of the model
-MEMORY_EXPONENTS = (0.2, 0.5, 0.5, -0.9)  # of the factors in `Memory.log_probabilities`
+# By the names of the factors in `Memory.log_probabilities`
+MEMORY_EXPONENTS = {"both": 0.2, "forward": 0.5, "backward": 0.5, "frequency": -0.9}
 
 
 class Candidate(NamedTuple):
@@ -46,17 +48,24 @@ class Candidate(NamedTuple):
 
 
 class Gap(NamedTuple):
-    """A gap of a sentence.
+    """A gap of a sentence."""
 
-    Fields:
-        position: index of the token, from 0.
-        token: the token with its mark.
-        candidates: the most probable first; empty if no word matches the token.
-    """
+    position: int  # index of the token, from 0
+    token: str  # with its mark
+    candidates: list[Candidate]  # the most probable first; empty if no word matches the token
 
-    position: int
-    token: str
-    candidates: list[Candidate]
+
+class LanguageModel(Protocol):
+    """What a `Filler` uses of a `Scorer`."""
+
+    vocabulary: PredictedWords
+    directions: tuple[str, ...]
+
+    def log_probabilities(self, tokens: list[str], positions: list[int]) -> Iterator[Logs]:
+        """See `Scorer.log_probabilities`."""
+
+    def score(self, sentences: Iterable[list[str]]) -> Iterator[Score]:
+        """See `Scorer.score`."""
 
 
 class Filler:
@@ -67,46 +76,49 @@ class Filler:
         P(candidate) is proportional to the product of factor ** exponent
 
     The factors are the probability of the whole sentence with the candidate in each direction of
-    the model, and with a memory also the candidate's probability in each view of the memory and its
-    frequency.
+    the model, and with a memory also those of `MEMORY_EXPONENTS`: the candidate's probability in
+    each view of the memory and its frequency.
 
     Args:
-        log_probabilities, score: methods of a `Scorer`.
         others: candidates besides the vocabulary.
-        exponents: of the factors, float64 (factors,).
+        exponents: float64 (factors,), in this order; None for those before a fit. Without a memory,
+            the product is then the geometric mean over the directions.
     Attributes: `counts`, of gaps and of each of `PROBLEMS`; the first `N_NAMED` are also logged.
     """
 
     def __init__(
         self,
-        vocabulary: PredictedWords,
-        log_probabilities: Callable[[list[str], list[int]], Iterator[Logs]],
-        score: Callable[[Iterable[list[str]]], Iterator[Score]],
+        model: LanguageModel,
         others: Iterable[str],
-        exponents: np.ndarray,
         memory: Memory | None = None,
+        exponents: np.ndarray | None = None,
     ):
-        self.exponents = exponents
-        self.memory = memory
+        n_directions = len(model.directions)
+        if memory is not None:
+            memory.check_directions(n_directions)
+        if exponents is None and memory is None:
+            exponents = np.full(n_directions, 1 / n_directions)
+        elif exponents is None:
+            of_model = [MODEL_EXPONENT / n_directions] * n_directions
+            exponents = np.array([*of_model, *MEMORY_EXPONENTS.values()])
         self.counts: Counter[str] = Counter(gaps=0)
-        self._vocabulary = vocabulary
-        self._log_probabilities = log_probabilities
-        self._score = score
+        self._model = model
+        self._memory = memory
+        self._exponents = exponents
 
-        # Words that can be candidates, of the vocabulary and others; no marks of gaps
+        # The C words that can be candidates, of the vocabulary and others; no marks of gaps
+        vocabulary = model.vocabulary
         proper = [vocabulary.words[i] for i in vocabulary.proper.tolist()]
-        known = [word for word in proper if pattern(word) is None]
         in_vocabulary = {normalize("NFC", word) for word in vocabulary.words}
         others = checked_sentence([*others] if isinstance(others, Set) else others, "words")
-        new = [word for word in set(others) if normalize("NFC", word) not in in_vocabulary]
-        unknown = sorted(word for word in new if pattern(word) is None)
-
-        # The C candidates. The others share the probability of `<UNK>` with all missing words.
-        self.words = known + unknown
+        new = {word for word in others if normalize("NFC", word) not in in_vocabulary}
+        self.words = [word for word in (*proper, *sorted(new)) if pattern(word) is None]
         self._normalized = [normalize("NFC", word) for word in self.words]
-        self._ids = vocabulary.ids(self.words)  # C
-        self._log_sharing = np.zeros(len(self.words))  # C
-        self._log_sharing[len(known) :] = np.log(len(unknown) + 1)
+
+        # The others share the probability of `<UNK>` with all missing words.
+        self._ids = vocabulary.known_ids(self.words)  # C
+        is_unknown = self._ids == vocabulary.unk
+        self._log_sharing = np.where(is_unknown, np.log(is_unknown.sum() + 1), 0)  # C
 
     def fill(self, tokens: Sequence[str], n: int = 10, mask: str = MASK) -> list[Gap]:
         """Return the gaps of a sentence; see `Scorer.fill`."""
@@ -157,7 +169,7 @@ class Filler:
         if not len(allowed):
             return []
         compared, factors = self._compare(text, i, allowed, max(n, N_COMPARED))
-        probabilities = np.exp(_normalized(factors @ self.exponents))
+        probabilities = np.exp(_normalized(factors @ self._exponents))
         order = np.argsort(-probabilities, kind="stable")
         return [Candidate(self.words[compared[k]], float(probabilities[k])) for k in order]
 
@@ -166,31 +178,28 @@ class Filler:
     ) -> tuple[np.ndarray, np.ndarray]:
         """Return the allowed candidates that are compared at place `i`, integer (n,), and the
         logarithms of their factors, float64 (n, factors)."""
+        # How well each candidate fits both sides: by the model, or by the mean of model and memory
+        logs = next(self._model.log_probabilities(text, [i]))
+        by_model = self._model.vocabulary.both_sides(logs, has_unknown=True)
+        fit = self._logs_of(allowed, by_model)
         remembered: Logs = {}
-        if self.memory is not None:
-            remembered = self.memory.log_probabilities(text, i)
-        fit = self._fit(text, i, allowed, remembered)
+        if self._memory is not None:
+            remembered = self._memory.log_probabilities(text, i)
+            by_memory = self._logs_of(allowed, remembered["both"])
+            fit = np.logaddexp(_normalized(fit), _normalized(by_memory))
         compared = self._best(allowed, fit, n)
 
-        # Factors: probabilities of the sentence with each of them, and of the memory
+        # Factors: probabilities of the sentence with each of the best, and of the memory
         sentences = ([*text[:i], self.words[k], *text[i + 1 :]] for k in compared)
-        totals = np.array([list(score.total.values()) for score in self._score(sentences)])
+        totals = np.array([list(score.total.values()) for score in self._model.score(sentences)])
         totals -= self._log_sharing[compared, None]  # n, directions
-        by_memory = [self._logs_of(compared, logs) for logs in remembered.values()]  # n each
-        return compared, np.column_stack([totals, *by_memory])
-
-    def _fit(self, text: list[str], i: int, allowed: np.ndarray, remembered: Logs) -> np.ndarray:
-        """Return the logarithm of each candidate's probability given both sides of place `i`, or
-        of a value proportional to it: by the model, or by the mean of the model and the memory."""
-        logs = next(self._log_probabilities(text, [i]))
-        fit = self._logs_of(allowed, self._vocabulary.both_sides(logs, has_unknown=True))
-        if not remembered:
-            return fit
-        by_memory = self._logs_of(allowed, remembered["both"])
-        return np.logaddexp(_normalized(fit), _normalized(by_memory))
+        names = MEMORY_EXPONENTS if remembered else ()
+        factors = [self._logs_of(compared, remembered[name]) for name in names]  # n each
+        return compared, np.column_stack([totals, *factors])
 
     def _best(self, allowed: np.ndarray, fit: np.ndarray, n: int) -> np.ndarray:
-        """Return the `n` candidates that fit best, with those that fit as well as the last."""
+        """Return the `n` allowed candidates that fit best, by logarithms of probabilities or of
+        values proportional to them, with those that fit as well as the last."""
         order = np.argsort(-fit, kind="stable")
         last = fit[order[:n]][-1]
         best = allowed[order[: np.count_nonzero(fit >= last - ROUNDING)]]
@@ -202,7 +211,7 @@ class Filler:
         """Return the log-probabilities of candidates; `logs` are of the vocabulary, (V,)."""
         return logs[self._ids[candidates]] - self._log_sharing[candidates]
 
-    def fit_exponents(self, sentences: Sequence[Sequence[str]]) -> np.ndarray:
+    def fit_exponents(self, sentences: Sequence[list[str]]) -> np.ndarray:
         """Return exponents fitted to words of held-out sentences, from those of this filler."""
         places = [(words, i) for words in sentences for i in range(len(words))]
         chosen = np.random.default_rng(0).permutation(len(places))[:N_FITTED].tolist()
@@ -213,17 +222,19 @@ class Filler:
         bar = Progress("fitting the exponents", "words", len(chosen))
         for number in bar.over(chosen):
             sentence, i = places[number]
-            compared, factors = self._compare([*sentence], i, everything, N_COMPARED)
+            compared, factors = self._compare(sentence, i, everything, N_COMPARED)
             is_right = [self.words[k] == sentence[i] for k in compared]
             if any(is_right):
                 relative.append(factors - factors[is_right])
-        return fit_exponents(relative, self.exponents)
+        return fit_exponents(relative, self._exponents)
 
 
 def _has_tie(ranked: list[Candidate], n: int) -> bool:
     """Return whether one of the `n` first words is as probable as the next one."""
-    probabilities = np.array([candidate.probability for candidate in ranked[: n + 1]])
-    return bool(np.any(probabilities[1:] > (1 - ROUNDING) * probabilities[:-1]))
+    return any(
+        later.probability > (1 - ROUNDING) * earlier.probability
+        for earlier, later in pairwise(ranked[: n + 1])
+    )
 
 
 def _normalized(logs: np.ndarray) -> np.ndarray:
@@ -231,27 +242,7 @@ def _normalized(logs: np.ndarray) -> np.ndarray:
     return logs - np.logaddexp.reduce(logs)
 
 
-def first_exponents(n_directions: int, has_memory: bool) -> np.ndarray:
-    """Return the exponents before they are fitted, float64 (factors,); without a memory, the
-    product is the geometric mean over the directions."""
-    if not has_memory:
-        return np.full(n_directions, 1 / n_directions)
-    return np.array([MODEL_EXPONENT / n_directions] * n_directions + [*MEMORY_EXPONENTS])
-
-
-# --- number of predictions, which decides on the backend ---
-
-
-def n_predictions(tokens: Sequence[str], mask: str = MASK) -> int:
+def n_predictions(n_words: int, n_gaps: int = 1) -> int:
     """Return about how many predictions fill the gaps of a sentence, in a direction."""
-    n_gaps = sum(pattern(token, mask) is not None for token in tokens)
-    n_comparisons = n_gaps
-    if n_gaps > 1:
-        n_comparisons += n_gaps * (n_gaps + 1) // 2  # to find the surest ones
-    return (len(tokens) + 1) * (1 + n_comparisons * (N_COMPARED + 1))
-
-
-def n_fitting_predictions(n_sentences: int, n_words: int) -> int:
-    """Return about how many predictions fit the exponents to a text, in a direction."""
-    n_per_sentence = n_words // max(n_sentences, 1) + 1
-    return min(n_words, N_FITTED) * (N_COMPARED + 1) * n_per_sentence
+    n_comparisons = n_gaps * (n_gaps + 1) // 2
+    return (n_words + 1) * (1 + n_comparisons * (N_COMPARED + 1))

@@ -13,7 +13,7 @@ from absl import logging
 from bilm.data.vocabulary import UNK
 from bilm.errors import DataError
 from bilm.options.schema import unexpected
-from bilm.scoring.memory.prediction import Memory
+from bilm.scoring.memory.memory import Memory
 from bilm.scoring.scores import Logs, Score
 
 
@@ -33,24 +33,31 @@ class Perplexity(NamedTuple):
     known: float | None = None
 
     @classmethod
-    def of(cls, losses: dict[str, float], n_predictions: int) -> Perplexity:
-        """Compute it from the summed loss of each direction, in nats."""
+    def of(
+        cls, losses: dict[str, float], n_predictions: int, known_loss: float, n_known: int
+    ) -> Perplexity:
+        """Compute it from the summed loss of each direction, in nats, and from the loss and the
+        number of the predictions of known words in all directions."""
         means = [loss / n_predictions for loss in losses.values()]
-        directions = dict(zip(losses, map(exp_of_loss, means), strict=True))
-        return cls(directions, exp_of_loss(float(np.mean(means))), n_predictions)
+        directions = dict(zip(losses, map(_exp, means), strict=True))
+        known = _exp(known_loss / n_known) if n_known else math.nan
+        return cls(directions, _exp(float(np.mean(means))), n_predictions, known)
 
     @classmethod
     def from_record(cls, record: object) -> Perplexity:
         """Restore it from the result of `_asdict` as JSON. Raises: OptionsError."""
         match record:
-            case {"directions": dict(directions), "mean": mean, "n_predictions": int(n), **more}:
+            case {
+                "directions": dict(directions),
+                "mean": mean,
+                "n_predictions": int(n_predictions),
+                "known": float() | None as known,
+            }:
                 values = [mean, *directions.values()]
-                are_valid = [isinstance(value, int | float) and value >= 1 for value in values]
-                if directions and n > 0 and all(are_valid):
-                    known = more.get("known")
-                    known = known if isinstance(known, float) else None
-                    return cls(directions, mean, n, known)
-        raise unexpected("perplexity", record, "directions, mean and n_predictions")
+                are_valid = [isinstance(value, float) and value >= 1 for value in values]
+                if directions and n_predictions > 0 and all(are_valid):
+                    return cls(directions, mean, n_predictions, known)
+        raise unexpected("perplexity", record, "directions, mean, n_predictions, known")
 
     def __str__(self) -> str:
         return f"{self.mean:,.2f}"
@@ -69,8 +76,8 @@ class LossCounter:
     def add(self, score: Score) -> None:
         """Count the predictions of a sentence."""
         self.n_sentences += 1
-        words = zip(score.tokens, score.is_known[:-1], strict=True)
-        is_known = [known and word != UNK for word, known in words]
+        unknown = {UNK, *score.unknown}
+        is_known = [word not in unknown for word in score.tokens]
         predictions = {"forward": [*is_known, True], "backward": [True, *is_known]}  # and marks
         self._n_predictions += score.n_predictions
         for direction, total in score.total.items():
@@ -83,8 +90,7 @@ class LossCounter:
         """Return the perplexity. Raises: DataError if there are no sentences."""
         if not self._n_predictions:
             raise DataError("found no sentences, expected at least one")
-        known = exp_of_loss(self._known_loss / self._n_known)
-        return Perplexity.of(self._losses, self._n_predictions)._replace(known=known)
+        return Perplexity.of(self._losses, self._n_predictions, self._known_loss, self._n_known)
 
 
 class TextLosses:
@@ -105,7 +111,7 @@ class TextLosses:
             return score
         mixed = self._memory.mixed(score, remembered)
         self._mixed.add(mixed)
-        if not self._memory.contains(score.tokens):
+        if not self._memory.text.contains(score.tokens):
             self._new_alone.add(score)
             self._new_mixed.add(mixed)
         return mixed
@@ -116,7 +122,7 @@ class TextLosses:
         unless it contains all of the text."""
         if self._memory is None or not self._new_alone.n_sentences:
             return frozenset()
-        return self._memory.digests
+        return self._memory.text.digests
 
     def perplexities(self, text: str) -> tuple[Perplexity, Perplexity | None]:
         """Return the perplexity of the biLM alone, and of the mixture, and log the number of the
@@ -147,6 +153,6 @@ def perplexity_of_scores(scores: Iterable[Score]) -> Perplexity:
     return counter.perplexity()
 
 
-def exp_of_loss(loss: float) -> float:
+def _exp(loss: float) -> float:
     """Return e to a mean loss in nats; infinity if it exceeds the range of floats."""
     return math.exp(loss) if loss < 700 else math.inf

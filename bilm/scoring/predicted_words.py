@@ -4,39 +4,25 @@ from collections.abc import Sequence
 
 import numpy as np
 
-from bilm.data.marks import BOS, EOS, MARKS, UNK
+from bilm.data.marks import MARKS
+from bilm.data.vocabulary import Vocabulary
 from bilm.scoring.scores import Logs, Substitute
 
 ZIPF_OFFSET = 2.7  # P(word) is proportional to 1 / (rank + offset), after Mandelbrot
 
 
-class PredictedWords:
-    """The words that a language model predicts.
+class PredictedWords(Vocabulary):
+    """The V words, in the order of ids, that a language model predicts, including `MARKS`.
 
-    Args:
-        words: the words in the order of ids, V of them, including the marks `<S>`, `</S>`, `<UNK>`.
-    Attributes: `words`; `unknown`, the id of `<UNK>`; `proper`, the ids of the words that can be
-        substitutes, integer, without marks and without equal words.
+    Attributes: `proper`, the ids of the words that can be substitutes, integer, without marks and
+        without equal words.
     """
 
     def __init__(self, words: Sequence[str]):
-        self.words = words
-        self._ids = {word: i for i, word in enumerate(words)}  # the last one of equal words
-        self.unknown = self._ids[UNK]
+        super().__init__("vocabulary", words=words)
         others = {"", *MARKS}
         proper = [i for word, i in self._ids.items() if word not in others]
         self.proper = np.array(sorted(proper), int)
-
-    def __contains__(self, word: object) -> bool:
-        return word in self._ids
-
-    def ids(self, words: Sequence[str]) -> np.ndarray:
-        """Return the ids of words, int32 (n,); that of `<UNK>` for words that are missing."""
-        return np.array([self._ids.get(word, self.unknown) for word in words], np.int32)
-
-    def sentence(self, words: Sequence[str]) -> np.ndarray:
-        """Return the ids of a sentence between its marks, int32 (T + 2,)."""
-        return self.ids((BOS, *words, EOS))
 
     def both_sides(self, logs: Logs, has_unknown: bool = False) -> np.ndarray:
         """Return the log-probability of each word given both sides of a position, float64 (V,).
@@ -52,7 +38,7 @@ class PredictedWords:
         """
         ids = self.proper
         if has_unknown:
-            ids = np.append(ids, self.unknown)
+            ids = np.append(ids, self.unk)
         summed = np.sum(list(logs.values()), axis=0)
         product = np.full(len(summed), -np.inf)
         product[ids] = summed[ids]

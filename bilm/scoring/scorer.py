@@ -2,6 +2,7 @@
 
 from collections import deque
 from collections.abc import Iterable, Iterator, Sequence
+from dataclasses import replace
 from functools import partial
 from pathlib import Path
 from typing import Any
@@ -9,16 +10,15 @@ from typing import Any
 import numpy as np
 
 from bilm.data.gap_marks import MASK
-from bilm.data.marks import EOS, MARKS, UNK
+from bilm.data.marks import EOS, MARKS
 from bilm.data.signs import TextSigns
 from bilm.data.tokenization import MAX_PARTS, checked_sentence, checked_sentences
-from bilm.errors import DataError, OptionsError
+from bilm.errors import DataError
 from bilm.inference.backend import Backend, open_backend
 from bilm.inference.reading import Measure, Text, TextReader
-from bilm.scoring.filling import Filler, Gap, first_exponents
-from bilm.scoring.memory.file import StoredMemory
+from bilm.scoring.filling import Filler, Gap
 from bilm.scoring.memory.fitting import fit_memory, fit_shares
-from bilm.scoring.memory.prediction import Memory
+from bilm.scoring.memory.memory import Memory, StoredMemory
 from bilm.scoring.perplexity import Perplexity, TextLosses
 from bilm.scoring.predicted_words import PredictedWords
 from bilm.scoring.scores import Logs, Predicted, Score, Substitutes
@@ -66,11 +66,7 @@ class Scorer:
         self.vocabulary = PredictedWords(words)
         self.signs = TextSigns("sentences to score", known=self.vocabulary)
         self._softmax = backend.softmax
-        self._reader = TextReader(backend, self.vocabulary.ids)
-
-    def known(self, word: str) -> str:
-        """Return the word itself if the vocabulary contains it, `<UNK>` otherwise."""
-        return word if word in self.vocabulary else UNK
+        self._reader = TextReader(backend, self.vocabulary.known_ids)
 
     # --- sentences ---
 
@@ -95,7 +91,7 @@ class Scorer:
         group: list[Text] = []
         n_read = 0
         for words in self.signs.watch(_checked_sentences(sentences), list):
-            group.append(Text([*before], [words]))
+            group.append(Text([*before, words], len(before)))
             n_read += group[-1].n_predictions()
             before.append(words)
             if n_read >= GROUP_BATCHES * self.batch_tokens:
@@ -110,13 +106,13 @@ class Scorer:
         Each sentence is read by the row that ends first, from the state after the row's previous
         sentence, as in `bilm.training.evaluation.perplexity`.
         """
-        rows = [Text([], []) for _ in range(n_rows)]
+        rows = [Text([]) for _ in range(n_rows)]
         ends = [0] * n_rows
         for words in _checked_sentences(sentences):
             row = ends.index(min(ends))
-            rows[row].measured.append(words)
+            rows[row].sentences.append(words)
             ends[row] += len(words) + 1
-        return self._scores([row for row in rows if row.measured])
+        return self._scores([row for row in rows if row.sentences])
 
     def _scores(self, texts: list[Text], n_likeliest: int | None = None) -> Iterator[Score]:
         """Yield the scores of the measured sentences of each text."""
@@ -128,7 +124,7 @@ class Scorer:
             measure = partial(self._softmax.described, n=n)
         measured = self._reader.measured(texts, measure, self.batch_tokens)
 
-        sentences = (words for text in texts for words in text.measured)
+        sentences = (words for text in texts for words in text.sentences[text.n_context :])
         for words, values in zip(sentences, measured, strict=True):
             predicted = None
             if n_likeliest is None:
@@ -163,7 +159,7 @@ class Scorer:
         places = np.array(positions, int)
 
         # A prediction depends on the words read before it only, so one run gives all of them.
-        text = Text([], [words])
+        text = Text([words])
         (hidden,) = self._reader.measured([text], lambda vectors, _: vectors, self.batch_tokens)
         steps = {"forward": places, "backward": places + 1}  # as in `Score`
         rows = [self._softmax.log_probabilities(hidden[d][steps[d]]) for d in self.directions]
@@ -184,13 +180,11 @@ class Scorer:
             raise ValueError(f"n is {n}, expected at least 1")
         (tokens,) = self.signs.watch([checked_sentence(tokens, "the sentence")], list)
         logs = next(self.log_probabilities(tokens, [position]))
+        if len(logs) == 2:
+            logs["both"] = self.vocabulary.both_sides(logs)
+        lists = {name: self.vocabulary.likeliest(log, n) for name, log in logs.items()}
         is_known = tokens[position] in self.vocabulary
-        forward = self.vocabulary.likeliest(logs["forward"], n)
-        if "backward" not in logs:
-            return Substitutes(forward, None, None, is_known)
-        backward = self.vocabulary.likeliest(logs["backward"], n)
-        both = self.vocabulary.likeliest(self.vocabulary.both_sides(logs), n)
-        return Substitutes(forward, backward, both, is_known)
+        return Substitutes(lists["forward"], lists.get("backward"), lists.get("both"), is_known)
 
     # --- gaps ---
 
@@ -222,16 +216,10 @@ class Scorer:
 
         Args:
             words: candidates besides the vocabulary.
-            memory: memory of the training text; None for none.
             exponents: those fitted with the memory, see `StoredMemory`; None for first ones.
         Raises: DataError if the memory was fitted to a model with other directions.
         """
-        n_directions = len(self.directions)
-        if memory is not None:
-            memory.check_directions(n_directions)
-        if exponents is None:
-            exponents = first_exponents(n_directions, memory is not None)
-        return Filler(self.vocabulary, self.log_probabilities, self.score, words, exponents, memory)
+        return Filler(self, words, memory, exponents)
 
     def memory(
         self, text: Iterable[Sequence[str]], heldout: Iterable[Sequence[str]]
@@ -251,9 +239,9 @@ class Scorer:
             scored.append((score, memory.sentence_log_probabilities(score.tokens, score.logs)))
 
         # Fit to the sentences that the text does not contain
-        new = [(score, logs) for score, logs in scored if not memory.contains(score.tokens)]
+        new = [(score, logs) for score, logs in scored if not memory.text.contains(score.tokens)]
         if new:
-            memory.shares = fit_shares(new)
+            memory = replace(memory, shares=fit_shares(new))
         exponents = self.filler(memory=memory).fit_exponents([score.tokens for score, _ in new])
 
         losses = TextLosses(memory)
@@ -284,19 +272,16 @@ def _checked_sentences(sentences: Iterable[Sequence[str]]) -> Iterator[list[str]
 
 
 def load_scorer(
-    model: PathLike | StoredModel | None = None,
+    model: PathLike | StoredModel,
     vocab_file: PathLike | None = None,
-    options_file: PathLike | None = None,
     weight_file: PathLike | None = None,
     softmax_file: PathLike | None = None,
-    save_dir: PathLike | None = None,
     backend: str = "keras",
 ) -> Scorer:
     """Load a language model that scores sentences and predicts words.
 
     Args:
         model: a run or an export with its softmax, see `bilm.storage.stored_model.open_model`.
-            `save_dir` and `options_file` are other names of this argument.
         vocab_file: the vocabulary of a run; None for `vocab.txt` in its folder. An export has its
             own words.
         weight_file: the HDF5 weights, where `model` is an options file.
@@ -304,25 +289,16 @@ def load_scorer(
             it; None for `<stem>_softmax.hdf5` beside the weights.
         backend: `keras`, or `numpy`, which does not import Keras: it starts sooner, but computes
             more slowly.
-    Raises: OptionsError, also if no model or more than one is given; WeightsError, DataError.
+    Raises: OptionsError, WeightsError, DataError.
     """
-    sources = {"model": model, "save_dir": save_dir, "options_file": options_file}
-    named = {name: source for name, source in sources.items() if source is not None}
-    if len(named) != 1:
-        raise OptionsError(
-            f"given: {', '.join(named) or 'no model'}; expected one model, as load_scorer(model)"
-        )
-    (source,) = named.values()
-    stored = open_model(source, weight_file, softmax_file)
+    stored = open_model(model, weight_file, softmax_file)
     stored.require_softmax()
     words = stored.vocabulary(vocab_file).words
     return Scorer(open_backend(stored, backend, has_softmax=True), words)
 
 
 def score(
-    sentences: Iterable[Sequence[str]],
-    model: PathLike | StoredModel | None = None,
-    **files: Any,
+    sentences: Iterable[Sequence[str]], model: PathLike | StoredModel, **files: Any
 ) -> Iterator[Score]:
     """Yield the log-probabilities of sentences: see `Scorer.score`. `model` and `files` are the
     arguments of `load_scorer`."""
@@ -330,9 +306,6 @@ def score(
 
 
 def substitutes(tokens: Sequence[str], position: int, n: int = 10, **files: Any) -> Substitutes:
-    """Return the likeliest words at a position: see `Scorer.substitutes`.
-
-    `files` are the arguments of `load_scorer`. Each call loads the model; for several calls, use
-    the `Scorer` that `load_scorer` returns.
-    """
+    """Return the likeliest words at a position: see `Scorer.substitutes`. `files` are the arguments
+    of `load_scorer`; for several calls, use the `Scorer` that it returns."""
     return load_scorer(**files).substitutes(tokens, position, n)

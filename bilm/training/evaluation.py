@@ -3,7 +3,6 @@
 Training and `bilm test` use it; `Scorer` scores single sentences.
 """
 
-import math
 import os
 from typing import Any
 
@@ -16,7 +15,7 @@ from bilm.data.windows import model_batch
 from bilm.errors import DataError
 from bilm.language_model import BiLM
 from bilm.layers.functional import compiled
-from bilm.scoring.perplexity import Perplexity, exp_of_loss
+from bilm.scoring.perplexity import Perplexity
 from bilm.support.out_of_memory import explaining_memory
 from bilm.support.progress import Progress
 
@@ -75,8 +74,7 @@ class Evaluator:
             n_predictions += n_new
             if bar is not None:
                 bar.add(n_new)
-        known = exp_of_loss(known_loss / n_known) if n_known else math.nan
-        return Perplexity.of(losses, n_predictions)._replace(known=known)
+        return Perplexity.of(losses, n_predictions, known_loss, n_known)
 
     def _window(self, batch, mask, state):
         """Return for each direction the summed loss and that of known words, float32 (), and the

@@ -34,7 +34,7 @@ def answers(folder):
     """What an export says: log-probabilities, and vectors; None where it is refused."""
     found = []
     for ask in (
-        lambda: next(load_scorer(options_file=folder).score([SENTENCE])).forward,
+        lambda: next(load_scorer(folder).score([SENTENCE])).forward,
         lambda: stored_vectors(folder),
     ):
         try:

@@ -114,7 +114,7 @@ def try_export(path: Path, rng: random.Random) -> None:
         damage_json(target, rng)
     else:
         damage_stored(target, rng)
-    expect(lambda: load_scorer(options_file=folder))
+    expect(lambda: load_scorer(folder))
     expect(load_bilm, folder)
     expect(lambda: Elmo(folder).build())
 

@@ -3,6 +3,7 @@
 import json
 import math
 from itertools import product
+from types import SimpleNamespace
 
 import keras
 import numpy as np
@@ -126,7 +127,7 @@ def test_fill_with_a_memory_multiplies_powers(scorer, monkeypatch):
     for word in PROPER:
         totals = sum(one(scorer, ["the", word, "sat"]).total.values())
         recalled = memory.log_probabilities(["the", "<UNK>", "sat"], 1).values()
-        (word_id,) = scorer.vocabulary.ids([word])
+        (word_id,) = scorer.vocabulary.known_ids([word])
         of_memory = [by_word[word_id] for by_word in recalled]
         logs.append(exponents[0] * totals + np.dot(of_memory, exponents[-4:]))
     expected = np.exp(logs - np.logaddexp.reduce(logs))
@@ -192,8 +193,8 @@ def test_fill_offers_no_gap_marks_and_no_second_form_of_a_word(scorer):
     words = ["[MASK]", "[..]", "x[.]", "[?]", "re\u0301g", "r\u00e9g"]
     (gap,) = scorer.fill(["[?]"], 100, mask="[?]", words=words)
     assert {word for word, _ in gap.candidates} - {*PROPER} <= {"re\u0301g", "r\u00e9g"}
-    vocabulary = [*WORDS, "re\u0301g"]
-    filler = Filler(PredictedWords(vocabulary), None, None, words[3:], None)
+    vocabulary = PredictedWords([*WORDS, "re\u0301g"])
+    filler = Filler(SimpleNamespace(vocabulary=vocabulary, directions=("forward",)), words[3:])
     assert set(filler.words) == {*PROPER, "re\u0301g", "[?]"}
 
 

@@ -41,7 +41,7 @@ def test_golden_scores_equal_the_measured_perplexity(folder):
     )
     n_sentences = len(list(heldout()))  # each is the first one of a row
     expected = perplexity(model, dataset, n_sentences)
-    found = perplexity_of_scores(bilm.score(heldout(), save_dir=folder, vocab_file=VOCABULARY))
+    found = perplexity_of_scores(bilm.score(heldout(), folder, vocab_file=VOCABULARY))
     assert found.n_predictions == expected.n_predictions
     assert found.directions == pytest.approx(expected.directions, rel=1e-5)
     assert found.mean == pytest.approx(expected.mean, rel=1e-5)
@@ -53,12 +53,12 @@ def test_golden_scores_of_an_export_equal_those_of_its_run(folder, tmp_path):
     weight_file, options_file, softmax_file = dump_weights(
         folder, tmp_path / "elmo.hdf5", include_softmax=True, vocab_file=VOCABULARY
     )
-    export = load_scorer(options_file=options_file, weight_file=weight_file)
+    export = load_scorer(options_file, weight_file=weight_file)
     assert export.words == run.words
     expected = list(run.score(heldout()))
     check(list(export.score(heldout())), expected)
     words = next(heldout())
-    files = {"options_file": options_file, "weight_file": weight_file}
+    files = {"model": options_file, "weight_file": weight_file}
     other = softmax_file.rename(tmp_path / "other.hdf5")
     found = bilm.substitutes(words, 0, 3, **files, softmax_file=other)
     assert found == run.substitutes(words, 0, 3)
@@ -79,7 +79,7 @@ def test_load_scorer_of_an_export_with_a_shared_table_in_one_direction(tmp_path)
     options = model.options.for_export()
     del options["bidirectional"]  # the weights tell
     (tmp_path / "options.json").write_text(json.dumps(options))
-    export = load_scorer(options_file=tmp_path / "options.json", weight_file=tmp_path / "w.hdf5")
+    export = load_scorer(tmp_path / "options.json", weight_file=tmp_path / "w.hdf5")
     found = one(export, ["cat", "unheard", "sat"])
     check([found], [one(scorer_of(model), ["cat", "unheard", "sat"])])
     assert found.backward is None

@@ -3,6 +3,7 @@
 import csv
 import json
 import math
+from dataclasses import replace
 from pathlib import Path
 from types import SimpleNamespace
 
@@ -17,10 +18,9 @@ from bilm.data.shards import resolve_shards, sentence_digest
 from bilm.errors import DataError, WeightsError
 from bilm.export.hdf5 import dump_weights
 from bilm.scoring.memory import fitting
-from bilm.scoring.memory.features import AFFIXES, OFFSETS
-from bilm.scoring.memory.file import StoredMemory
 from bilm.scoring.memory.fitting import fit_memory, fit_shares, log_gradient
-from bilm.scoring.memory.prediction import FLOOR, Memory
+from bilm.scoring.memory.memory import FLOOR, Memory, StoredMemory
+from bilm.scoring.memory.text import AFFIXES, OFFSETS, RememberedText
 from bilm.scoring.scores import Score
 from bilm.storage.hdf5 import save_hdf5
 from bilm.storage.stored_model import open_model
@@ -87,7 +87,7 @@ def test_memory_equals_a_computation_word_by_word(monkeypatch, view, text):
     monkeypatch.setattr(fitting, "N_STEPS", 3)
     memory = fit_memory(text, WORDS, 2)
     for tokens in (["the", "cat", "walked", "a", "dog"], ["rat"], ["the", "unheard", "odd"]):
-        marked = memory.vocabulary.sentence(tokens)
+        marked = memory.text.vocabulary.encode(tokens)
         first, last = {"forward": (0, 1), "backward": (-1, 0), "both": (0, 0)}[view]
         for place in range(first, len(tokens) + last):
             found = memory.probabilities(view, marked, place + 1)
@@ -101,13 +101,13 @@ def test_memory_gradient_equals_differences_and_leaves_out_the_own_sentence(memo
     place = memory.text.starts[3] + 4  # "a" of the fourth sentence
 
     def log(changed):
-        without = Memory(WORDS, others, {view: changed}, memory.shares)
-        without.text.frequencies = memory.text.frequencies  # of the whole text
-        without.text.is_rare, without.features = memory.text.is_rare, memory.features
-        marked = without.vocabulary.sentence(TEXT_[3])
+        text = RememberedText(others, memory.text.vocabulary)
+        text.frequencies, text.is_rare = memory.text.frequencies, memory.text.is_rare
+        without = Memory(text, {view: changed}, memory.shares)
+        marked = text.vocabulary.encode(TEXT_[3])
         return math.log(without.probabilities(view, marked, 4)[WORDS.index("a")])
 
-    found = log_gradient(memory, view, weights, place)
+    found = log_gradient(memory.text, view, weights, place)
     for index in np.ndindex(weights.shape):
         step = np.zeros_like(weights)
         step[index] = 0.01
@@ -116,16 +116,15 @@ def test_memory_gradient_equals_differences_and_leaves_out_the_own_sentence(memo
 
 
 def fit_to(memory, scores):
-    """Fit the shares of a memory to scored sentences."""
-    memory.shares = fit_shares(
-        [(score, memory.sentence_log_probabilities(score.tokens, score.logs)) for score in scores]
-    )
+    """Return a memory whose shares are fitted to scored sentences."""
+    recalled = [memory.sentence_log_probabilities(score.tokens, score.logs) for score in scores]
+    return replace(memory, shares=fit_shares(list(zip(scores, recalled, strict=True))))
 
 
 def test_memory_fits_shares(memory):
     logs = {"forward": np.log([0.5, 0.5, 0.9]), "backward": np.log([1e-9, 1e-9, 1e-9])}
     score = Score(logs["forward"], logs["backward"], ["the", "cat"], np.ones(3, bool))
-    fit_to(memory, [score])
+    memory = fit_to(memory, [score])
     shares = memory.shares
     recalled = np.exp(memory.sentence_log_probabilities(["the", "cat"], logs)["forward"])
 
@@ -137,7 +136,7 @@ def test_memory_fits_shares(memory):
     mixed = memory.mixed(score).forward
     expected = shares[0] * np.exp(logs["forward"]) + (1 - shares[0]) * recalled
     np.testing.assert_allclose(np.exp(mixed), expected, rtol=1e-5)
-    fit_to(memory, [score._replace(backward=None)])  # a forward-only model
+    memory = fit_to(memory, [score._replace(backward=None)])  # a forward-only model
     assert memory.shares == pytest.approx(shares[:1])
     with pytest.raises(DataError, match="directions of the model: 2; expected 1"):
         memory.mixed(score)
@@ -163,7 +162,7 @@ def test_memory_file(memory, tmp_path):
     np.testing.assert_array_equal(found.memory.shares, memory.shares)
     np.testing.assert_array_equal(found.exponents, exponents)
     expected = {sentence_digest(words) for words in TEXT_ if words}
-    assert found.memory.digests == memory.digests == expected
+    assert found.memory.text.digests == memory.text.digests == expected
     for refused in ((model, [*WORDS, "more"]), (other, WORDS)):
         with pytest.raises(DataError, match="memory of another model, whose weights or vocab"):
             StoredMemory.load(tmp_path / "memory.hdf5", *refused)

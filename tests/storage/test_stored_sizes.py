@@ -47,7 +47,7 @@ def set_options(folder, **changes):
 def ask(folder):
     from bilm.scoring.scorer import load_scorer
 
-    load_scorer(options_file=folder)
+    load_scorer(folder)
 
 
 every_reader = pytest.mark.parametrize("reader", [load_bilm, ElmoEmbedder, ask])

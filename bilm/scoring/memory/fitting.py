@@ -10,9 +10,8 @@ import numpy as np
 from absl import logging
 
 from bilm.errors import DataError
-from bilm.scoring.memory.features import OFFSETS
-from bilm.scoring.memory.prediction import FLOOR, Memory
-from bilm.scoring.memory.text import text_ids
+from bilm.scoring.memory.memory import FLOOR, Memory
+from bilm.scoring.memory.text import OFFSETS, RememberedText
 from bilm.scoring.predicted_words import PredictedWords
 from bilm.scoring.scores import Logs, Score
 from bilm.support.progress import Progress
@@ -39,78 +38,59 @@ NEWTON_STEPS = 20
 def fit_memory(
     sentences: Iterable[Sequence[str]], words: Sequence[str], n_directions: int
 ) -> Memory:
-    """Return the memory of a text, with fitted weights and equal shares; `words` by id.
-
-    Raises: DataError if fewer than 2 sentences contain words.
-    """
-    ids, digests = text_ids(sentences, PredictedWords(words))
-    shares = np.full(n_directions, FIRST_SHARE)
-    first_weights = {}
-    for view, offsets in OFFSETS.items():
-        first_weights[view] = np.tile(FIRST_WEIGHTS, (len(offsets) + 1, 1))
-        first_weights[view][-1, 0] = 0  # words of the sentence that are not rare do not count
-
-    part = Memory(words, ids[:MAX_FITTED], first_weights, shares)
-    of_words = part.text.is_predicted["both"]
-    n_sentences = len(np.unique(part.text.sentence[of_words]))
+    """Return the memory of a text, with fitted weights and equal shares; `words` by id. Raises:
+    DataError if fewer than 2 sentences contain words."""
+    vocabulary = PredictedWords(words)
+    text = RememberedText.of(sentences, vocabulary)
+    part = RememberedText(text.ids[:MAX_FITTED], vocabulary)
+    n_sentences = len(np.unique(part.sentence[part.is_predicted["both"]]))
     if n_sentences < 2:
         raise DataError(f"number of sentences with words: {n_sentences}; expected 2 or more")
 
     bar = Progress("fitting the memory", "steps", N_STEPS * len(OFFSETS))
     weights = {view: fit_view(part, view, bar) for view in OFFSETS}
-    return Memory(words, ids, weights, shares, digests)
+    return Memory(text, weights, np.full(n_directions, FIRST_SHARE))
 
 
-def fit_view(memory: Memory, view: str, bar: Progress) -> np.ndarray:
-    """Return the weights of a view that maximize the log-probability of words of the text; the
-    memory's weights are the first ones. In the second half of the steps, the rate decreases
+def fit_view(text: RememberedText, view: str, bar: Progress) -> np.ndarray:
+    """Return the weights of a view that maximize the log-probability of words of the text, by Adam
+    (Kingma and Ba 2015, arXiv:1412.6980). In the second half of the steps, the rate decreases
     linearly."""
-    weights = memory.weights[view]
-    places = np.flatnonzero(memory.text.is_predicted[view])
+    weights = np.tile(FIRST_WEIGHTS, (len(OFFSETS[view]) + 1, 1))
+    weights[-1, 0] = 0  # words of the sentence that are not rare do not count
+    places = np.flatnonzero(text.is_predicted[view])
     rng = np.random.default_rng(0)
-    adam = Adam(weights.shape)
+    mean = np.zeros_like(weights)  # average of gradients
+    square = np.zeros_like(weights)  # average of their squares
     for step in range(1, N_STEPS + 1):
         queries = rng.choice(places, N_QUERIES)
-        gradients = [log_gradient(memory, view, weights, place) for place in queries]
+        gradients = [log_gradient(text, view, weights, place) for place in queries]
         gradient = np.mean(gradients, axis=0) - WEIGHT_DECAY * weights
-        weights = weights + adam.change(gradient, RATE * min(1, 2 - 2 * step / N_STEPS))
+
+        # The averages, which start from zero, and the sum of the shares of all gradients in each
+        mean = (1 - MEAN_RATE) * mean + MEAN_RATE * gradient
+        square = (1 - SQUARE_RATE) * square + SQUARE_RATE * gradient**2
+        mean_weight = 1 - (1 - MEAN_RATE) ** step
+        square_weight = 1 - (1 - SQUARE_RATE) ** step
+
+        rate = RATE * min(1, 2 - 2 * step / N_STEPS)
+        deviation = np.sqrt(square / square_weight)
+        weights = weights + rate / mean_weight * mean / (deviation + 1e-8)
         bar.add(1)
     return weights
 
 
-class Adam:
-    """The optimizer Adam (Kingma and Ba 2015, arXiv:1412.6980)."""
-
-    def __init__(self, shape: tuple[int, ...]):
-        self._n_steps = 0
-        self._mean = np.zeros(shape)
-        self._square = np.zeros(shape)
-
-    def change(self, gradient: np.ndarray, rate: float) -> np.ndarray:
-        """Return the change of the weights by the next gradient."""
-        # Averages of gradients and of their squares, which start from zero
-        self._n_steps += 1
-        self._mean = (1 - MEAN_RATE) * self._mean + MEAN_RATE * gradient
-        self._square = (1 - SQUARE_RATE) * self._square + SQUARE_RATE * gradient**2
-        mean_weight = 1 - (1 - MEAN_RATE) ** self._n_steps  # sum of the shares of all gradients
-        square_weight = 1 - (1 - SQUARE_RATE) ** self._n_steps
-
-        deviation = np.sqrt(self._square / square_weight)
-        return rate / mean_weight * self._mean / (deviation + 1e-8)
-
-
-def log_gradient(memory: Memory, view: str, weights: np.ndarray, place: int) -> np.ndarray:
+def log_gradient(text: RememberedText, view: str, weights: np.ndarray, place: int) -> np.ndarray:
     """Return the gradient of log P(word at a place of the text) by the weights of a view, float64
     (offsets + 1, features). The prediction leaves out the sentence of the place."""
-    text = memory.text
     word = text.ids[place]
     number = text.sentence[place]
 
     # Features of the context, and the share of each place of the text
     of_sentence = text.ids[text.sentence == number]
     sentence = of_sentence[of_sentence != text.nothing]
-    phi = memory.features.of_context(view, sentence, place - text.starts[number])
-    share = memory.place_shares(view, weights, phi, without_sentence=number)  # N
+    phi = text.features(view, sentence, place - text.starts[number])
+    share = text.shares(view, weights, phi, without_sentence=number)  # N
 
     # Derivative by the similarity s_i of each place
     share_of_word = np.where(text.ids == word, share, 0.0)
@@ -134,11 +114,8 @@ def log_gradient(memory: Memory, view: str, weights: np.ndarray, place: int) -> 
 
 def fit_shares(scored: Sequence[tuple[Score, Logs]]) -> np.ndarray:
     """Return the shares of the biLM in the mixture by direction, float64 (directions,), that
-    maximize the probability of held-out sentences, by expectation maximization.
-
-    Args:
-        scored: for each sentence its score by the biLM and `Memory.sentence_log_probabilities`.
-    """
+    maximize the probability of held-out sentences, by expectation maximization. `scored`: for each
+    sentence its score by the biLM and `Memory.sentence_log_probabilities`."""
     shares = []
     for direction in scored[0][0].logs:
         logs = np.concatenate([score.logs[direction] for score, _ in scored], dtype=np.float64)

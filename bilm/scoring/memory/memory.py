@@ -1,19 +1,26 @@
-"""`Memory`: probabilities of words by the similar contexts of a text."""
+"""`Memory`: probabilities of words by the similar contexts of a text; and its file, HDF5."""
 
-from collections.abc import Iterable, Mapping, Sequence, Set
+from __future__ import annotations
+
+import hashlib
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from typing import NamedTuple
 
 import numpy as np
 
-from bilm.data.shards import sentence_digest
 from bilm.errors import DataError
-from bilm.scoring.memory.features import OFFSETS, Features
-from bilm.scoring.memory.text import RememberedText
+from bilm.scoring.memory.text import OFFSETS, RememberedText
 from bilm.scoring.predicted_words import PredictedWords
 from bilm.scoring.scores import Logs, Score
+from bilm.storage.hdf5 import attribute, numbers, open_hdf5, save_hdf5
+from bilm.storage.stored_model import StoredModel
 
 FLOOR = 0.2  # share of the word frequencies in a prediction
 
 
+@dataclass(frozen=True)
 class Memory:
     """Predicts a word from the places i of a text whose contexts are similar::
 
@@ -21,41 +28,23 @@ class Memory:
         s_i = sum over offsets k of weights[k] . phi(v at k, u at i + k)
               + weights[-1] . sum over v, u of phi(v, u)
 
-    for words v of the context and u of the text; see `features` for phi. The last sum is over each
+    for words v of the context and u of the text; see `text` for phi. The last sum is over each
     different word v once, and over all words u of the sentence of place i. The context of the view
     `forward` is the words to the left, of `backward` those to the right, of `both` all.
 
-    Args:
-        words: the vocabulary in the order of ids, V of them.
-        ids: the text, as `text_ids` returns it.
+    Fields:
         weights: by view, float (offsets + 1, features).
         shares: share of the biLM in its mixture with the memory by direction, float (directions,).
-        digests: of the sentences of the text, see `sentence_digest`.
     """
 
-    def __init__(
-        self,
-        words: Sequence[str],
-        ids: np.ndarray,
-        weights: Mapping[str, np.ndarray],
-        shares: np.ndarray,
-        digests: Set[int] = frozenset(),
-    ):
-        self.digests = digests
-        self.vocabulary = PredictedWords(words)
-        self.text = RememberedText(ids, self.vocabulary)
-        self.features = Features(self.vocabulary, self.text)
-        self.weights = weights
-        self.shares = shares
-
-    def contains(self, tokens: Sequence[str]) -> bool:
-        """Return whether the text contains a sentence, of three words or more."""
-        return sentence_digest(tokens) in self.digests
+    text: RememberedText
+    weights: Mapping[str, np.ndarray]
+    shares: np.ndarray
 
     def log_probabilities(self, tokens: Sequence[str], position: int) -> Logs:
         """Return logarithms of the probability of each word of the vocabulary at a position, by
         view, and of its `frequency`: float64 (V,) each."""
-        sentence = self.vocabulary.sentence(tokens)
+        sentence = self.text.vocabulary.encode(tokens)
         logs = {}
         for view in OFFSETS:
             logs[view] = np.log(self.probabilities(view, sentence, position + 1))
@@ -64,7 +53,7 @@ class Memory:
     def sentence_log_probabilities(self, tokens: Sequence[str], directions: Iterable[str]) -> Logs:
         """Return the log-probabilities of the words of a sentence by direction, float64 (T + 1,),
         in the order of `Score`."""
-        sentence = self.vocabulary.sentence(tokens)
+        sentence = self.text.vocabulary.encode(tokens)
         logs = {}
         for direction in directions:
             first = 1 if direction == "forward" else 0  # a direction does not predict its own start
@@ -75,11 +64,8 @@ class Memory:
 
     def mixed(self, score: Score, remembered: Logs | None = None) -> Score:
         """Return the score by the mixture share * P_biLM(w) + (1 - share) * P_memory(w).
-
-        Args:
-            remembered: `sentence_log_probabilities` of the sentence; None to compute them.
-        Raises: DataError for a model with other directions.
-        """
+        `remembered`: `sentence_log_probabilities` of the sentence; None to compute them. Raises:
+        DataError for a model with other directions."""
         self.check_directions(len(score.logs))
         if remembered is None:
             remembered = self.sentence_log_probabilities(score.tokens, score.logs)
@@ -98,43 +84,61 @@ class Memory:
                 "memory"
             )
 
-    # --- one view at one place ---
-
     def probabilities(self, view: str, sentence: np.ndarray, place: int) -> np.ndarray:
         """Return the probability of each word of the vocabulary at a place of a sentence with its
         marks, which are ids (T + 2,): float64 (V,)."""
         text = self.text
-        phi = self.features.of_context(view, sentence, place)
-        share = self.place_shares(view, self.weights[view], phi)
+        phi = text.features(view, sentence, place)
+        share = text.shares(view, self.weights[view], phi)
         by_word = np.bincount(text.ids, share, text.nothing + 1)[:-1]
         probabilities = (1 - FLOOR) * by_word + FLOOR * text.frequencies
 
         # <UNK> gets half of the probability of rare words.
         probabilities[text.is_rare] /= 2
-        probabilities[self.vocabulary.unknown] += probabilities[text.is_rare].sum()
+        probabilities[text.vocabulary.unk] += probabilities[text.is_rare].sum()
         return probabilities
 
-    def place_shares(
-        self, view: str, weights: np.ndarray, phi: np.ndarray, without_sentence: int | None = None
-    ) -> np.ndarray:
-        """Return exp(s_i) / sum of exp(s_i) of each place i of the text, float64 (N,), by weighted
-        features of a context. The places of `without_sentence` have the share 0."""
-        text = self.text
 
-        # Similarity of the context to each word u, at each offset and in the sentence
-        tables = np.einsum("kf,kfv->kv", weights, phi)
-        *by_offset, in_sentence = tables.astype(np.float32)  # V + 1 each
+class StoredMemory(NamedTuple):
+    """A memory, and the exponents with which a `Filler` uses it, float64 (directions + 4,)."""
 
-        # Similarity of the context to each place: by its sentence, then by the words around it
-        of_sentences = np.add.reduceat(in_sentence[text.ids], text.starts)  # S
-        similarity = of_sentences[text.sentence]  # N
-        for table, offset in zip(by_offset, OFFSETS[view], strict=True):
-            similarity += table[text.at_offset(offset)]
+    memory: Memory
+    exponents: np.ndarray
 
-        # Softmax over the places that may be used
-        is_used = text.is_predicted[view]
-        if without_sentence is not None:
-            is_used = is_used & (text.sentence != without_sentence)
-        similarity[~is_used] = -np.inf
-        share = np.exp(similarity.astype(np.float64) - similarity.max())
-        return share / share.sum()
+    def save(self, path: str | Path, model: StoredModel) -> None:
+        """Write the file, whole or not at all; `model` is the one that the memory was fitted to."""
+        text = self.memory.text
+        arrays = {
+            **self.memory.weights,
+            "shares": self.memory.shares,
+            "exponents": self.exponents,
+            "text": text.ids.astype(np.int32),
+            "sentences": np.array(sorted(text.digests), np.uint64),
+        }
+        save_hdf5(path, arrays, {"model": _digest(model, text.vocabulary.words)})
+
+    @classmethod
+    def load(cls, path: str | Path, model: StoredModel, words: Sequence[str]) -> StoredMemory:
+        """Read the file; `words` is the vocabulary of the model, in the order of ids.
+
+        Raises: WeightsError if the file is missing, damaged or another one; DataError for the
+            memory of a model with other weights or another vocabulary.
+        """
+        with open_hdf5(path) as file:
+            names = (*OFFSETS, "text", "sentences", "shares", "exponents")
+            arrays = {name: numbers(file, name)[...] for name in names}
+            is_same_model = attribute(file, "model") == _digest(model, words)
+        if not is_same_model:
+            raise DataError(
+                f"{path}: memory of another model, whose weights or vocabulary differ from "
+                f"those of {model}; write a memory of this model with bilm memory"
+            )
+        digests = set(arrays["sentences"].tolist())
+        text = RememberedText(arrays["text"], PredictedWords(words), digests)
+        weights = {view: arrays[view] for view in OFFSETS}
+        return cls(Memory(text, weights, arrays["shares"]), arrays["exponents"])
+
+
+def _digest(model: StoredModel, words: Sequence[str]) -> str:
+    content = "\n".join([model.weights_digest, *words])
+    return hashlib.sha256(content.encode(errors="surrogatepass")).hexdigest()
