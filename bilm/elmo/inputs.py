@@ -48,7 +48,12 @@ def ids_of(inputs: Any, options: ModelOptions, n_words: int | None) -> Any:
     sentences: characters integer (B, T + 2, C) or words (B, T + 2). Raises: DataError, ValueError.
     """
     if is_string(inputs):
-        return _spelled(inputs, options)
+        from bilm.layers.tensorflow.spelling import spelled, tokens_of
+
+        alphabet = alphabet_of(options)
+        if alphabet is None:
+            raise ValueError("this biLM reads word ids from TokenBatcher; it cannot spell strings")
+        return spelled(tokens_of(inputs), alphabet)
 
     # The values of ids are known in eager TensorFlow only.
     _check_type(inputs)
@@ -60,16 +65,6 @@ def ids_of(inputs: Any, options: ModelOptions, n_words: int | None) -> Any:
             check_ids(inputs.numpy(), options, n_words)
     dtype = keras.backend.standardize_dtype(inputs.dtype)
     return ops.cast(inputs, "int64" if dtype in LONG_INTEGERS else "int32")
-
-
-def _spelled(strings: Any, options: ModelOptions) -> Any:
-    """Return the ids of the characters of strings. Raises: ValueError if the biLM reads words."""
-    from bilm.layers.tensorflow.spelling import spelled, tokens_of
-
-    alphabet = alphabet_of(options)
-    if alphabet is None:
-        raise ValueError("this biLM reads word ids from TokenBatcher; it cannot spell strings")
-    return spelled(tokens_of(strings), alphabet)
 
 
 @keras.saving.register_keras_serializable(package="bilm")

@@ -3,7 +3,6 @@
 import math
 import operator
 from collections.abc import Callable, Generator, Sequence
-from contextlib import closing
 
 import numpy as np
 
@@ -106,28 +105,25 @@ def collected(
 
     waiting = sorted(range(len(sentences)), key=packing.starts.__getitem__, reverse=True)
     running: dict[int, Collector] = {}
-    with closing(run_windows(backend, packing, table, places, batch_tokens)) as windows:
-        for steps, layers in windows:
-            selected = {d: selection.select(np.asarray(x)) for d, x in layers.items()}
+    for steps, layers in run_windows(backend, packing, table, places, batch_tokens):
+        selected = {d: selection.select(np.asarray(x)) for d, x in layers.items()}
 
-            # The sentences that start in this window.
-            while waiting and packing.starts[waiting[-1]] < steps.stop:
-                k = waiting.pop()
-                running[k] = Collector(selection, int(lengths[k]) - 1)
+        # The sentences that start in this window.
+        while waiting and packing.starts[waiting[-1]] < steps.stop:
+            k = waiting.pop()
+            running[k] = Collector(selection, int(lengths[k]) - 1)
 
-            # The words of each sentence in it, whose first step reads the begin mark.
-            for k, collector in list(running.items()):
-                first = int(packing.starts[k]) + 1
-                start = max(steps.start, first)
-                stop = min(steps.stop, int(stops[k]))
-                if start < stop:
-                    in_window = slice(start - steps.start, stop - steps.start)
-                    vectors = {
-                        d: x[..., packing.rows[k], in_window, :] for d, x in selected.items()
-                    }
-                    collector.add(slice(start - first, stop - first), vectors)
-                if stops[k] <= steps.stop:
-                    yield k, running.pop(k).result()
+        # The words of each sentence in it, whose first step reads the begin mark.
+        for k, collector in list(running.items()):
+            first = int(packing.starts[k]) + 1
+            start = max(steps.start, first)
+            stop = min(steps.stop, int(stops[k]))
+            if start < stop:
+                in_window = slice(start - steps.start, stop - steps.start)
+                vectors = {d: x[..., packing.rows[k], in_window, :] for d, x in selected.items()}
+                collector.add(slice(start - first, stop - first), vectors)
+            if stops[k] <= steps.stop:
+                yield k, running.pop(k).result()
 
 
 class Collector:

@@ -3,7 +3,6 @@ words in a `TokenCache`; `collected` runs the biLM over a group and collects the
 
 import os
 from collections.abc import Generator, Iterable, Iterator, Sequence
-from contextlib import closing
 from itertools import chain
 from pathlib import Path
 
@@ -86,7 +85,6 @@ class ElmoEmbedder:
         self._settings = self.vocab_file, cache_size, batch_tokens, precision, backend
         self._encode = WordVectors.with_vocabulary(self._model, self.vocab_file)
         self._cache = TokenCache(cache_size, self._encode)
-        self._marks = self._encode.marks
         lstm = self.options.lstm
         self.n_layers = lstm.n_layers + 1
         self.dim = len(self.options.directions) * lstm.projection_dim
@@ -135,9 +133,8 @@ class ElmoEmbedder:
         selection = self.selection(layers, pool, normalize)
         first = 0  # number of the first sentence of a group
         for group in self._groups(sentences, selection):
-            with closing(self._embed(group, selection)) as embedded:
-                for k, vectors in embedded:
-                    yield first + k, group[k], vectors
+            for k, vectors in self._embed(group, selection):
+                yield first + k, group[k], vectors
             first += len(group)
 
     def sentence_vectors(
@@ -180,7 +177,7 @@ class ElmoEmbedder:
             self._look_up(group)
         # The marks are encoded outside the cache: its contents and order remain those of embedding.
         self._check_process()
-        table = self._encode(self._marks)
+        table = self._encode(self._encode.marks)
         marks = np.arange(len(table))
         for n_sentences in (1, 2):
             list(collected(self._model, table, [marks] * n_sentences, selection, self.batch_tokens))
@@ -216,7 +213,7 @@ class ElmoEmbedder:
     def _look_up(self, group: list[list[str]]) -> tuple[dict[str, int], np.ndarray]:
         """Return the rows of words and marks in a table, and the table, float32 (U, P)."""
         self._check_process()
-        words = [word for word in dict.fromkeys(chain(self._marks, *group)) if word]
+        words = [word for word in dict.fromkeys(chain(self._encode.marks, *group)) if word]
         return {word: i for i, word in enumerate(words)}, self._cache(words)
 
     def _embed(
@@ -224,7 +221,7 @@ class ElmoEmbedder:
     ) -> Generator[tuple[int, np.ndarray], None, None]:
         """Yield the number and the vectors of each sentence of a group when they are computed."""
         row_of, table = self._look_up(group)
-        begin, end = self._marks
+        begin, end = self._encode.marks
         marked = {}  # rows of the words of each sentence that is not empty, with its marks
         for k, words in enumerate(group):
             if any(words):
@@ -233,10 +230,9 @@ class ElmoEmbedder:
         sentences = list(marked.values())
         numbers = list(marked)
         embedded = collected(self._model, table, sentences, selection, self.batch_tokens)
-        with closing(embedded):
-            for i, vectors in embedded:
-                k = numbers[i]
-                yield k, _with_padding(vectors, group[k], selection)
+        for i, vectors in embedded:
+            k = numbers[i]
+            yield k, _with_padding(vectors, group[k], selection)
         for k, words in enumerate(group):
             if k not in marked:
                 yield k, _with_padding(Collector(selection, 0).result(), words, selection)

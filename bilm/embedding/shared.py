@@ -48,11 +48,9 @@ class ModelFiles(NamedTuple):
 
 
 def shared_embedder(files: ModelFiles, digest: str, precision: str = "float32") -> ElmoEmbedder:
-    """Return the embedder of a model, loaded on first use in this process.
-
-    The `MAX_LOADED` most recently used models are kept. Threads may share an embedder. A model
-    whose files have another digest is loaded again. Raises: as `ElmoEmbedder` does.
-    """
+    """Return the embedder of a model, loaded on first use in this process, and again if its files
+    have another digest. The `MAX_LOADED` most recently used models are kept. Raises: as
+    `ElmoEmbedder` does."""
     with _loading:
         return _load(files, digest, precision)
 

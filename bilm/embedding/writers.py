@@ -19,7 +19,7 @@ import zipfile
 from abc import ABC, abstractmethod
 from collections.abc import Sequence
 from pathlib import Path
-from typing import Any, ClassVar, NamedTuple
+from typing import Any, NamedTuple
 
 import h5py
 import numpy as np
@@ -51,12 +51,15 @@ class Writer(ABC):
     """Writes sentences and their vectors into a new file. `first` is the number of the first
     sentence, `n_rows` the number of rows of all sentences."""
 
-    name_of: ClassVar[staticmethod[[str], str]] = staticmethod(str)  # id -> unique name in the file
-
     def __init__(self, path: Path, content: Content, first: int, n_rows: int):
         self._path = path
         self._content = content
         self._first = first
+
+    @staticmethod
+    def name_of(id_: str) -> str:
+        """Return the name of a sentence in the file, which must be unique, from its id."""
+        return id_
 
     @abstractmethod
     def add(self, number: int, record: Record, vectors: np.ndarray) -> None:
@@ -208,8 +211,9 @@ class ParquetWriter(OrderedWriter):
         self._parquet = parquet
         self._schema = parquet_schema(content)
         # Vectors do not compress well, and words are small in comparison.
-        how: dict[str, Any] = {"compression": "none", "use_dictionary": False}
-        self._file = parquet.ParquetWriter(path, self._schema, write_statistics=False, **how)
+        self._file = parquet.ParquetWriter(
+            path, self._schema, compression="none", use_dictionary=False, write_statistics=False
+        )
 
     def _append(self, part: Path) -> None:
         with self._parquet.ParquetFile(part) as file:
@@ -289,6 +293,5 @@ def writer_class(outfile: str | os.PathLike) -> type[Writer]:
         raise OptionsError(f"{outfile}: {found}; expected one of {', '.join(FORMATS)}")
     form = FORMATS[ending.lower()]
     if form == "parquet":
-        for name in ("pyarrow", "pyarrow.parquet"):
-            optional(name, "parquet", f"{outfile}: Parquet")
+        optional("pyarrow.parquet", "parquet", f"{outfile}: Parquet")
     return {"hdf5": HDF5Writer, "npz": NpzWriter, "parquet": ParquetWriter}[form]

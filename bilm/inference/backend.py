@@ -77,10 +77,6 @@ class Backend:
     softmax: Softmax | None = None
     runs_ahead: bool = False
 
-    def stacks_for(self, n_rows: int) -> Stacks:
-        """Return the stacks that run windows of a number of rows the fastest."""
-        return self.one_row if n_rows == 1 and self.one_row is not None else self.stacks
-
 
 # --- choosing a backend ---
 
@@ -88,14 +84,10 @@ class Backend:
 def open_backend(
     stored: StoredModel, name: str = "keras", precision: str = "float32", has_softmax: bool = False
 ) -> Backend:
-    """Load a model into one of `BACKENDS`; with the precision "int8", `keras` uses ONNX Runtime.
-
-    Args:
-        precision: see `BiLM`.
-        has_softmax: whether to load the softmax, too.
-    Raises: OptionsError if the library does not support the precision or the softmax; WeightsError;
-        ValueError for an unknown name or precision.
-    """
+    """Load a model, with its softmax if `has_softmax`, into one of `BACKENDS`; with the precision
+    "int8", `keras` uses ONNX Runtime. Raises: OptionsError if the library does not support the
+    precision, see `BiLM`, or the softmax; WeightsError; ValueError for an unknown name or
+    precision."""
     if name not in BACKENDS:
         raise ValueError(f"backend is {name!r}, expected one of {BACKENDS}")
     if name == "numpy" and precision != "float32":

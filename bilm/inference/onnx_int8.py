@@ -85,10 +85,8 @@ class OnnxStacks(Stacks):
 
 @functools.cache
 def largest_input() -> int:
-    """Return the largest quantized input with which this processor's products are exact.
-
-    Raises: MissingExtraError without the packages of the extra `onnx`.
-    """
+    """Return the largest quantized input with which this processor's products are exact. Raises:
+    MissingExtraError without the packages of the extra `onnx`."""
     n_rows = 64
     graph = Int8Graph(FULL)
     x = graph.input("x", 1, n_rows, dtype="uint8")

@@ -17,16 +17,11 @@ T = TypeVar("T")
 
 
 class Packing(NamedTuple):
-    """The places of sequences in a grid of rows and steps.
+    """The places of sequences in a grid of rows and steps."""
 
-    Fields:
-        rows, starts: row and first step of each sequence, integer (n,).
-        shape: number of rows and of steps, (B, T).
-    """
-
-    rows: np.ndarray
-    starts: np.ndarray
-    shape: tuple[int, int]
+    rows: np.ndarray  # row of each sequence, integer (n,)
+    starts: np.ndarray  # first step of each sequence, integer (n,)
+    shape: tuple[int, int]  # number of rows and of steps, (B, T)
 
     def grid(self, sequences: Iterable[np.ndarray]) -> np.ndarray:
         """Return the grid with each sequence at its place and zeros between them, int32 (B, T)."""
@@ -88,7 +83,7 @@ def run_windows(
     n_steps = max(min(batch_tokens, GATE_BYTES // gate_bytes) // n_rows, 1)
 
     def windows():
-        stacks = backend.stacks_for(n_rows)
+        stacks = backend.one_row if n_rows == 1 and backend.one_row else backend.stacks
         vectors, state = stacks.start(table, n_rows)
         for start in range(0, n_all, n_steps):
             steps = slice(start, min(start + n_steps, n_all))

@@ -37,18 +37,14 @@ class WordVectors:
         self._backend = backend
         self._ids_of = ids_of
         self._alphabet = alphabet_of(backend.options)
-        if self._alphabet is None:
-            self.marks = BOS, EOS
-            return
-        self.marks = self._alphabet.begin, self._alphabet.end
-        self._widest = max((width for width, _ in backend.options.filters), default=0)
+        self.marks = BOS, EOS
+        if self._alphabet is not None:
+            self.marks = self._alphabet.begin, self._alphabet.end
 
     @classmethod
     def with_vocabulary(cls, backend: Backend, vocab_file: str | Path | None = None) -> WordVectors:
-        """Return the vectors of a model, which may read the words of a vocabulary file.
-
-        Raises: OptionsError if the vocabulary is missing; DataError if it does not fit the model.
-        """
+        """Return the vectors of a model, which may read the words of a vocabulary file. Raises:
+        OptionsError if the file is missing; DataError if it does not fit the model."""
         if not backend.options.reads_words:
             return cls(backend)
         if vocab_file is None:
@@ -59,10 +55,8 @@ class WordVectors:
         return cls(backend, vocabulary.known_ids)
 
     def __call__(self, words: Sequence[str]) -> np.ndarray:
-        """Return the vectors of words, float32 (n, P).
-
-        Raises: DataError for a word with several blanks, which is probably a text.
-        """
+        """Return the vectors of words, float32 (n, P). Raises: DataError for a word with several
+        blanks, which is probably a text."""
         if text := next((word for word in words if len(word.split()) > MAX_PARTS), None):
             raise DataError(
                 f"the word {text[:40]!r} contains several blanks; split a text into words"
@@ -76,8 +70,10 @@ class WordVectors:
         vectors: np.ndarray = np.empty((len(words), width), np.float32)
         spelled = self._alphabet(words)  # n, C
         lengths = self._alphabet.lengths(words, spelled)
-        lengths = needed_characters(lengths, self._widest, self._alphabet.width)
-        for rows in batches(lengths, self._backend.options.filters):
+        filters = self._backend.options.filters
+        widest = max((width for width, _ in filters), default=0)
+        lengths = needed_characters(lengths, widest, self._alphabet.width)
+        for rows in batches(lengths, filters):
             vectors[rows] = self._backend.encode(spelled[rows, : lengths[rows[0]]])
         return vectors
 
@@ -124,12 +120,10 @@ class TokenCache:
         encoded = self._encode(missing)
         vectors.update(zip(missing, encoded, strict=True))
         with self._lock:
-            for word in missing[-self.size :] if self.size else []:
+            for word in missing[-self.size :]:
                 self._vectors[word] = vectors[word].copy()
             while len(self._vectors) > self.size:
                 self._vectors.popitem(last=False)
-        if not words:
-            return encoded
         return np.concatenate([vectors[word] for word in words]).reshape(len(words), -1)
 
     def clear(self) -> None:

@@ -122,7 +122,7 @@ def test_empty_corpus_gives_an_empty_file(tmp_path, form, pool):
 
 
 def test_parquet_without_its_package(table, tmp_path, monkeypatch):
-    monkeypatch.setitem(sys.modules, "pyarrow", None)
+    monkeypatch.setitem(sys.modules, "pyarrow.parquet", None)
     with pytest.raises(BilmError, match=r"out\.parquet: Parquet requires pyarrow.*\[parquet\]"):
         dump(table, tmp_path / "out.parquet")
 
