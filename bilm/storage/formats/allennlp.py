@@ -97,8 +97,7 @@ class AllenNlp(Format):
         if CONFIG not in beside and has_options and has_hdf5:
             return None
 
-        archived = [p for p in paths if p.parent == home / ARCHIVED]
-        options = [p for p in archived if p.suffix == ".options_file"]
+        options = [p for p in paths if p.match("*.options_file") and p.parent == home / ARCHIVED]
         return [weights[home], weights[home], *json_files(paths, home), *options]
 
     def files(self) -> list[Path]:

@@ -115,7 +115,7 @@ class Format(ABC):
             paths: relative to the folder or archive.
             where: the folder or archive, for messages.
         Returns: the two paths that identify the model, then its other files, which are in the
-            folder of the first path or below; None if the files are of another format.
+            folder of the first path or below and may be missing; None for another format.
         Raises: WeightsError if they contain several models, or part of one.
         """
 

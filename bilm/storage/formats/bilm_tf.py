@@ -56,9 +56,8 @@ class BilmTf(Format):
         if not named and len(options) != 1:
             raise _unexpected(options, EXPECTED_OPTIONS, where)
 
-        companions = [home / name for name in (VOCABULARY, CARD, META)]
-        companions.append(home / f"{weights.stem}{SOFTMAX_ENDING}")
-        return [[*named, *options][0], weights, *(path for path in companions if path in paths)]
+        companions = (VOCABULARY, CARD, META, weights.stem + SOFTMAX_ENDING)
+        return [[*named, *options][0], weights, *map(weights.with_name, companions)]
 
     def options(self) -> ModelOptions:
         options = super().options()

@@ -62,10 +62,9 @@ class ManyLangs(Format):
         home = folder_with([CONFIG, ENCODER, EMBEDDER], paths, where, f"{cls.name} models")
         if home is None:
             return None
-        lexicons = [home / name for name in LEXICONS.values() if home / name in paths]
-        files = [home / name for name in (CONFIG, ENCODER, EMBEDDER)]
+        files = [home / name for name in (CONFIG, ENCODER, EMBEDDER, *LEXICONS.values())]
         # The configuration that `config.json` names is one of the other JSON files.
-        return [*files, *lexicons, *json_files(paths, home)]
+        return [*files, *json_files(paths, home)]
 
     def files(self) -> list[Path]:
         home, configuration = self.weight_file.parent, _configuration_file(self.options_file)

@@ -50,9 +50,8 @@ class Run(Format):
         if home / OPTIONS not in paths:
             raise WeightsError(f"{where}: found checkpoints, but {OPTIONS} beside them is missing")
         beside = [p for p in paths if p.parent == home]
-        checkpoints = [p for p in beside if CHECKPOINT_FILE.fullmatch(p.name)]
-        others = [p for p in beside if p.match(VOCABULARIES) or p.name in (NGRAMS, MEASURED)]
-        return [home / OPTIONS, home, *checkpoints, *others]
+        files = [p for p in beside if CHECKPOINT_FILE.fullmatch(p.name) or p.match(VOCABULARIES)]
+        return [home / OPTIONS, home, *files, home / NGRAMS, home / MEASURED]
 
     @classmethod
     def owns(cls, weight_file: Path) -> bool:
