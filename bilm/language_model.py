@@ -10,12 +10,11 @@ from bilm.errors import BilmError
 from bilm.layers.functional import dropout, dropout_mask, gather_rows, token_mask
 from bilm.layers.lstm import LSTMCell
 from bilm.layers.lstm_equation import LSTMState
-from bilm.layers.regularization import DropoutSeeds, Regularization
 from bilm.layers.sampled_softmax import Negatives, SampledSoftmax
-from bilm.layers.stack import LSTMStack
+from bilm.layers.stack import DropoutSeeds, LSTMStack, Regularization
 from bilm.layers.token_encoder import TokenEncoder, WordEncoder
 from bilm.layers.types import Tensor
-from bilm.options.model_options import N_CHARACTERS, ModelOptions
+from bilm.options.model_options import ModelOptions
 from bilm.precisions import INFERENCE_PRECISIONS
 
 State: TypeAlias = dict[str, list[LSTMState]]  # by direction, and by layer
@@ -83,32 +82,22 @@ class BiLM(keras.layers.Layer):
     def _make_encoder(self) -> TokenEncoder | WordEncoder:
         """Return the token encoder; with padding each of its tables has one more row."""
         width = self.options.lstm.projection_dim
-        lexicons = self.options.lexicon_encoder
-        encoder = self.options.char_cnn or lexicons
+        encoder = self.options.encoder
         how = {"dtype": self.dtype_policy, "name": "encoder"}
         if encoder is None:
             return WordEncoder(width, (self.n_tokens or 0) + self.padding, **how)
 
-        n_characters = character_dim = 0
-        words = None
-        if self.options.char_cnn is not None:
-            n_characters = N_CHARACTERS + self.padding
-            character_dim = self.options.char_cnn.embedding.dim
-        if lexicons is not None and lexicons.characters is not None:
-            n_characters = lexicons.characters.n_rows + self.padding
-            character_dim = lexicons.characters.dim
-        if lexicons is not None and lexicons.words is not None:
-            words = (lexicons.words.n_rows + self.padding, lexicons.words.dim)
+        words, characters = encoder.words, encoder.characters
         return TokenEncoder(
             width,
-            n_characters,
-            character_dim,
-            encoder.filters or (),
+            characters.n_rows + self.padding if characters else 0,
+            characters.dim if characters else 0,
+            self.options.filters,
             encoder.activation,
             encoder.n_highway,
             self.precision,
-            words,
-            always_projects=lexicons is not None,
+            (words.n_rows + self.padding, words.dim) if words else None,
+            always_projects=self.options.lexicon_encoder is not None,
             **how,
         )
 

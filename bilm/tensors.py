@@ -14,7 +14,7 @@ from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from enum import Enum
 
-from bilm.options.model_options import N_CHARACTERS, LexiconEncoderOptions, ModelOptions
+from bilm.options.model_options import ModelOptions
 
 FLOAT_BYTES = 4  # of a value, which is float32
 Filters = Sequence[tuple[int, int]]  # pairs (width in characters, number of filters)
@@ -182,32 +182,23 @@ def n_filters(filters: Filters) -> int:
 
 def _encoder(options: ModelOptions, n_words: int | None) -> Iterator[TensorSpec]:
     """Yield the tensors of the token encoder."""
-    width, cnn = options.lstm.projection_dim, options.char_cnn
-    if options.lexicon_encoder is not None:
-        yield from _lexicon_encoder(options.lexicon_encoder, width)
-    elif cnn is not None:
-        n_features = n_filters(cnn.filters)
-        yield from character_cnn(N_CHARACTERS, cnn.embedding.dim, cnn.filters)
-        yield from highway(n_features, cnn.n_highway)
-        if n_features != width:
-            yield from part("projection", {"features": n_features, "P": width})
-    elif n_words is not None:
-        yield from part("word table", {"words": n_words, "P": width})
+    width = options.lstm.projection_dim
+    encoder = options.encoder
+    if encoder is None:
+        if n_words is not None:
+            yield from part("word table", {"words": n_words, "P": width})
+        return
 
-
-def _lexicon_encoder(lexicons: LexiconEncoderOptions, width: int) -> Iterator[TensorSpec]:
-    """Yield the tensors of the token encoder of ELMoForManyLangs."""
-    n_features = 0
-    if lexicons.words is not None:
-        n_features += lexicons.words.dim
-        sizes = {"words": lexicons.words.n_rows, "width": lexicons.words.dim}
-        yield from part("lexicon", sizes)
-    if lexicons.characters is not None:
-        filters = lexicons.filters or ()
-        n_features += n_filters(filters)
-        yield from character_cnn(lexicons.characters.n_rows, lexicons.characters.dim, filters)
-        yield from highway(n_filters(filters), lexicons.n_highway)
-    yield from part("projection", {"features": n_features, "P": width})
+    n_features = n_filters(options.filters)
+    if encoder.words is not None:
+        n_features += encoder.words.dim
+        yield from part("lexicon", {"words": encoder.words.n_rows, "width": encoder.words.dim})
+    if encoder.characters is not None:
+        characters = encoder.characters
+        yield from character_cnn(characters.n_rows, characters.dim, options.filters)
+        yield from highway(n_filters(options.filters), encoder.n_highway)
+    if options.lexicon_encoder is not None or n_features != width:
+        yield from part("projection", {"features": n_features, "P": width})
 
 
 # --- the sizes of a model, for its description ---
@@ -221,7 +212,6 @@ def sizes_of(options: ModelOptions, n_words: int | None, n_classes: int = 0) -> 
         n_classes: number of words that its softmax predicts, 0 without one.
     """
     lstm, cnn, lexicons = options.lstm, options.char_cnn, options.lexicon_encoder
-    encoder = cnn or lexicons
     n_weights = n_parameters(options, n_words)
     of_softmax = softmax(n_classes, lstm.projection_dim, options.share_embedding_softmax)
     return {
@@ -232,7 +222,7 @@ def sizes_of(options: ModelOptions, n_words: int | None, n_classes: int = 0) -> 
         "projection_dim": lstm.projection_dim,
         "vector_dim": len(options.directions) * lstm.projection_dim,
         "character_filters": n_filters(options.filters),
-        "highway_layers": encoder.n_highway if encoder else 0,
+        "highway_layers": options.encoder.n_highway if options.encoder else 0,
         "parameters": n_weights,
         "softmax_parameters": sum(spec.size for spec in of_softmax),
         "vocabulary": n_words,

@@ -24,9 +24,7 @@ def answers_of(
 
     A word has changed if the adjusted p-value is at most `LEVEL` and, if there are control words,
     if its measure exceeds the mean over random splits more than that of each control word.
-
-    Args:
-        has_enough: whether the word has `MIN_USAGES` in both groupings.
+    `has_enough`: whether the word has `MIN_USAGES` in both groupings.
     """
     cited = settings.measures[0]
     is_control = table["word"].isin(settings.controls)
@@ -66,29 +64,24 @@ def in_words(table: pandas.DataFrame, settings: Settings = DEFAULTS) -> list[str
     """Return a line for each word of a table of `measure_change`, in its last layer, ranked by the
     first measure, and lines about what to cite and what the answers mean."""
     cited = settings.measures[0]
-    first, second = groupings_of(table)
-    short_names = {
-        cited: "value", f"{cited}_same": "same", f"{cited}_q": "q",
-        f"usages_{first}": "n_first", f"usages_{second}": "n_second",
-        f"proper_{first}": "proper_first", f"proper_{second}": "proper_second",
-    }  # fmt: skip
-    rows = ranked(table, cited).rename(columns=short_names)
+    rows = ranked(table, cited)
+    groupings = groupings_of(table)
     lines = []
-    for row in rows.itertuples():
-        line = f"{row.word}: {row.answer}; {row.n_first:,} + {row.n_second:,} usages"
-        if row.answer != FEW:
-            line += f"; {cited} {row.value:.3f}, without change {row.same:.3f}"
-        if row.answer not in (FEW, NOT_TESTED):
-            line += f", adjusted p {row.q:.2g}"
+    for row in rows.to_dict("records"):
+        n_usages = " + ".join(f"{row[f'usages_{name}']:,}" for name in groupings)
+        line = f"{row['word']}: {row['answer']}; {n_usages} usages"
+        if row["answer"] != FEW:
+            line += f"; {cited} {row[cited]:.3f}, without change {row[f'{cited}_same']:.3f}"
+        if row["answer"] not in (FEW, NOT_TESTED):
+            line += f", adjusted p {row[f'{cited}_q']:.2g}"
 
         # A proper name in one text only differs from a common noun in the other.
-        shares = {first: row.proper_first, second: row.proper_second}
-        mostly = [name for name, share in shares.items() if share > 0.5]
+        mostly = [name for name in groupings if row[f"proper_{name}"] > 0.5]
         if len(mostly) == 1:
-            line += f"; {shares[mostly[0]]:.0%} in {mostly[0]} are a proper name"
+            line += f"; {row[f'proper_{mostly[0]}']:.0%} in {mostly[0]} are a proper name"
         lines.append(line)
 
-    n_tested = rows["q"].notna().sum()
+    n_tested = rows[f"{cited}_q"].notna().sum()
     rule = f"{cited}_q is at most {LEVEL:g}"
     advice = "read the usages, and name words that did not change with --controls"
     if settings.controls:
@@ -97,8 +90,8 @@ def in_words(table: pandas.DataFrame, settings: Settings = DEFAULTS) -> list[str
     return [
         *lines,
         f"{n_tested:,} of {len(rows):,} words were tested, with at least {MIN_USAGES} usages in "
-        f"{first} and in {second}.",
-        f"Cite {cited} ({MEASURES[cited].format(first, second)}), its control {cited}_same (the "
+        f"{' and in '.join(groupings)}.",
+        f"Cite {cited} ({MEASURES[cited].format(*groupings)}), its control {cited}_same (the "
         f"mean over random splits of the same usages) and the adjusted p-value {cited}_q.",
         f"A word has changed if {rule}. Topic or author can also differ: {advice}.",
     ]

@@ -58,7 +58,7 @@ def read_dwug(
     for path in files:
         for usage in _read_uses(path, split):
             if words is None or usage.word in words:
-                samples.of(usage.word, usage.grouping).add(usage)
+                samples.add(usage)
                 present[usage.word] = None
                 grouping = groupings.setdefault(usage.grouping, Grouping(usage.grouping, []))
                 if usage.text not in grouping.texts:

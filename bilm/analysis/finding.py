@@ -108,59 +108,45 @@ class FoundUsages(NamedTuple):
     description: Description  # counts and groupings, without a model
 
 
-class Sample:
-    """A uniform sample of at most `size` usages of a stream, None for all: algorithm R of Vitter
-    1985, Random Sampling with a Reservoir."""
-
-    def __init__(self, size: int | None, seed: str):
-        self.n_seen = 0  # usages of the stream so far
-        self._size = size
-        self._random = random.Random(seed)
-        self._drawn: list[tuple[int, Usage]] = []  # after their numbers in the stream
-
-    def add(self, usage: Usage) -> None:
-        """Count a usage, and put it in the sample if it is drawn, perhaps instead of another."""
-        numbered = self.n_seen, usage
-        self.n_seen += 1
-        if self._size is None or len(self._drawn) < self._size:
-            self._drawn.append(numbered)
-            return
-        place = self._random.randrange(self.n_seen)
-        if place < self._size:
-            self._drawn[place] = numbered
-
-    def usages(self) -> list[Usage]:
-        """Return the sample in the order of the stream."""
-        return [usage for _, usage in sorted(self._drawn)]
-
-
 class Samples:
-    """Samples of the usages of each word in each grouping, which depend only on the seed, the word,
-    the grouping and its stream of usages."""
+    """Uniform samples of at most `size` usages, None for all, of each word in each grouping:
+    algorithm R of Vitter 1985, Random Sampling with a Reservoir. A sample depends only on the seed,
+    the word, the grouping and the order of their usages."""
 
     def __init__(self, size: int | None, seed: int):
         self.size = size
         self.seed = seed
-        self._samples: dict[tuple[str, str], Sample] = {}
+        # By word and grouping: the numbers of usages so far, and those drawn, after their numbers.
+        self._counts: Counter[tuple[str, str]] = Counter()
+        self._drawn: dict[tuple[str, str], list[tuple[int, Usage]]] = defaultdict(list)
+        self._random: dict[tuple[str, str], random.Random] = {}
 
-    def of(self, word: str, grouping: str) -> Sample:
-        """Return the sample of a word in a grouping."""
-        if (word, grouping) not in self._samples:
-            sample = Sample(self.size, f"{self.seed}\0{word}\0{grouping}")
-            self._samples[word, grouping] = sample
-        return self._samples[word, grouping]
+    def add(self, usage: Usage) -> None:
+        """Count a usage, and put it in its sample if it is drawn, perhaps instead of another."""
+        key = usage.word, usage.grouping
+        drawn = self._drawn[key]
+        numbered = self._counts[key], usage
+        self._counts[key] += 1
+        if self.size is None or len(drawn) < self.size:
+            drawn.append(numbered)
+            return
+        if key not in self._random:
+            self._random[key] = random.Random("\0".join([str(self.seed), *key]))
+        place = self._random[key].randrange(self._counts[key])
+        if place < self.size:
+            drawn[place] = numbered
 
     def result(self, words: Iterable[str], groupings: Sequence[Grouping]) -> FoundUsages:
-        """Return the samples of some words in the order of words, groupings and streams."""
+        """Return the samples of some words in the order of words, groupings and texts."""
         usages: list[Usage] = []
         counts: dict[str, dict[str, int]] = {}
         for word in words:
-            samples = {grouping.name: self.of(word, grouping.name) for grouping in groupings}
-            counts[word] = {name: sample.n_seen for name, sample in samples.items()}
-            for sample in samples.values():
-                usages += sample.usages()
-        description = Description(groupings, counts, sample=self.size, seed=self.seed)
-        return FoundUsages(usages, description)
+            counts[word] = {}
+            for grouping in groupings:
+                key = word, grouping.name
+                counts[word][grouping.name] = self._counts[key]
+                usages += (usage for _, usage in sorted(self._drawn[key]))
+        return FoundUsages(usages, Description(groupings, counts, sample=self.size, seed=self.seed))
 
 
 def find_usages(
@@ -195,9 +181,18 @@ def find_usages(
                 grouping.sentences += bool(record.words)
                 grouping.tokens += len(record.words)
                 for word, position in _matches(record, match, lemma, tags, corpus.path):
-                    place = corpus.path, line, position
-                    usage = _usage(word, grouping.name, place, record)
-                    samples.of(word, grouping.name).add(usage)
+                    usage = Usage(
+                        word,
+                        grouping.name,
+                        identifier=f"{corpus.path}:{line}:{position}",
+                        text=corpus.path,
+                        line=line,
+                        position=position,
+                        sentence=as_sentence(record.words),
+                        lemma=record.lemmas[position] if record.lemmas else None,
+                        tag=record.tags[position] if record.tags else None,
+                    )
+                    samples.add(usage)
     found_usages = samples.result([query.name for query in queries], groupings)
     if not found_usages.usages:
         raise DataError(
@@ -226,15 +221,6 @@ def _matches(
         if word and has_tag:
             for name in match(word):
                 yield name, position
-
-
-def _usage(word: str, grouping: str, place: tuple[str, int, int], record: Record) -> Usage:
-    """Return the usage of a word at a place: file, line and position in the sentence."""
-    *_, position = place
-    identifier = ":".join(map(str, place))
-    lemma = record.lemmas[position] if record.lemmas else None
-    tag = record.tags[position] if record.tags else None
-    return Usage(word, grouping, identifier, *place, as_sentence(record.words), lemma, tag)
 
 
 def open_texts(

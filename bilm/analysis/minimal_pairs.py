@@ -69,20 +69,18 @@ class Accuracy:
         return {name: 100 * n / self.n_pairs for name, n in self.n_correct.items()}
 
 
-@dataclass
-class PairResults:
+class PairResults(NamedTuple):
     """Accuracy of a language model on all pairs and on groups of them."""
 
-    overall: Accuracy = field(default_factory=Accuracy)
-    known: Accuracy = field(default_factory=Accuracy)  # pairs without unknown words
-    phenomena: dict[str, Accuracy] = field(default_factory=lambda: defaultdict(Accuracy))
-    # By phenomenon and UID
-    uids: dict[tuple[str, str], Accuracy] = field(default_factory=lambda: defaultdict(Accuracy))
+    overall: Accuracy
+    known: Accuracy  # pairs without unknown words
+    phenomena: dict[str, Accuracy]
+    uids: dict[tuple[str, str], Accuracy]  # by phenomenon and UID
 
     @classmethod
     def of(cls, scores: Iterable[PairScore]) -> PairResults:
         """Count the pairs."""
-        results = cls()
+        results = cls(Accuracy(), Accuracy(), defaultdict(Accuracy), defaultdict(Accuracy))
         for score in scores:
             results.overall.add(score)
             if not score.unknown:

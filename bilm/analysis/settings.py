@@ -1,5 +1,6 @@
 """How change is measured, without NumPy and SciPy, which `--help` must not import."""
 
+from collections.abc import Collection
 from dataclasses import dataclass
 
 # Measures, which `bilm.analysis.measures` defines, between the groupings {} and {}
@@ -19,7 +20,7 @@ class Settings:
     layers: tuple[int, ...] | None = None  # None for the mean of the LSTM layers of the table
     between: tuple[str, str] | None = None  # names of two groupings; None for the only two
     n_resamples: int = 1000  # for the interval, and random splits for the test; 0 for neither
-    tags: frozenset[str] | None = None  # parts of speech to keep; None for all
+    tags: Collection[str] | None = None  # parts of speech to keep; None for all
     # Whether proper names are kept: words with the tag PROPN; in text without tags, capitalized
     # words that do not start a sentence
     proper_names: bool = True

@@ -12,16 +12,15 @@ Measures of the change of a word between the groupings A and B:
   prt   {MEASURES["prt"].format("A", "B")}
 
 The command prints a line for each word: changed; not shown to have changed; or too few usages, if A
-or B has fewer than {MIN_USAGES}. The first measure decides, with its control, its mean over random
-splits of the same usages (0 for prt). A word has changed if the adjusted p-value is at most
-{LEVEL:g} and, with --controls, if its measure exceeds its control more than that of each control
-word. Without control words, a difference in topic, genre or author also counts.
+or B has fewer than {MIN_USAGES}. A word has changed if the adjusted p-value of the first measure is
+at most {LEVEL:g} and, with --controls, if the measure exceeds its control, its mean over random
+splits of the same usages, more than for each control word. Otherwise, a difference in topic, genre
+or author also counts.
 
 The table has a row per word, or per word and selected layer: answer, usages_A (compared usages),
-count_A and per_million_A (in the text), proper_A (share of proper names), log_ratio (binary
-logarithm of the ratio of the frequencies), ppmi (a baseline without a model: distance of counts of
-context words), and for each measure m: m, m_same (its control), m_low and m_high (bootstrap
-interval), m_p (permutation test) and m_q (p-value adjusted over all words with enough usages).
+count_A and per_million_A (in the text), proper_A (share of proper names), log_ratio (binary, of the
+frequencies), ppmi (a baseline without a model), and for each measure m: m, m_same (its control),
+m_low and m_high (interval), m_p (permutation test) and m_q (adjusted over all words).
 """
 
 
@@ -73,11 +72,9 @@ def change(
     from bilm.analysis.pictures import draw_change
     from bilm.analysis.usages_file import UsagesFile
 
-    selected_tags = None if tags is None else frozenset(tags)
     settings = Settings(
-        measures, layers, between, n_resamples, selected_tags, not no_proper_names, seed,
-        controls or (),
-    )  # fmt: skip
+        measures, layers, between, n_resamples, tags, not no_proper_names, seed, controls or ()
+    )
     frame = measure_change(UsagesFile(usages), settings)
     if output is not None:
         columns = {name: TYPES.get(frame[name].dtype.kind, str) for name in frame.columns}

@@ -45,8 +45,8 @@ no rows.
 )  # fmt: skip
 @constraint(mutually_exclusive, ["output", "json", "restored"])
 def fill(
-    model: scoring.Model, text: scoring.Text, words: str | None, memory: str | None, n: int,
-    output: str | None, json: bool, restored: bool
+    model: scoring.Model, text: scoring.Text, words: str | None, n: int, output: str | None,
+    json: bool, restored: bool
 ) -> None:  # fmt: skip
     """List the most probable words for gaps in a text.
 
@@ -60,17 +60,15 @@ def fill(
     from bilm.data.gap_marks import pattern
     from bilm.data.text import read_lines
     from bilm.scoring.filling import n_predictions
-    from bilm.scoring.memory.memory import StoredMemory
 
     def n_computed(tokens: list[str]) -> int:
         n_gaps = sum(pattern(token, text.mask) is not None for token in tokens)
         return n_predictions(len(tokens), n_gaps)
 
     scorer = text.scorer(model, n_computed)
-    stored = StoredMemory.load(memory, model.stored, scorer.words) if memory else (None, None)
-    recall, exponents = stored
     lines = read_lines(words) if words else ()
-    filler = scorer.filler((word for _, line in lines for word in line.split()), recall, exponents)
+    others = (word for _, line in lines for word in line.split())
+    filler = scorer.filler(others, model.memory, model.exponents)
 
     def filled(sentences: Iterator[list[str]]) -> Iterator[Filled]:
         for tokens in sentences:
@@ -84,12 +82,10 @@ def fill(
             print(printable(" ".join(best.get(i, token) for i, token in enumerate(tokens))))
     elif json:
         for place, (_, gaps) in sentences:
-            named_place = dict(zip(text.columns, place, strict=True))
             for gap in gaps:
-                print(as_json(named_place | gap._asdict()))
+                print(as_json(place | gap._asdict()))
     else:
-        inputs = [*text.files, *model.files, words, memory]
-        write_table(output, columns, _rows(sentences), inputs)
+        write_table(output, columns, _rows(sentences), [*text.files, *model.files, words])
 
     for name, count in filler.counts.items():
         if name == "gaps" and count:
@@ -105,4 +101,4 @@ def _rows(sentences: Iterable[tuple[scoring.Place, Filled]]) -> Iterator[Row]:
     for place, (_, gaps) in sentences:
         for gap in gaps:
             for rank, candidate in enumerate(gap.candidates, 1):
-                yield *place, gap.position, gap.token, rank, *candidate
+                yield *place.values(), gap.position, gap.token, rank, *candidate

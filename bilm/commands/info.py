@@ -67,15 +67,11 @@ def info(model: str | None, named_model: str | None, weights: str | None, json: 
     show({**description, "evaluations": rows}, text, json, indent=2)
     if rows and not json:
         columns = [(name.replace("_", " "), float) for name in COLUMNS]
-        values = ([_value(*cell) for cell in row.items()] for row in rows)
-        print_table(columns, values, "Last evaluations")
+        print_table(columns, map(_values, rows), "Last evaluations")
 
 
 def describe(model: StoredModel) -> dict[str, Any]:
-    """Return a description of a model with the keys of `bilm info --json`.
-
-    Raises: OptionsError, WeightsError, DataError.
-    """
+    """Return a description of a model with the keys of `bilm info --json`. Raises: BilmError."""
     from bilm.storage import names
     from bilm.storage.finding.cache import read_record
     from bilm.training.measurement import Measurement
@@ -137,9 +133,8 @@ def _use(model: StoredModel) -> str:
 
 
 def find_problems(model: StoredModel) -> list[str]:
-    """Return messages about defects of the files that do not prevent the model from being opened:
-    damaged checkpoints that were skipped, a softmax of another export, options that do not fit the
-    weights, and a vocabulary that is missing or does not fit the softmax."""
+    """Return messages about files that are damaged, missing or of another model, but do not prevent
+    the model from being opened."""
     problems = [] if model.checkpoint is None else [*model.checkpoint.skipped]
     for read in (_read_weights, _read_vocabulary, attrgetter("mixes")):
         try:
@@ -165,9 +160,10 @@ def _read_vocabulary(model: StoredModel) -> None:
 # --- values and lines for people ---
 
 
-def _value(column: str, text: str) -> float | str:
-    """Return a value of the history; measured numbers as float, which `print_table` rounds."""
-    return text if not text or column == "step" else float(text)
+def _values(row: Mapping[str, str]) -> list[float | str]:
+    """Return the values of a row of the history: measured numbers as float, which are rounded."""
+    step, *measured = row.values()
+    return [step, *(float(text) if text else text for text in measured)]
 
 
 def _lines(description: Mapping[str, Any]) -> Iterator[str]:

@@ -1,8 +1,4 @@
-"""The program `bilm`: its subcommands, each imported when it is used, and what they all share.
-
-`run` runs a command and turns every error into one line and an exit status. A `Command` starts the
-log and TensorFlow.
-"""
+"""The program `bilm`: its subcommands, each imported when it is used, and what they all share."""
 
 import atexit
 import importlib
@@ -95,10 +91,8 @@ def main() -> NoReturn:
 
 
 def run_script(command: click.Command, program: str | None = None) -> NoReturn:
-    """Run a command with the arguments of the command line, and exit.
-
-    `program` is its name for messages; None for the name of the script.
-    """
+    """Run a command with the arguments of the command line, and exit. `program` is its name for
+    messages; None for the name of the script."""
     _on_interrupt(signal.SIG_DFL)
     _open_streams()
     status = run(command, program or os.path.basename(sys.argv[0]), sys.argv[1:])
@@ -112,10 +106,8 @@ def run_script(command: click.Command, program: str | None = None) -> NoReturn:
 
 
 def _open_streams() -> None:
-    """Prepare the standard streams of a command's process: UTF-8 in every locale.
-
-    Closed streams become the null device, because the next opened file would get their descriptor.
-    """
+    """Make the standard streams UTF-8 in every locale. Closed streams become the null device,
+    because the next opened file would get their descriptor."""
     for name, mode in (("stdin", "r"), ("stdout", "w"), ("stderr", "w")):
         if getattr(sys, name) is None:
             setattr(sys, name, open(os.devnull, mode))  # noqa: SIM115
@@ -130,12 +122,8 @@ def like_reference(
     names: Mapping[str, str],
     complete: Callable[[dict[str, Any]], None] = lambda values: None,
 ) -> click.Command:
-    """Return a command that also accepts the options of one of bilm-tf's scripts.
-
-    Args:
-        names: names of the options in bilm-tf, by the names of the function's arguments.
-        complete: sets values that the reference does not have as options.
-    """
+    """Return a command that also accepts the options of one of bilm-tf's scripts: `names`, by the
+    names of the function's arguments. `complete` sets other values as the script does."""
     command, callback = deepcopy(command), command.callback
     assert callback is not None
     for option in command.params:
@@ -176,11 +164,9 @@ class Failure(click.UsageError):
 
 
 class Command(cloup.Command):
-    """A command with --quiet, which starts the log and TensorFlow and reports errors in one line.
+    """A command with --quiet, which starts the log, and TensorFlow if it is always needed.
 
-    Args:
-        tensorflow: whether the command always needs TensorFlow.
-        notes: paragraphs that the help shows after the options.
+    `notes` are paragraphs that the help shows after the options.
     """
 
     def __init__(
@@ -270,10 +256,8 @@ def _described(error: Exception) -> str:
 
 
 def start_log(is_quiet: bool) -> None:
-    """Send the log to standard error as plain lines.
-
-    Notes of other packages are hidden unless TF_CPP_MIN_LOG_LEVEL shows them.
-    """
+    """Send the log to standard error as plain lines. Notes of other packages are hidden unless
+    TF_CPP_MIN_LOG_LEVEL shows them."""
     from absl import flags, logging
 
     flags.FLAGS.mark_as_parsed()  # otherwise absl's log complains about its own, unused flags
@@ -307,12 +291,10 @@ def start_tensorflow() -> None:
 
 @contextmanager
 def _interruptible() -> Iterator[None]:
-    """Make Ctrl-C raise KeyboardInterrupt inside the block, so that temporary files are removed.
+    """Let Ctrl-C raise Exit with status 130 inside the block, so that temporary files are removed.
 
     Outside the block, Ctrl-C ends the process at once: during an import the exception could become
     another one, as it can inside the block in code that TensorFlow calls.
-
-    Raises: Exit with status 130, after Ctrl-C.
     """
     pressed = threading.Event()
 

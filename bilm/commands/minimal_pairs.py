@@ -16,8 +16,6 @@ from bilm.commands.output import MISSING, Row, as_json, print_table, write_table
 if TYPE_CHECKING:
     from bilm.analysis.minimal_pairs import Accuracy, MinimalPair, PairResults, PairScore
 
-    Group = tuple[str, str, str, Accuracy]  # kind of group, phenomenon, UID
-
 DIRECTIONS = ("forward", "backward", "both")
 GROUP_COLUMNS = {
     "group": str, "linguistics_term": str, "UID": str, "pairs": int, "unknown_pairs": int,
@@ -39,12 +37,10 @@ with the columns of BLiMP (Warstadt et al. 2020, arXiv:1912.00582); other column
   linguistics_term             phenomenon, such as island_effects
   UID                          kind of pair within the phenomenon, such as wh_island
 
-A pair is correct if the acceptable sentence has the higher probability; `both` compares the sums of
-the log-probabilities of both directions. Accuracy is in percent of all pairs of a group. A tie is a
-pair whose sentences differ by at most 0.0001 bits; it is not correct. `ties` is the greatest number
-of ties in a direction. `unknown` is the number of pairs with a word that the vocabulary does not
-contain; such words are scored as <UNK>. The line `without unknown words` leaves these pairs out.
---per_pair writes differences log2 p(good) - log2 p(bad) in bits.
+A pair is correct if the acceptable sentence has the higher probability; `both` adds the
+log-probabilities of both directions. Ties, which differ by at most 0.0001 bits, are not correct;
+`ties` is their greatest number in a direction. `unknown` counts pairs with a word that the
+vocabulary lacks. --per_pair writes differences log2 p(good) - log2 p(bad) in bits.
 """
 
 
@@ -97,18 +93,18 @@ def minimal_pairs(
     bar = Progress("scoring", "pairs", len(pairs))
     scores = list(bar.over(score_pairs(scorer, pairs)))
     groups = list(_groups(PairResults.of(scores)))
-    rows = [_row(*group) for group in groups]
 
     if output is not None:
         inputs = [*paths, *model.files]
         if per_pair:
             write_table(output, PAIR_COLUMNS, _pair_rows(scores), inputs)
         else:
+            rows = (list(group.values()) for group in groups)
             write_table(output, GROUP_COLUMNS, rows, inputs)
     if json:
-        print(as_json({"groups": [dict(zip(GROUP_COLUMNS, row, strict=True)) for row in rows]}))
+        print(as_json({"groups": groups}))
     else:
-        print_table(PRINTED_COLUMNS.items(), (_printed_row(*group) for group in groups))
+        print_table(PRINTED_COLUMNS.items(), map(_printed_row, groups))
 
 
 def _pair_rows(scores: list[PairScore]) -> Iterator[Row]:
@@ -120,27 +116,28 @@ def _pair_rows(scores: list[PairScore]) -> Iterator[Row]:
         yield number, phenomenon, uid, *bits, *words
 
 
-def _groups(results: PairResults) -> Iterator[Group]:
-    """Yield all groups, the UIDs of a phenomenon after it."""
+def _groups(results: PairResults) -> Iterator[dict[str, Any]]:
+    """Yield the columns of all groups, the UIDs of a phenomenon after it."""
     for phenomenon, of_phenomenon in results.phenomena.items():
-        yield "phenomenon", phenomenon, "", of_phenomenon
+        yield _columns("phenomenon", phenomenon, "", of_phenomenon)
         for (term, uid), of_uid in results.uids.items():
             if term == phenomenon:
-                yield "UID", phenomenon, uid, of_uid
-    yield "known", "", "", results.known
-    yield "overall", "", "", results.overall
+                yield _columns("UID", phenomenon, uid, of_uid)
+    yield _columns("known", "", "", results.known)
+    yield _columns("overall", "", "", results.overall)
 
 
-def _row(kind: str, phenomenon: str, uid: str, counts: Accuracy) -> Row:
-    """Return the values of `GROUP_COLUMNS`."""
+def _columns(kind: str, phenomenon: str, uid: str, counts: Accuracy) -> dict[str, Any]:
+    """Return the columns `GROUP_COLUMNS` of a group."""
     percents = [counts.percent.get(direction, MISSING) for direction in DIRECTIONS]
     ties = [counts.n_ties[direction] for direction in DIRECTIONS]
-    return kind, phenomenon, uid, counts.n_pairs, counts.n_unknown, *percents, *ties
+    values = kind, phenomenon, uid, counts.n_pairs, counts.n_unknown, *percents, *ties
+    return dict(zip(GROUP_COLUMNS, values, strict=True))
 
 
-def _printed_row(kind: str, phenomenon: str, uid: str, counts: Accuracy) -> Row:
+def _printed_row(group: dict[str, Any]) -> Row:
     """Return the values of `PRINTED_COLUMNS`."""
-    names = {"phenomenon": phenomenon, "UID": f"  {uid}"} | NAMES
-    percents = [round(counts.percent.get(direction, MISSING), 1) for direction in DIRECTIONS]
-    n_ties = max(counts.n_ties.values(), default=0)
-    return names[kind], counts.n_pairs, *percents, n_ties, counts.n_unknown
+    names = {"phenomenon": group["linguistics_term"], "UID": f"  {group['UID']}"} | NAMES
+    percents = [round(group[direction], 1) for direction in DIRECTIONS]
+    n_ties = max(group[f"{direction}_ties"] for direction in DIRECTIONS)
+    return names[group["group"]], group["pairs"], *percents, n_ties, group["unknown_pairs"]

@@ -35,10 +35,8 @@ RATE = ("optimizer", "learning_rate", "warmup_steps", "decay", "decay_start", "d
 class File(click.Path):
     """The name of a file or folder, or a pattern; a leading `~` is the home folder.
 
-    Args:
-        urls: whether the value may be a URL.
-        fetched: whether a URL is downloaded to the cache before the command starts.
-        endings: accepted endings, in lower case; empty for all.
+    `urls`: whether it may be a URL; `fetched`: whether a URL is downloaded before the command
+    starts; `endings`: accepted endings, in lower case, empty for all.
     """
 
     def __init__(self, urls: bool = True, fetched: bool = False, endings: Sequence[str] = ()):
@@ -58,9 +56,7 @@ class File(click.Path):
 class TextInput(File):
     """A file, URL or pattern of text, where `-` is standard input.
 
-    Args:
-        passes: how often the command reads the text, such as "twice", for messages; None for once.
-            A pipe can be read only once, so other commands require a redirected file.
+    `passes`: how often the command reads the text, such as "twice"; None for once, as pipes allow.
     """
 
     def __init__(self, passes: str | None = None):
@@ -106,13 +102,8 @@ group = cloup.option_group
 def option(
     name: str, type: Any, help: str, unset: str | None = None, dest: str | None = None, **more: Any
 ) -> Decorator:
-    """Declare an option with a value.
-
-    Args:
-        unset: description of the default for the help, if the default is not a constant.
-        dest: name of the function's argument; None to use the option's name.
-        more: further arguments of `click.option`.
-    """
+    """Declare an option with a value, whose help describes a default that is not a constant as
+    `unset`; `dest`: the name of the function's argument, None for that of the option."""
     if isinstance(type, Integer | Number):
         more.setdefault("metavar", "X" if isinstance(type, Number) else "N")
     if unset is not None:
@@ -133,9 +124,9 @@ def gathered(name: str, gather: Callable[..., object], declare: Decorator) -> De
     def decorate(function: Callable) -> Callable:
         @wraps(function)
         def call(**values: Any) -> Any:
-            names = [key for key in signature(gather).parameters if key in values]
-            gathered_values = {key: values.pop(key) for key in names}
-            return function(**values, **{name: gather(**gathered_values)})
+            names = values.keys() & signature(gather).parameters
+            values[name] = gather(**{key: values.pop(key) for key in names})
+            return function(**values)
 
         return declare(call)
 
@@ -245,13 +236,9 @@ SAVING = Saving()  # the defaults
 def run_options(
     source: str, n_epochs: str, warmup: str, usual: Sequence[Decorator], more: Sequence[Decorator]
 ) -> Decorator:
-    """Declare the options of commands that train.
+    """Declare the options of commands that train, with `usual` and `more` ones.
 
-    Args:
-        source: what states the defaults, for the help: "the options" or "the model".
-        n_epochs, warmup: their defaults, for the help.
-        usual: further options that the help shows first.
-        more: further options that describe training.
+    `source`, `n_epochs`, `warmup`: the source of the defaults, and two of them, for the help.
     """
     stored = f"from {source}, or "
     rates = ", ".join(f"{value} for {name}" for name, value in LEARNING_RATES.items())
@@ -353,10 +340,8 @@ def run_hosts(values: Mapping[str, Any]) -> Hosts:
 
 
 def run_arguments(values: Mapping[str, Any], hosts: Hosts) -> dict[str, Any]:
-    """Return the values of `run_options` as arguments of `bilm.TrainingRun`.
-
-    Raises: DataError if a text cannot be read more than once; OptionsError for missing devices.
-    """
+    """Return the values of `run_options` as arguments of `bilm.TrainingRun`. Raises: DataError for
+    pipes, which can be read only once; OptionsError for missing devices."""
     from bilm.data.text import input_files
     from bilm.training.devices import make_strategy
 

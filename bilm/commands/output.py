@@ -3,8 +3,6 @@
 --help imports this module, so NumPy is imported in functions only.
 """
 
-from __future__ import annotations
-
 import csv
 import json
 import math
@@ -15,13 +13,10 @@ from collections.abc import Iterable, Mapping, Sequence
 from contextlib import suppress
 from itertools import islice
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, Literal
+from typing import Any, Literal
 
 from bilm.support.files import protect, replacing
 from bilm.support.imports import optional
-
-if TYPE_CHECKING:
-    from _typeshed import SupportsWrite
 
 CONTROL = re.compile(r"[\x00-\x08\x0b-\x1f\x7f-\x9f]")  # C0, DEL and C1, without tabs and line ends
 MISSING = math.nan  # a missing value of a column of numbers
@@ -36,18 +31,14 @@ Row = Sequence[Any]
 
 
 def printable(text: str) -> str:
-    r"""Return the text with control characters escaped, such as `\x1b`; tabs and line ends stay.
-
-    Text from files could otherwise move the cursor of a terminal or change its title.
-    """
+    r"""Return the text with control characters, which could change a terminal, escaped as `\x1b`;
+    tabs and line ends stay."""
     return CONTROL.sub(lambda match: f"\\x{ord(match[0]):02x}", text)
 
 
 def flush_output() -> None:
-    """Flush standard output. Raises: OSError.
-
-    After an error, the unwritten text is discarded, so that Python does not fail at exit.
-    """
+    """Flush standard output. Raises: OSError, after discarding the unwritten text, so that Python
+    does not fail at exit."""
     try:
         sys.stdout.flush()
     except OSError:
@@ -74,8 +65,7 @@ def show(values: object, text: str, json: bool, indent: int | None = None) -> No
 
 
 def as_json(value: Any, indent: int | None = None) -> str:
-    """Return JSON, on one line if `indent` is None. Non-finite numbers, which JSON cannot
-    represent, become null."""
+    """Return JSON, on one line if `indent` is None, with null for numbers that are not finite."""
     text = json.dumps(_finite(value), ensure_ascii=False, indent=indent)
     return text.translate({code: f"\\u{code:04x}" for code in range(0x7F, 0xA0)})
 
@@ -124,19 +114,15 @@ def for_people(value: Any) -> str:
 def write_table(
     output: str | None, columns: Columns, rows: Iterable[Row], inputs: Iterable[str | None] = ()
 ) -> None:
-    """Write a table.
+    """Write a table, row by row as they are computed.
 
     In CSV and TSV, fields are quoted where necessary, as `bilm.data.readers.tables` reads them, and
-    a missing value is an empty field:
-    `pandas.read_csv(FILE, keep_default_na=False, na_values=[""])` keeps the word "NA".
+    a missing value is an empty field.
 
     Args:
         output: the file to write, whose ending, one of `TABLES`, selects the format; it is created
             after the last row. None prints TSV, with control characters escaped.
-        columns: names and types of the columns.
-        rows: the rows, which are written as they are computed.
-        inputs: files that the output must not replace.
-    Raises: DataError if the output is also an input.
+        inputs: files that the output must not replace. Raises: DataError if it is one of them.
     """
     if output is None:
         _write_delimited(_Printed(), columns, rows, "\t")
@@ -158,9 +144,7 @@ class _Printed:
         sys.stdout.write(printable(text))
 
 
-def _write_delimited(
-    file: SupportsWrite[str], columns: Columns, rows: Iterable[Row], delimiter: str
-) -> None:
+def _write_delimited(file: Any, columns: Columns, rows: Iterable[Row], delimiter: str) -> None:
     """Write a CSV or TSV table."""
     writer = csv.writer(file, delimiter=delimiter, lineterminator="\n")
     writer.writerow(columns)

@@ -31,7 +31,7 @@ both omit sentences of three words or more that the text of the memory contains.
 @scoring.model_options
 @scoring.text_options
 @opt.group("Results", opt.table_option, scoring.memory_option)
-def score(model: scoring.Model, text: scoring.Text, output: str | None, memory: str | None) -> None:
+def score(model: scoring.Model, text: scoring.Text, output: str | None) -> None:
     """Print the log-probabilities of sentences.
 
     Probabilities are computed with the full softmax.
@@ -43,19 +43,18 @@ def score(model: scoring.Model, text: scoring.Text, output: str | None, memory: 
     """
     from absl import logging
 
-    from bilm.scoring.memory.memory import StoredMemory
     from bilm.scoring.perplexity import TextLosses
 
     scorer = text.scorer(model)
-    recall = StoredMemory.load(memory, model.stored, scorer.words).memory if memory else None
-    losses = TextLosses(recall)
+    losses = TextLosses(model.memory)
 
     def rows() -> Iterator[Row]:
         for place, sentence in text.scored(scorer.score, logs_progress=output is not None):
             sentence = losses.add(sentence)
             totals = sentence.total
+            del place["sentence"]  # the column contains the words instead
             yield (
-                *place[:-1], totals["forward"], totals.get("backward", MISSING), sentence.mean,
+                *place.values(), totals["forward"], totals.get("backward", MISSING), sentence.mean,
                 sentence.n_predictions, " ".join(sentence.unknown), " ".join(sentence.tokens),
             )  # fmt: skip
 

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections import deque
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from itertools import chain, groupby
-from typing import TYPE_CHECKING, NamedTuple, TypeVar
+from typing import TYPE_CHECKING, Any, TypeVar
 
 from bilm.commands import options as opt
 from bilm.commands.main import start_tensorflow
@@ -16,11 +16,9 @@ from bilm.data.text import STANDARD_INPUT, matching_files
 from bilm.errors import DataError, OptionsError
 
 if TYPE_CHECKING:
-    from bilm.data.vocabulary import Vocabulary
     from bilm.scoring.scorer import Scorer
-    from bilm.storage.stored_model import StoredModel
 
-Place = list[str | int]  # of a sentence: file and id, if there are any, and number
+Place = dict[str, str | int]  # of a sentence: file and id, if there are any, and number
 Sentence = tuple[Place, list[str]]
 Result = TypeVar("Result")
 PLACE_NOTE = """
@@ -43,23 +41,31 @@ NOTES = [TABLE_NOTE, opt.INPUT_FORMS, opt.SOFTMAX_NOTE, opt.MODEL_FORMS]
 # --- models ---
 
 
-class Model(NamedTuple):
-    """A model with its softmax, whose weights are not read yet, and its vocabulary."""
+class Model:
+    """A model with its softmax, whose weights are not read yet, its vocabulary, and its memory, if
+    any. Raises: BilmError.
 
-    stored: StoredModel
-    vocabulary: Vocabulary
-    files: tuple[str | None, ...]  # the values of the options, which no output must replace
+    Attributes: `files`, which no output must replace; `exponents`, see `StoredMemory`.
+    """
 
-    @classmethod
-    def open(cls, model: str, weights: str | None, vocab: str | None, softmax: str | None) -> Model:
-        """Open the model and its vocabulary. Raises: BilmError."""
+    def __init__(
+        self, model: str, weights: str | None, vocab: str | None, softmax: str | None,
+        memory: str | None = None
+    ):  # fmt: skip
+        from bilm.scoring.memory.memory import StoredMemory
         from bilm.storage.stored_model import open_model
 
-        stored = open_model(model, weights, softmax)
-        if stored.format.needs_tensorflow:
+        self.files = [model, weights, vocab, softmax, memory]
+        self.stored = open_model(model, weights, softmax)
+        if self.stored.format.needs_tensorflow:
             start_tensorflow()
-        stored.require_softmax()
-        return cls(stored, stored.vocabulary(vocab), (model, weights, vocab, softmax))
+        self.stored.require_softmax()
+        self.vocabulary = self.stored.vocabulary(vocab)
+        self.memory: Any = None
+        self.exponents: Any = None
+        if memory is not None:
+            recall = StoredMemory.load(memory, self.stored, self.vocabulary.words)
+            self.memory, self.exponents = recall
 
     def backend(self, n_tokens: int) -> str:
         """Return the backend that scores a number of tokens sooner, with its start."""
@@ -81,7 +87,7 @@ class Model(NamedTuple):
         return scorer
 
 
-model_options = opt.gathered("model", Model.open, opt.model_options(
+model_options = opt.gathered("model", Model, opt.model_options(
     opt.option("--softmax", opt.FETCHED, "HDF5 softmax of an exported model.",
                "<stem>_softmax.hdf5 beside the weights"),
     help="Stored model with its softmax.",
@@ -141,15 +147,9 @@ class Text:
     def scorer(
         self, model: Model, n_computed: Callable[[list[str]], int] = n_predictions
     ) -> Scorer:
-        """Load a language model into the backend that scores the text sooner.
-
-        As much of the text is read as decides. The model's words show whether the text is tokenized
-        alike.
-
-        Args:
-            n_computed: function from the words of a sentence to the number of predictions that are
-                computed for it.
-        """
+        """Load a model into the backend that scores the text sooner: as much of the text is read as
+        decides. `n_computed`: function from the words of a sentence to the number of predictions
+        that are computed for it."""
         from bilm.inference.backend import most_tokens
 
         self._signs.known = model.vocabulary
@@ -171,13 +171,9 @@ class Text:
         logs_progress: bool = False,
         with_empty: bool = False,
     ) -> Iterator[tuple[Place, Result]]:
-        """Yield the place and the result of each sentence with words, in order, in bounded memory.
-
-        Args:
-            score: function from sentences to their results, called once, or for each group of
-                neighbouring sentences that are equal in the columns `together`.
-            with_empty: also yield those of sentences without words.
-        """
+        """Yield the place and the result of each sentence with words, or of all if `with_empty`, in
+        order, in bounded memory. `score`: function from sentences to their results, called once, or
+        for each group of neighbouring sentences that are equal in the columns `together`."""
         from bilm.support.progress import Progress
 
         places: deque[Place] = deque()  # of the sentences read, but not yet scored
@@ -188,12 +184,9 @@ class Text:
                     places.append(place)
                     yield words
 
-        names = list(self.columns)
-        numbers = [names.index(name) for name in together]
-
         def group_of(sentence: Sentence) -> tuple[str | int, ...]:
             place, _ = sentence
-            return tuple(place[number] for number in numbers)
+            return tuple(place[name] for name in together)
 
         groups = set()
         bar = Progress("scoring", "sentences")
@@ -211,10 +204,9 @@ class Text:
         """Yield the sentences of all files."""
         for corpus in self._corpora:
             for number, record in enumerate(corpus):
-                place: dict[str, str | int]
-                place = {"file": corpus.path, "id": record.id or "", "sentence": number}
+                place: Place = {"file": corpus.path, "id": record.id or "", "sentence": number}
                 place |= record.kept
-                yield [place[name] for name in self.columns], record.words
+                yield {name: place[name] for name in self.columns}, record.words
 
 
 text_options = opt.gathered("text", Text, opt.group(

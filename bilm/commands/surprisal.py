@@ -66,8 +66,7 @@ With --regions, words equal to MARK separate regions and are not read. More colu
 @constraint(If("items", require_all), ["context"])
 def surprisal(
     model: scoring.Model, text: scoring.Text, context: int, items: str | None, top: int | None,
-    regions: str | None, region_names: tuple[str, ...] | None, output: str | None,
-    memory: str | None
+    regions: str | None, region_names: tuple[str, ...] | None, output: str | None
 ) -> None:  # fmt: skip
     """Print the surprisal of words, and of regions, in bits.
 
@@ -81,12 +80,10 @@ def surprisal(
 
     from bilm.analysis.surprisal import rows_of, word_surprisals
     from bilm.errors import DataError, OptionsError
-    from bilm.scoring.memory.memory import StoredMemory
 
     if items is not None and items not in text.columns:
         raise OptionsError(f"--items {items}: --keep must contain this column")
     scorer = text.scorer(model, lambda words: (context + 1) * scoring.n_predictions(words))
-    recall = StoredMemory.load(memory, model.stored, scorer.words).memory if memory else None
     columns: dict[str, type] = dict(WORD_COLUMNS)
     if regions:
         columns |= REGION_COLUMNS
@@ -94,7 +91,7 @@ def surprisal(
         columns |= TOP_COLUMNS
     surprisals_of = partial(
         word_surprisals, scorer, context=context, top=top or 0, mark=regions,
-        region_names=region_names, is_item=items is not None, memory=recall,
+        region_names=region_names, is_item=items is not None, memory=model.memory,
     )  # fmt: skip
     together = [name for name in ("file", items) if context and name in text.columns]
     scored = text.scored(surprisals_of, together, logs_progress=output is not None)
@@ -105,7 +102,7 @@ def surprisal(
         for place, surprisal in scored:
             values = rows_of(surprisal)
             for row in zip(*(values[name] for name in columns), strict=True):
-                yield *place, *row
+                yield *place.values(), *row
             is_known.update(values["known"])
             n_sentences.update(["all", *set(MARKS).intersection(values["word"])])
             n_sentences["divided"] += regions is not None and any(values["region"])

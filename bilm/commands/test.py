@@ -51,7 +51,7 @@ words or more that its text contains.
 @opt.json_option
 def test(
     model: scoring.Model, input_: str, on_bad_utf8: str, batch_size: int | None, stateless: bool,
-    start: str | None, memory: str | None, decimals: int, json: bool
+    start: str | None, decimals: int, json: bool
 ) -> None:  # fmt: skip
     """Measure the perplexity of held-out text.
 
@@ -75,17 +75,17 @@ def test(
 
     # Perplexities
     reading = "single sentences" if stateless else "running text"
-    figures: dict[str, Any] = {"READING": reading}
+    figures: dict[str, Any] = {"reading": reading}
     if stateless:
-        result, with_memory, text = _single_sentences(model, text, len(ids), memory)
+        result, with_memory, text = _single_sentences(model, text, len(ids))
         if with_memory is not None:
-            figures["PERPLEXITY WITH MEMORY"] = with_memory.mean
+            figures["perplexity with memory"] = with_memory.mean
             ids = text_ids(text, vocabulary)
     else:
         n_rows = batch_size or model.stored.options.other.get("batch_size", 128)
         result = _running_text(model, text, n_rows, len(ids), start)
     for direction, value in result.directions.items():
-        figures[f"{direction.upper()} PERPLEXITY"] = value
+        figures[f"{direction} perplexity"] = value
 
     # What they are compared with
     compared = Comparison.of(ids, vocabulary, model.stored.ngrams)
@@ -93,13 +93,13 @@ def test(
     if measured is not None and measured.compared is not None:
         compared = measured.compared.replace(**compared.to_dict())
     for name, perplexities in compared.baselines.items():
-        for end, value in zip(("", " WITHOUT UNKNOWN WORDS"), perplexities, strict=True):
-            figures[f"{name.upper()} PERPLEXITY{end}"] = value
+        for end, value in zip(("", " without unknown words"), perplexities, strict=True):
+            figures[f"{name} perplexity{end}"] = value
     figures |= {
-        "PERCENT OF UNKNOWN WORDS": 100 * compared.unknown,
-        "PERPLEXITY WITHOUT UNKNOWN WORDS": result.known,
-        "PREDICTIONS PER DIRECTION": result.n_predictions,
-        "AVERAGE PERPLEXITY": result.mean,
+        "percent of unknown words": 100 * compared.unknown,
+        "perplexity without unknown words": result.known,
+        "predictions per direction": result.n_predictions,
+        "average perplexity": result.mean,
     }
 
     # The lines of the log and of standard output
@@ -109,23 +109,21 @@ def test(
     lines = []
     for name, value in figures.items():
         rounded = f"{value:.{decimals}f}" if isinstance(value, float) else value
-        lines.append(f"{name} = {rounded}")
-    keyed = {name.lower().replace(" ", "_"): value for name, value in figures.items()}
+        lines.append(f"{name.upper()} = {rounded}")
+    keyed = {name.replace(" ", "_"): value for name, value in figures.items()}
     show(keyed | {"verdict": judged}, "\n".join(lines), json)
 
 
 def _single_sentences(
-    model: scoring.Model, text: Shards, n_tokens: int, memory: str | None
+    model: scoring.Model, text: Shards, n_tokens: int
 ) -> tuple[Perplexity, Perplexity | None, Shards]:
     """Return the perplexities of sentences from zero state, and of the mixture with a memory, and
     the text that they describe, see `TextLosses.left_out`."""
-    from bilm.scoring.memory.memory import StoredMemory
     from bilm.scoring.perplexity import TextLosses
     from bilm.support.progress import Progress
 
     scorer = model.scorer(n_tokens)
-    recall = StoredMemory.load(memory, model.stored, scorer.words).memory if memory else None
-    losses = TextLosses(recall)
+    losses = TextLosses(model.memory)
     bar = Progress("scoring", "sentences")
     for score in bar.over(scorer.score(text.sentences())):
         losses.add(score)

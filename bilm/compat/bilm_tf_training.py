@@ -74,7 +74,7 @@ def train(
     return TrainingRun(
         run_options,
         str(data.vocab.filename),
-        data.filepattern,
+        data.shards.name,
         tf_save_dir,
         strategy=make_strategy(n_gpus=n_gpus if has_gpus else 0, cpu_replicas=max(n_gpus, 1)),
         seed=data.seed,

@@ -1,11 +1,9 @@
 """Text -> windows of ids, with NumPy only.
 
-`readers` reads input files of any form, `text` and `shards` read text, `signs` detects text that is
-not a tokenized sentence per line. `tokenization` splits text and checks sentences. `alphabets` and
-`vocabulary` turn words into ids of characters and words, `model_ids` makes batches of them for
-pretrained models. `stream` and `dataset` make the windows of training and evaluation, `windows`
-lists their distinct tokens. `vocabulary_builder` makes vocabulary files. `verdict` compares a model
-with `ngrams`.
+`readers` reads input files of any form, `text` and `shards` read text; `signs` finds text that is
+not tokenized, which `tokenization` splits. `alphabets`, `vocabulary` and `model_ids` turn words
+into ids, `stream` and `dataset` text into windows of training and evaluation, whose distinct tokens
+are in `windows`. `vocabulary_builder` makes vocabularies, `verdict` compares a model with `ngrams`.
 Imports `errors`, `support` and `options`.
 """
 

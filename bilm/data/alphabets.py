@@ -23,7 +23,6 @@ class ByteAlphabet:
 
     Attributes: `begin` and `end`, the words for a sentence's marks; `width`, C, the columns of a
         row; `n_ids`, the number of ids of each column, int (C,).
-    Raises: DataError if `width` is below 3, two marks and a character.
     """
 
     begin, end = BOS, EOS

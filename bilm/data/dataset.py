@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import heapq
 import math
 import os
 from collections import deque
@@ -30,7 +29,6 @@ Window = dict[str, np.ndarray | bool | None]
 # the first prediction of the piece and the one after its last; a sentence of n words has n + 1.
 Piece = tuple[int, list[str], int, int]
 Windows = Iterator[Window]
-Encode = Callable[[list[str]], dict[str, np.ndarray]]  # see `LMDataset._encode`
 
 
 class LMDataset:
@@ -58,7 +56,6 @@ class LMDataset:
     ):
         vocab.require_marks()
         self.shards = resolve_shards(filepattern)
-        self.filepattern = self.shards.name
         self.vocab = vocab
         self.max_word_length: int | None = getattr(vocab, "max_word_length", None)
         self.reverse = reverse
@@ -90,13 +87,9 @@ class LMDataset:
         position: Position | None = None,
         returned: range | None = None,
     ) -> Iterator[tuple[Window, Position]]:
-        """Yield windows for training as `iter_batches` does, each with its position in the text.
-
-        Args:
-            position: position of a window, after which to continue; None starts with the first.
-            returned: numbers of the rows to return, None for all. The others are not encoded.
-        Raises: DataError, also if the position has another number of rows.
-        """
+        """Yield windows for training as `iter_batches` does, each with its position in the text,
+        after which reading continues if it is given. `returned`: numbers of the rows to encode and
+        return, None for all. Raises: DataError, also for a position with other rows."""
         returned = range(batch_size) if returned is None else returned
         prefix = "backward_" if self.reverse else "forward_"
         start: Position | None = None  # the arrays of the position that belong to this direction
@@ -149,21 +142,21 @@ class LMDataset:
         sentences = self.shards.sentences()
         queues: list[deque[Piece | None]] = [deque() for _ in range(batch_size)]
         rows = [Row(i, iter(queue.popleft, None), self._encode) for i, queue in enumerate(queues)]
-        ends = [(0, i) for i in range(batch_size)]  # a heap of (step at which row i ends, i)
+        ends = [0] * batch_size  # steps at which the rows end
         last: float = math.inf  # step at which a row found no sentence left
         for start in count(0, n_steps):
             # Assign sentences to the row that ends first, until no row ends in this window.
-            while ends[0][0] < min(start + n_steps, last):
-                end, i = ends[0]
+            while (end := min(ends)) < min(start + n_steps, last):
                 sentence = next(sentences, None)
                 if sentence is None:
                     last = end
                     for queue in queues:
                         queue.append(None)  # end of the row's text
                 else:
+                    i = ends.index(end)
                     n_predictions = len(sentence) + 1
                     queues[i].append((0, sentence[:: self._order], 0, n_predictions))
-                    heapq.heapreplace(ends, (end + n_predictions, i))
+                    ends[i] += n_predictions
 
             limit = int(min(n_steps, last - start)) if drop_remainder else n_steps
             window = empty_window(batch_size, n_steps, self.max_word_length)
@@ -186,29 +179,18 @@ class LMDataset:
 
     def _pieces(self, stream: SentenceStream, length: float) -> Iterator[Piece]:
         """Yield the pieces of the text from the position of a stream, which moves with them."""
-        # The rest of a sentence that was cut into pieces.
-        if stream.rest:
-            reference, at = stream.rest
-            (text,) = read_references(self.shards, np.array([reference]))
-            yield from self._cut(stream, reference, text, length, at)
-
         while True:
             for reference, text in stream.read_epoch():
-                yield from self._cut(stream, reference, text, length)
+                _, at = stream.rest or (reference, 0)
+                words = text.split()[:: self._order]
+                for first, end in _spans(len(words) + 1, length):
+                    if first >= at:
+                        stream.rest = (reference, end) if end <= len(words) else ()
+                        yield reference, words, first, end
             if self.test:
                 return
             if not stream.next_epoch():
-                raise DataError(f"{self.filepattern}: contains no sentence: every line is blank")
-
-    def _cut(
-        self, stream: SentenceStream, reference: int, text: str, length: float, at: int = 0
-    ) -> Iterator[Piece]:
-        """Yield the pieces of a sentence from prediction `at`; note in the stream what is left."""
-        words = text.split()[:: self._order]
-        for first, end in _spans(len(words) + 1, length):
-            if first >= at:
-                stream.rest = (reference, end) if end <= len(words) else ()
-                yield reference, words, first, end
+                raise DataError(f"{self.shards.name}: contains no sentence: every line is blank")
 
     def _encode(self, words: list[str]) -> dict[str, np.ndarray]:
         """Return what a window contains of n words in reading order, (n + 1,) or (n + 1, C)."""
@@ -266,16 +248,13 @@ def _join(forward: Window, backward: Window) -> Window:
 
 
 class Row:
-    """A row of the windows, whose sentences are `pieces`, and its position in the current one.
+    """A row of the windows, and its position in a piece of a sentence: its `reference`, the next
+    prediction, `at`, and the one after the last, `end`."""
 
-    Attributes: `index` of the row; `reference` of the sentence; `at`, its next prediction; `end`,
-        the one after the last of the piece.
-    """
-
-    def __init__(self, index: int, pieces: Iterator[Piece | None], encode: Encode):
+    def __init__(self, index: int, pieces: Iterator[Piece | None], encode: Callable):
         self.index = index
         self._pieces = pieces
-        self._encode = encode
+        self._encode = encode  # see `LMDataset._encode`
         self.go_to((0, [], 0, 0))  # an empty piece
 
     def go_to(self, piece: Piece, at: int | None = None) -> None:

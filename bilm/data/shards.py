@@ -6,6 +6,7 @@ import hashlib
 import os
 from collections.abc import Collection, Container, Iterator, Sequence
 from dataclasses import dataclass, replace
+from itertools import chain
 from pathlib import Path
 from typing import NamedTuple
 
@@ -13,9 +14,8 @@ from absl import logging
 
 from bilm.data.readers import TEXT, form_of
 from bilm.data.signs import SAMPLE_WORDS, TextSigns
-from bilm.data.text import matching_files, placed_lines
+from bilm.data.text import matching_files, placed_lines, writing_text
 from bilm.errors import DataError
-from bilm.support.files import replacing
 from bilm.support.progress import Progress
 from bilm.support.urls import is_url
 
@@ -41,22 +41,14 @@ class Shards:
         self.paths = list(map(os.fspath, self.paths))
         self.name = self.name or next(iter(self.paths), "no file")
 
-    @property
-    def examined(self) -> list[str]:
-        """The files whose first words show signs; without pipes, which can be read only once."""
-        return [path for path in self.paths if is_url(path) or os.path.isfile(path)][:MAX_EXAMINED]
-
-    def signs(self, vocabulary: Container[str] = ()) -> TextSigns:
-        """Return a counter of signs that the text is not tokenized, or not in the normal form of a
-        vocabulary."""
+    def examine(self, vocabulary: Container[str] = ()) -> None:
+        """Warn of signs, in the first words, that the text is not tokenized, or not in the normal
+        form of a vocabulary; pipes, which can be read only once, are skipped. Raises: DataError."""
         first, *others = self.paths
         name = f"{first} and {len(others)} more" if others else first
-        return TextSigns(name, vocabulary=vocabulary)
-
-    def examine(self, vocabulary: Container[str] = ()) -> None:
-        """Warn of the `signs` in the first lines. Raises: DataError."""
-        signs = self.signs(vocabulary)
-        files = self.examined
+        signs = TextSigns(name, vocabulary=vocabulary)
+        files = [path for path in self.paths if is_url(path) or os.path.isfile(path)]
+        files = files[:MAX_EXAMINED]
         for path in files:
             n_left = SAMPLE_WORDS / len(files)
             for *_, line in placed_lines(path, self.on_bad_utf8):
@@ -69,11 +61,14 @@ class Shards:
 
     def sentences(self) -> Iterator[list[str]]:
         """Yield the words of each line that is not blank or left out. Raises: DataError."""
-        for path in self.paths:
-            for *_, text in placed_lines(path, self.on_bad_utf8):
-                words = text.split()
-                if words and not self.leaves_out(words):
-                    yield words
+        return chain.from_iterable(map(self.sentences_of, self.paths))
+
+    def sentences_of(self, path: str) -> Iterator[list[str]]:
+        """Yield the `sentences` of a file."""
+        for *_, text in placed_lines(path, self.on_bad_utf8):
+            words = text.split()
+            if words and not self.leaves_out(words):
+                yield words
 
     def leaves_out(self, words: Sequence[str]) -> bool:
         """Return whether readers skip this sentence."""
@@ -149,7 +144,7 @@ def draw_heldout_part(shards: Shards, output: Path) -> None:
     period = min(n_blocks, max(PERIOD, counts.n_tokens // MAX_WORDS))
 
     n_words = 0
-    with replacing(output) as path, open(path, "w", encoding="utf-8", newline="\n") as file:
+    with writing_text(output) as file:
         for number, words in enumerate(shards.sentences()):
             is_drawn = number // length % period == period - 1  # in the last block of a period
             if is_drawn and sentence_digest(words):

@@ -22,89 +22,88 @@ N_EXAMPLES, MAX_EXAMPLE = 3, 40  # number of examples in a warning, and characte
 
 
 class Sign(NamedTuple):
-    """What is counted, its minimum number and share for a warning, what it is, what to do, and the
-    pattern of a word that is a sign by itself."""
+    """What is counted, what to do, and from which number and share of units it is reported."""
 
-    unit: str
-    least: int
-    share: float
     what: str
     remedy: str
-    pattern: str = ""
+    least: int = 1
+    share: float = 0.001
+    unit: str = "words"
 
 
 NORMAL_FORMS: tuple[Literal["NFC", "NFD"], ...] = ("NFC", "NFD")
 SPLIT = "bilm text --tokenize LANG does this"
-ENDS = (marks.BOS, marks.EOS, model_options.BOS, model_options.EOS)
+SIGNS: dict[str, Sign] = {
+    "end": Sign("are the marks of a sentence's ends", "remove them: a model adds them", share=0),
+    "foreign": Sign("are marks of other programs",
+        "remove them, and write <UNK> for unknown words: others are read as words"),
+    "escape": Sign("contain escapes of Moses or HTML",
+        "replace them with the characters, as Moses's deescape-special-chars.perl does"),
+    "subword": Sign("are marked as pieces of words",
+        "use the text from before it was split: a model reads whole words", 2, 0.05),
+    "blank": Sign("are whitespace", "remove them: a model reads them as words", share=0),
+    "invisible": Sign("contain invisible characters, such as soft hyphens", "remove them"),
+    "encoding": Sign("look like UTF-8 that was read in another encoding", "read it as UTF-8"),
+    "markup": Sign("are markup, or times of subtitles", "keep the sentences only", 2, 0.005),
+    "fasta": Sign("are headers, as in FASTA",
+        "let the name of the file end with .fasta; bilm text converts it to text", share=0.01),
+    "missing": Sign("are _, as in CoNLL-U files whose words are left out",
+        "insert the words, as the description of the treebank explains", 2, 0.5),
+    "long": Sign("are in very long words, as in text without blanks",
+        f"separate the words with blanks; {SPLIT}", share=0.5, unit="characters"),
+    "tagged": Sign("end with a tag after / _ or |",
+        "remove the tags: a model reads a word with its tag as another word", 4, 0.8),
+    "attached": Sign("contain punctuation, so the text is probably not tokenized",
+        f"separate it with blanks, as in the text that the model was trained on; {SPLIT}", 5, 0.02),
+    **{form: Sign(f"are in the vocabulary only in Unicode's normal form {form}",
+        "convert the text: python -c \"import sys, unicodedata; [print(unicodedata.normalize("
+        f"'{form}', line), end='') for line in sys.stdin]\" < OLD > NEW", share=0.01)
+       for form in NORMAL_FORMS},
+    "returns": Sign("are not \\n, at which lines end",
+        "convert them, such as with tr '\\r' '\\n' < OLD > NEW", share=0.1, unit="line ends"),
+    "columns": Sign("are columns of a word and its tags, as in CoNLL or IOB files",
+        "write the words of a sentence on one line; the names of CoNLL-U files end with .conllu",
+        5, 0.8, "rows"),
+    "tabs": Sign("are columns, such as a number, a label and a sentence",
+        "keep the sentences only, such as with cut -f 2 OLD > NEW for the second column",
+        3, 0.5, "lines"),
+    "numbers": Sign("start with the number of the line", "remove it", 5, 0.8, "sentences"),
+    "joined": Sign("have a capitalized word after . ! or ?, as if joined",
+        f"write one sentence on a line; with --split_sentences, {SPLIT}", 1, 0.4, "sentences"),
+    "single": Sign("have only one word",
+        "write the words of a sentence on one line or in one row of a table, separated by blanks",
+        5, 0.9, "sentences"),
+}  # fmt: skip
+# Only the first of these signs that is frequent is reported, because it explains the others.
+FORMS = {"fasta", "long", "returns", "columns", "tabs", "numbers", "joined", "single"}
+NOT_KNOWN = "end", "missing"  # signs also if the vocabulary contains them
+
 # More characters than words have in Chinese and Japanese; in Thai, Lao, Tibetan, Burmese and Khmer;
 # and in other languages.
 LONG = r"[\u3000-\u30ff\u3400-\u9fff\uff00-\uffef]{6}|[\u0e00-\u109f\u1780-\u17ff]{16}|\S{31}"
-SIGNS: dict[str, Sign] = {
-    "end": Sign("words", 1, 0, "are the marks of a sentence's ends",
-        "remove them: a model adds such marks to each sentence, and reads others as words",
-        "|".join(ENDS)),
-    "foreign": Sign("words", 1, 0.001, "are marks of other programs",
-        "remove marks of ends and padding, write <UNK> for unknown words: others are read as words",
-        r"(?!<UNK>)(?i:</?s>|<(?:[be]os|sos|start|end|pad|unk|oov|cls|sep)>|<\|\w+\|>|"
-        r"\[(?:[be]os|pad|unk|cls|sep)\]|@@(?:unknown|padding)@@)"),
-    "escape": Sign("words", 1, 0.001, "contain escapes of Moses or HTML",
-        "replace them with the characters, as Moses's deescape-special-chars.perl does",
-        r".*&(?:#\d+|#x[\da-fA-F]+|[a-z]+\d*);.*|@[^\w\s]@"),
-    "subword": Sign("words", 2, 0.05, "are marked as pieces of words",
-        "use the text from before it was split into pieces, because a model reads whole words",
-        r".+@@|##\w.*|▁.*|Ġ[A-Za-z]{1,3}|.+</w>|￭.*|.+￭|.+￨.+"),
-    "blank": Sign("words", 1, 0, "are whitespace", "remove them: a model reads them as words",
-        r"\s+"),
-    "invisible": Sign("words", 1, 0.001, "contain invisible characters, such as soft hyphens",
-        "remove them: a model reads such a word as another one", ".*[\u00ad\u200b\u2060\ufeff].*"),
-    "encoding": Sign("words", 1, 0.001, "look like UTF-8 that was read in another encoding",
-        "read the original file as UTF-8", ".*(?:[ÂÃ][\u0080-\u00bf]|â€).*"),
-    "markup": Sign("words", 2, 0.005, "are markup, or times of subtitles",
-        "remove them, so that only the sentences are left",
-        r".*(?:</[A-Za-z][\w:-]*>?|<(?:br|p|hr|img)\b|\]\(https?:).*|[\w:-]+=\"[^\"]*\"?/?>?|"
-        r"(?:\d+:)?\d\d:\d\d[,.]\d{3}|\{\d+\}\{\d+\}.*|\{\{\w.*|\\[a-z]+\{.*"),
-    "fasta": Sign("words", 1, 0.01, "are headers, as in FASTA",
-        "let the name of the file end with .fasta; bilm text converts it to text", r">\w.*"),
-    "missing": Sign("words", 2, 0.5, "are _, as in CoNLL-U files whose words are left out",
-        "insert the words, as the description of the treebank explains", "_"),
-    "long": Sign("characters", 1, 0.5, "are in very long words, as in text without blanks",
-        f"separate the words with blanks; {SPLIT}", f".*(?:{LONG}).*"),
-    "tagged": Sign("words", 4, 0.8, "end with a tag after / _ or |",
-        "remove the tags: a model reads a word with its tag as another word",
-        r".+[/_|](?:-?[A-Za-z][\w$+*:=|-]{0,20}|[^\w\s]+)"),
-    "attached": Sign("words", 5, 0.02, "contain punctuation, so the text is probably not tokenized",
-        f"separate it with blanks, as in the text that the model was trained on; {SPLIT}"),
-    **{form: Sign("words", 1, 0.01, f"are in the vocabulary only in Unicode's normal form {form}",
-        "convert the text: python -c \"import sys, unicodedata; [print(unicodedata.normalize("
-        f"'{form}', line), end='') for line in sys.stdin]\" < OLD > NEW")
-       for form in NORMAL_FORMS},
-    "returns": Sign("line ends", 1, 0.1, "are not \\n, at which lines end",
-        "convert them, such as with tr '\\r' '\\n' < OLD > NEW"),
-    "columns": Sign("rows", 5, 0.8, "are columns of a word and its tags, as in CoNLL or IOB files",
-        "write the words of a sentence on one line; the names of CoNLL-U files end with .conllu"),
-    "tabs": Sign("lines", 3, 0.5, "are columns, such as a number, a label and a sentence",
-        "keep the sentences only, such as with cut -f 2 OLD > NEW for the second column"),
-    "numbers": Sign("sentences", 5, 0.8, "start with the number of the line",
-        "remove the numbers: a model reads them as words"),
-    "joined": Sign("sentences", 1, 0.4, "have a capitalized word after . ! or ?, as if joined",
-        f"write one sentence on a line; with --split_sentences, {SPLIT}"),
-    "single": Sign("sentences", 5, 0.9, "have only one word",
-        "write the words of a sentence on one line or in one row of a table, separated by blanks"),
-}  # fmt: skip
-NOT_KNOWN = "end", "missing"  # signs also if the vocabulary contains them
-# Only the first of these signs that is frequent is reported, because it explains the others.
-FORMS = {"fasta", "long", "returns", "columns", "tabs", "numbers", "joined", "single"}
-
 # Kinds of punctuation, and words that contain it at their start or end. A full stop counts only at
 # the end of a sentence, where a blank follows, because abbreviations have one.
 KINDS = {"mark": ",;:!?…،؛؟。、，；：！？।", "stop": ".", "quote": '"„“”«»‹›「」()'}
 LETTER, CLOSING, QUOTE = r"[^\W_]", "[\"'”’“«»›」)\\]}]*", f"[{KINDS['quote']}]"
-ATTACHED = {
+PATTERNS = {  # of words, by signs and kinds of punctuation
+    "end": "|".join((marks.BOS, marks.EOS, model_options.BOS, model_options.EOS)),
+    "foreign": r"(?!<UNK>)(?i:</?s>|<(?:[be]os|sos|start|end|pad|unk|oov|cls|sep)>|<\|\w+\|>|"
+        r"\[(?:[be]os|pad|unk|cls|sep)\]|@@(?:unknown|padding)@@)",
+    "escape": r".*&(?:#\d+|#x[\da-fA-F]+|[a-z]+\d*);.*|@[^\w\s]@",
+    "subword": r".+@@|##\w.*|▁.*|Ġ[A-Za-z]{1,3}|.+</w>|￭.*|.+￭|.+￨.+",
+    "blank": r"\s+",
+    "invisible": ".*[\u00ad\u200b\u2060\ufeff].*",
+    "encoding": ".*(?:[ÂÃ][\u0080-\u00bf]|â€).*",
+    "markup": r".*(?:</[A-Za-z][\w:-]*>?|<(?:br|p|hr|img)\b|\]\(https?:).*|[\w:-]+=\"[^\"]*\"?/?>?|"
+        r"(?:\d+:)?\d\d:\d\d[,.]\d{3}|\{\d+\}\{\d+\}.*|\{\{\w.*|\\[a-z]+\{.*",
+    "fasta": r">\w.*",
+    "missing": "_",
+    "long": f".*(?:{LONG}).*",
+    "tagged": r".+[/_|](?:-?[A-Za-z][\w$+*:=|-]{0,20}|[^\w\s]+)",
     "mark": f".*{LETTER}{CLOSING}[{KINDS['mark']}]{CLOSING}",
     "stop": rf"[^.]*{LETTER}{CLOSING}\.{CLOSING}(?= )",
     "quote": f"(?=.*{LETTER})(?:{QUOTE}.*|.*{QUOTE})",
-}
-PATTERNS = {name: sign.pattern for name, sign in SIGNS.items() if sign.pattern} | ATTACHED
+}  # fmt: skip
 GROUPS = "|".join(f"(?P<{name}>{pattern})" for name, pattern in PATTERNS.items())
 WORD = re.compile(f"(?:{GROUPS}) ?")
 LAST = (".", "!", "?", "…")  # words at the end of a sentence

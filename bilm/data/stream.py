@@ -26,12 +26,11 @@ Position = dict[str, np.ndarray]  # integer arrays by name
 
 
 class SentenceStream:
-    """The sentences of some shards, epoch after epoch, in random order.
+    """The sentences of some shards, epoch after epoch, in random order, from a position on.
 
     Args:
         buffer_size: number of lines in memory for shuffling; 0 disables it.
         key: key of the random order: the seed, and 1 for the backward direction or else 0.
-        position: result of `position()` of a stream over the same files; None for the start.
     """
 
     def __init__(
@@ -58,7 +57,12 @@ class SentenceStream:
         return {"reader": reader, "buffer": self.waiting.copy()}
 
     def read_epoch(self) -> Iterator[tuple[int, str]]:
-        """Yield reference and text of each remaining sentence of the epoch. Raises: DataError."""
+        """Yield reference and text of each remaining sentence of the epoch, first of the one that
+        `rest` belongs to. Raises: DataError."""
+        if self.rest:
+            reference = self.rest[0]
+            (text,) = read_references(self.shards, np.array([reference]))
+            yield reference, text
         if self.buffer_size:
             yield from self._shuffled()
             return

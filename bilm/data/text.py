@@ -55,8 +55,8 @@ def read_lines(path: str | os.PathLike, on_bad_utf8: str = "error") -> Iterator[
     Args:
         path: the file, or its URL.
         on_bad_utf8: "error", or "replace" to decode invalid UTF-8 as U+FFFD.
-    Raises: DataError, naming the file and, if known, the line, if the file cannot be read, is
-        truncated, is not UTF-8, contains NUL or has a line longer than `MAX_LINE_BYTES`.
+    Raises: DataError, naming the file and, if known, the line: it cannot be read, is truncated or
+        not UTF-8, contains NUL or has a line longer than `MAX_LINE_BYTES`.
     """
     return ((number, text.strip()) for number, _, _, text in placed_lines(path, on_bad_utf8))
 

@@ -32,24 +32,23 @@ def checked_sentence(sentence: Iterable[str], name: str) -> list[str]:
     return words
 
 
-def check_batch(batch: object, name: str = "the batch", items: str = "sentences") -> None:
-    """Raise DataError, with the name of a batch and of its items, if it is not a list of them."""
-    if not is_column(batch):
-        raise DataError(
-            f"{name} is {described(batch)}, expected a list of {items}, a one-dimensional array or "
-            "one column of a data frame"
-        )
-
-
 def checked_sentences(
-    sentences: Iterable[str | Iterable[str]], split: SplitWords | None = None
+    sentences: Iterable[str | Iterable[str]],
+    split: Callable[[str], Iterable[str]] | None = None,
+    kind: str = "sentence",
+    name: str = "",
 ) -> Iterator[list[str]]:
     """Yield the words of each sentence; `split` splits strings, which are refused without it.
-    Raises: DataError if the batch is not a list of sentences."""
-    check_batch(sentences)
+    Raises: DataError, with the kind of the items and the name of the batch, if it is not a list."""
+    if not is_column(sentences):
+        raise DataError(
+            f"{name or 'the batch'} is {described(sentences)}, expected a list of {kind}s, a "
+            "one-dimensional array or one column of a data frame"
+        )
+    of_batch = f" of {name}" if name else ""
     for i, sentence in enumerate(sentences):
         words = split(sentence) if split and isinstance(sentence, str) else sentence
-        yield checked_sentence(words, f"sentence {i}")
+        yield checked_sentence(words, f"{kind} {i}{of_batch}")
 
 
 def is_column(value: object) -> bool:
@@ -78,10 +77,7 @@ def _described(item: object) -> str:
 
 def tokenizer(language: str | None = None) -> SplitWords:
     """Return a function that splits a text into words, at whitespace or by spaCy's rules for a
-    language, such as `en`.
-
-    Raises: BilmError if spaCy is not installed; DataError if spaCy does not support the language.
-    """
+    language, such as `en`. Raises: BilmError without spaCy; DataError for other languages."""
     if language is None:
         return str.split
     make_doc = _spacy_pipeline(language).make_doc
@@ -103,11 +99,11 @@ def keep_whole(split: SplitWords, marks: re.Pattern[str]) -> SplitWords:
 def sentence_splitter(
     language: str, paragraph_per_line: bool = False
 ) -> Callable[[Iterable[str]], Iterator[list[str]]]:
-    """Return a function that splits texts into sentences, and each sentence into words.
+    """Return a function that splits texts into sentences, and each sentence into words. Raises: as
+    `tokenizer`.
 
     A sentence ends at blank lines and headings, or with `paragraph_per_line` at each line's end, at
-    `.`, `!`, `?` and their like, unless spaCy treats them as part of a word (`Mr.`). Raises: as
-    `tokenizer`.
+    `.`, `!`, `?` and their like, unless spaCy treats them as part of a word (`Mr.`).
     """
     pipeline = _spacy_pipeline(language)
     pipeline.add_pipe("sentencizer")

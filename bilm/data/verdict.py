@@ -38,8 +38,8 @@ class Comparison(Checked):
 
     @classmethod
     def of(cls, ids: np.ndarray, vocab: Vocabulary, ngrams: Ngrams | None) -> Comparison:
-        """Compare with the counts of the training text or, if `ngrams` is None, with those of the
-        measured text, whose ids are the result of `text_ids`."""
+        """Compare with the counts of the training text or, if `ngrams` is None, of the measured
+        text, whose ids are the result of `text_ids`."""
 
         def perplexities(probabilities: np.ndarray) -> tuple[float, float]:
             logs = np.log(probabilities)

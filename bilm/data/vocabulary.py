@@ -201,10 +201,8 @@ def load_vocab(
     validate_file: bool = True,
     words: Sequence[str] | None = None,
 ) -> Vocabulary | UnicodeCharsVocabulary:
-    """Load a vocabulary for training or evaluation, like bilm-tf's function of this name.
-
-    Args, Raises: see `UnicodeCharsVocabulary`; `max_word_length` is None for a model of words.
-    """
+    """Load a vocabulary for training or evaluation: see `UnicodeCharsVocabulary`; `max_word_length`
+    is None for a model of words."""
     if max_word_length is None:
         return Vocabulary(vocab_file, validate_file, words)
     return UnicodeCharsVocabulary(vocab_file, max_word_length, validate_file, words)
@@ -218,10 +216,7 @@ def vocabulary_of(
     words: Sequence[str] | None = None,
 ) -> Vocabulary | UnicodeCharsVocabulary:
     """Load the vocabulary of a model that has `n_tokens` words, or None if it will be trained: then
-    the file must contain each word once.
-
-    Raises: DataError as `Vocabulary` does, or if it lacks one of `marks` or has another size.
-    """
+    the file must contain each word once. Raises: DataError, also without one of `marks`."""
     max_word_length = options.char_cnn.max_characters_per_token if options.char_cnn else None
     vocab = load_vocab(vocab_file, max_word_length, n_tokens is None, words)
     vocab.require_marks(marks)

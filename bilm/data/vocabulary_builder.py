@@ -7,8 +7,9 @@ from typing import NamedTuple
 
 from bilm.data.marks import BOS, EOS, MARKS, NOT_A_WORD
 from bilm.data.shards import Shards, resolve_shards
+from bilm.data.text import writing_text
 from bilm.errors import DataError
-from bilm.support.files import expanded, protect, replacing
+from bilm.support.files import expanded, protect
 from bilm.support.progress import Progress
 
 MAX_MIN_COUNT = 3  # words that occur less often are hardly learned
@@ -35,8 +36,7 @@ def build_vocabulary(
 ) -> VocabularyCounts:
     """Write a vocabulary: the three marks, then words by descending frequency, ties by the word.
 
-    The file is renamed into place when it is complete. Memory is proportional to the number
-    of distinct words, about 150 bytes each.
+    The file is renamed into place when it is complete. Memory: about 150 bytes per distinct word.
 
     Args:
         filepattern: `Shards`, or their glob, plain or compressed, one tokenized sentence per line.
@@ -79,7 +79,7 @@ def build_vocabulary(
             "high or max_size too low"
         )
     lines = [*MARKS, *(word for _, word in ranked)]
-    with replacing(output) as path, open(path, "w", encoding="utf-8", newline="\n") as file:
+    with writing_text(output) as file:
         file.writelines(f"{line}\n" for line in lines)
     n_covered = n_ends - sum(n for n, _ in ranked)
     return VocabularyCounts(min_count, n_sentences, n_tokens, len(counts), len(ranked), n_covered)

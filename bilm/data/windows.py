@@ -25,11 +25,8 @@ GROUP_ROWS_MIN = 8  # of small groups
 
 def model_batch(window: dict, options: ModelOptions) -> dict:
     """Return the distinct tokens of a window, 43 % of those of 32 x 20 windows of two directions,
-    and each token's index among them.
-
-    Returns: dict of `distinct`, int32 (U,) or groups of characters from `grouped`; and for each
-        direction `places` and `targets`, int32 (B, T).
-    """
+    and each token's index among them: a dict of `distinct`, int32 (U,) or groups of characters from
+    `grouped`; and for each direction `places` and `targets`, int32 (B, T)."""
     # The tokens of all directions one after another.
     directions = options.directions
     key = "token_ids" if options.char_cnn is None else "tokens_characters"
@@ -97,11 +94,8 @@ def group_lengths(char_cnn: CharCnnOptions) -> tuple[list[int], int]:
 def grouped(
     rows: np.ndarray, char_cnn: CharCnnOptions
 ) -> tuple[tuple[np.ndarray, ...], np.ndarray]:
-    """Group tokens by length and truncate the padding after them: see `needed_characters`.
-
-    `rows` are the characters of tokens, integer (U, C). Returns: the groups, int32 (U_i, C_i), and
-    the place of each token among the rows of all groups, (U,).
-    """
+    """Group tokens, characters (U, C), by length, and truncate the padding after them: return int32
+    (U_i, C_i) and the place of each token among the rows of all groups, (U,)."""
     # The width of each group: the longest token that may be in it, and one window of padding.
     max_lengths, widest = group_lengths(char_cnn)
     lengths = (rows != PAD_CHAR).sum(axis=1)  # U

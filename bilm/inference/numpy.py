@@ -47,7 +47,7 @@ class NumpyEncoder:
     `bilm.layers.token_encoder.TokenEncoder`."""
 
     def __init__(self, options: ModelOptions, values: Mapping[str, np.ndarray]):
-        encoder = options.char_cnn or options.lexicon_encoder
+        encoder = options.encoder
         assert encoder is not None
         self._words = values.get("word_embed")
         self._characters = values.get("char_embed")

@@ -7,7 +7,7 @@ from pathlib import Path
 
 import numpy as np
 
-from bilm.data.tokenization import check_batch, checked_sentence, described
+from bilm.data.tokenization import checked_sentences, described
 from bilm.embedding.collecting import Layers
 from bilm.embedding.shared import ModelFiles, shared_embedder
 from bilm.errors import DataError, OptionsError, require_one_of
@@ -110,11 +110,8 @@ class ElmoVectorizer(ClassNamePrefixFeaturesOutMixin, TransformerMixin, BaseEsti
         return {**settings, "tokenizer": self.tokenizer}
 
     def _sentences(self, texts: Iterable[str | Sequence[str]]) -> Iterator[list[str]]:
-        """Yield the words of each text."""
-        check_batch(texts, "X", "texts")
-        for number, text in enumerate(texts):
-            words = (self.tokenizer or str.split)(text) if isinstance(text, str) else text
-            yield checked_sentence(words, f"text {number} of X")
+        """Return the words of each text."""
+        return checked_sentences(texts, self.tokenizer or str.split, "text", "X")
 
     def __sklearn_tags__(self):
         tags = super().__sklearn_tags__()

@@ -1,7 +1,8 @@
-"""A stack of LSTM layers that read in one direction."""
+"""A stack of LSTM layers that read in one direction, and the regularization of a biLM."""
 
 from collections.abc import Sequence
-from typing import Any
+from dataclasses import dataclass
+from typing import Any, NamedTuple
 
 import keras
 from keras import ops
@@ -9,8 +10,31 @@ from keras import ops
 from bilm.layers.functional import dropout, dropout_mask, fold_seed
 from bilm.layers.lstm import LSTM, LSTMCell
 from bilm.layers.lstm_equation import LSTMState
-from bilm.layers.regularization import Regularization
 from bilm.layers.types import Tensor
+
+
+@dataclass(frozen=True)
+class Regularization:
+    """Settings of training, with the names of the keys of `options.json`.
+
+    Args:
+        dropout: rate on the input of each LSTM layer and on the last output.
+        variational_dropout: whether a row has the same mask of `dropout` at all steps of a window
+            (Gal and Ghahramani 2016, arXiv:1512.05287) instead of one mask per step.
+        embedding_dropout: probability of replacing the vector of a distinct token of a replica's
+            window by zeros, at all of its positions and in both directions.
+    """
+
+    dropout: float = 0.0
+    variational_dropout: bool = False
+    embedding_dropout: float = 0.0
+
+
+class DropoutSeeds(NamedTuple):
+    """Seeds of a replica's masks in a step: integers (2,); None without the setting."""
+
+    layers: Any = None  # a seed for each direction, of `dropout`
+    tokens: Any = None  # of `embedding_dropout`
 
 
 class LSTMStack(keras.layers.Layer):
@@ -31,7 +55,7 @@ class LSTMStack(keras.layers.Layer):
         self,
         cells: Sequence[LSTMCell],
         use_skip_connections: bool = False,
-        regularization: Regularization = Regularization(),  # noqa: B008 (it cannot be changed)
+        regularization: Regularization = Regularization(),
         **kwargs: Any,
     ):
         super().__init__(dtype=cells[0].dtype_policy, **kwargs)

@@ -2,7 +2,7 @@
 
 from collections.abc import Mapping
 from dataclasses import dataclass
-from typing import Any
+from typing import Any, ClassVar
 
 from bilm.errors import OptionsError
 from bilm.options import schema
@@ -31,8 +31,25 @@ class EmbeddingOptions(Checked):
 
 
 @dataclass(frozen=True)
+class TableOptions(Checked):
+    """A table of `n_rows` vectors of width `dim`, and the lexicon that maps entries to rows."""
+
+    dim: int = key(schema.SIZE)
+    n_rows: int = key(schema.SIZE)
+    lexicon: Mapping[str, int] = key(schema.LEXICON)
+
+    def _check(self) -> None:
+        for entry, id_ in self.lexicon.items():
+            if not 0 <= id_ < self.n_rows:
+                expected = f"at least 0 and less than n_rows, {self.n_rows}"
+                raise unexpected(f"lexicon: id of {ascii(entry)[:40]}", id_, expected)
+
+
+@dataclass(frozen=True)
 class CharCnnOptions(Checked):
     """The character CNN; `filters` contains pairs (width, number)."""
+
+    words: ClassVar[TableOptions | None] = None  # see `LexiconEncoderOptions`
 
     activation: str = key(schema.ACTIVATION)
     embedding: EmbeddingOptions = key(EmbeddingOptions)
@@ -40,6 +57,11 @@ class CharCnnOptions(Checked):
     max_characters_per_token: int = key(schema.WORD_LENGTH)
     n_characters: int = key(CHARACTERS)
     n_highway: int = key(schema.LAYERS_OR_NONE, 0, null=True)
+
+    @property
+    def characters(self) -> TableOptions:
+        """The table of characters, without padding."""
+        return TableOptions(self.embedding.dim, N_CHARACTERS, {})
 
     def _check(self) -> None:
         _check_filters(self)
@@ -59,21 +81,6 @@ class LstmOptions(Checked):
     def _check(self) -> None:
         if self.projection_dim > self.dim:
             raise unexpected("projection_dim", self.projection_dim, f"at most dim, {self.dim}")
-
-
-@dataclass(frozen=True)
-class TableOptions(Checked):
-    """A table of `n_rows` vectors of width `dim`, and the lexicon that maps entries to rows."""
-
-    dim: int = key(schema.SIZE)
-    n_rows: int = key(schema.SIZE)
-    lexicon: Mapping[str, int] = key(schema.LEXICON)
-
-    def _check(self) -> None:
-        for entry, id_ in self.lexicon.items():
-            if not 0 <= id_ < self.n_rows:
-                expected = f"at least 0 and less than n_rows, {self.n_rows}"
-                raise unexpected(f"lexicon: id of {ascii(entry)[:40]}", id_, expected)
 
 
 @dataclass(frozen=True)
@@ -141,13 +148,17 @@ class ModelOptions(Checked):
     @property
     def reads_words(self) -> bool:
         """Whether tokens are rows of a word table; its vocabulary is a separate file."""
-        return self.char_cnn is None and self.lexicon_encoder is None
+        return self.encoder is None
+
+    @property
+    def encoder(self) -> CharCnnOptions | LexiconEncoderOptions | None:
+        """The encoder of characters, or of words and characters; None for a table of words."""
+        return self.char_cnn or self.lexicon_encoder
 
     @property
     def filters(self) -> tuple[tuple[int, int], ...]:
         """The filters of the character CNN, pairs (width, number); empty without a CNN."""
-        encoder = self.char_cnn or self.lexicon_encoder
-        return (encoder and encoder.filters) or ()
+        return (self.encoder and self.encoder.filters) or ()
 
     @property
     def directions(self) -> tuple[str, ...]:

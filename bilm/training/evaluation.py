@@ -38,7 +38,7 @@ def heldout_windows(dataset: LMDataset, batch_size: int, drop_remainder: bool = 
     first = next(windows, None)
     if first is None:
         raise DataError(
-            f"{dataset.filepattern}: no predictions to measure: the text is empty or has fewer "
+            f"{dataset.shards.name}: no predictions to measure: the text is empty or has fewer "
             f"sentences than the {batch_size} rows requested; reduce batch_size"
         )
     yield first
@@ -106,7 +106,7 @@ def perplexity(
         state: see `Evaluator`.
     Raises: DataError if there are no predictions; OutOfMemoryError.
     """
-    with explaining_memory(dataset.filepattern, "batch_size"):
+    with explaining_memory(dataset.shards.name, "batch_size"):
         windows = heldout_windows(dataset, batch_size, drop_remainder)
         bar = Progress("evaluating", "predictions per direction")
         return Evaluator(model, dataset.vocab.unk)(windows, state, bar)

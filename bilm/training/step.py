@@ -10,7 +10,7 @@ import tensorflow as tf
 from bilm.errors import NotFiniteError
 from bilm.language_model import BiLM
 from bilm.layers.functional import fold_seed
-from bilm.layers.regularization import DropoutSeeds, Regularization
+from bilm.layers.stack import DropoutSeeds, Regularization
 from bilm.options.run_options import RunOptions
 from bilm.storage.names import stored_variables
 from bilm.training.devices import Devices

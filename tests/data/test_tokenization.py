@@ -3,7 +3,7 @@
 import numpy as np
 import pytest
 
-from bilm.data.tokenization import check_batch, checked_sentence, sentence_splitter
+from bilm.data.tokenization import checked_sentence, checked_sentences, sentence_splitter
 from bilm.errors import DataError
 
 pytestmark = pytest.mark.clients
@@ -21,14 +21,14 @@ def test_batches_that_are_not_lists_are_refused():
     columns = {"id": ["a", "b"], "text": ["a c", "b"]}
     for batch in (columns, np.array([["a c"], ["b"]]), np.array("a"), {"a"}, b"a", 3):
         with pytest.raises(DataError, match="expected a list of words, a one-dimensional array"):
-            check_batch(batch, "it", "words")
+            list(checked_sentences(batch, kind="word"))
     for library in (pytest.importorskip("pandas"), pytest.importorskip("polars")):
-        check_batch(library.Series(columns["id"]))
-        for check in (check_batch, checked_sentence):
+        list(checked_sentences(library.Series(columns["id"]), str.split))
+        for check in (checked_sentences, checked_sentence):
             with pytest.raises(
                 DataError, match=r"it is a DataFrame of shape \(2, 2\)[,;] expected"
             ):
-                check(library.DataFrame(columns), "it")
+                list(check(library.DataFrame(columns), name="it"))
 
 
 # --- splitting ---

@@ -23,8 +23,7 @@ from bilm.data.shards import resolve_shards
 from bilm.data.vocabulary import UnicodeCharsVocabulary
 from bilm.language_model import BiLM
 from bilm.layers.lstm import LSTMCell
-from bilm.layers.regularization import DropoutSeeds, Regularization
-from bilm.layers.stack import LSTMStack
+from bilm.layers.stack import DropoutSeeds, LSTMStack, Regularization
 from bilm.storage.names import stored_values
 from bilm.training.devices import Devices
 from bilm.training.optimizer import OPTIMIZERS

@@ -40,14 +40,13 @@ def form_of(path: str | os.PathLike) -> Form:
 
 
 class Corpus:
-    """The records of a file; the ending of its name determines its form. Iterable repeatedly.
+    """The records of a file or URL, whose ending determines its form. Iterable repeatedly.
 
-    Args:
-        path: the file or its URL, plain or compressed.
-        signs: counter of signs in the first iteration, shared by the files of a text.
+    `signs` counts signs in the first iteration, and is shared by the files of a text.
+
     Attributes: `path`; `form`; `has_ids`, whether records have ids.
-    Raises: DataError if an option does not apply to the form. Iterating raises DataError that names
-        file and line or row, also if an option is missing, and BilmError if a package is missing.
+    Raises: DataError for an option that does not apply to the form. Iterating raises DataError that
+        names file and line or row, and BilmError if a package is missing.
     """
 
     def __init__(
@@ -62,13 +61,12 @@ class Corpus:
         self.has_ids = self.form.has_ids or reading.id_column is not None
 
         # Options with other values than the defaults must fit the form.
-        values = vars(reading)
-        chosen = [field.name for field in fields(reading) if values[field.name] != field.default]
-        for name in chosen:
-            forms = [form.name for form in FORMS if name in form.options]
-            if forms and self.form.name not in forms:
+        for field in fields(reading):
+            is_chosen = getattr(reading, field.name) != field.default
+            forms = [form.name for form in FORMS if field.name in form.options]
+            if is_chosen and forms and self.form.name not in forms:
                 raise DataError(
-                    f"{self.path}: --{name} does not apply to {self.form.name}, only to "
+                    f"{self.path}: --{field.name} does not apply to {self.form.name}, only to "
                     f"{' and '.join(forms)}"
                 )
         if reading.split_sentences and (reading.tokenize is None or self.has_ids):

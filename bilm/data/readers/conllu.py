@@ -21,7 +21,10 @@ def read_conllu(source: InputFile) -> Iterator[Record]:
     lines = read_lines(source.path, source.reading.on_bad_utf8)
     for number, line in chain(lines, [(0, "")]):  # the last sentence may lack its blank line
         if not line and rows:
-            yield _record(rows)
+            words = [columns[WORD] for columns in rows]
+            lemmas = [_value(columns, LEMMA) for columns in rows]
+            tags = [_value(columns, TAG) for columns in rows]
+            yield Record(words, None, lemmas, tags)
             rows, end = [], 0
         where = f"{source.path}, line {number}"
         if (match := COLUMNS.fullmatch(line)) and match[1].split()[:2] != ["ID", "FORM"]:
@@ -47,13 +50,6 @@ def read_conllu(source: InputFile) -> Iterator[Record]:
                 "two sentences"
             )
         rows.append(columns)
-
-
-def _record(rows: list[list[str]]) -> Record:
-    words = [columns[WORD] for columns in rows]
-    lemmas = [_value(columns, LEMMA) for columns in rows]
-    tags = [_value(columns, TAG) for columns in rows]
-    return Record(words, None, lemmas, tags)
 
 
 def _value(columns: list[str], k: int) -> str | None:
