@@ -100,12 +100,14 @@ class Elmo(keras.layers.Layer):
 
         # The biLM.
         if isinstance(options_file, Weights):
-            model, self._weights = None, options_file
+            model = None
+            self._weights = options_file
         else:
             model = open_model(options_file, weight_file)
             reads_table = embedding_weight_file is not None
             self._weights = model.weights(reads_table, embedding_weight_file)
-        self.options, self.n_words = self._weights.options, self._weights.n_words
+        self.options = self._weights.options
+        self.n_words = self._weights.n_words
         self.bilm = BiLM(self.options, self.n_words, padding=True, name="bilm")
         self._weights.start(self.bilm)
         # The model with whose words `batcher` compares a vocabulary; None for another word table.
@@ -127,7 +129,8 @@ class Elmo(keras.layers.Layer):
         self.gammas: list[keras.Variable] = []  # of `top`
         self.dropout = keras.layers.Dropout(dropout, dtype=self.dtype_policy)
 
-        self.trainable_bilm, self.stateful = trainable_bilm, stateful
+        self.trainable_bilm = trainable_bilm
+        self.stateful = stateful
         self._states: RowStates | None = None
         self._building = threading.RLock()
         self.supports_masking = True
@@ -307,10 +310,7 @@ def _check_arguments(
 ) -> None:
     """Raise ValueError for arguments of `Elmo` that are invalid or contradict each other."""
     require_one_of("combine", combine, COMBINATIONS)
-    if do_layer_norm not in (False, True, WITH_BOUNDARIES):
-        raise ValueError(
-            f"do_layer_norm is {do_layer_norm!r}, expected True, False or {WITH_BOUNDARIES!r}"
-        )
+    require_one_of("do_layer_norm", do_layer_norm, (True, False, WITH_BOUNDARIES))
     if combine == "stored" and (n_representations is not None or do_layer_norm):
         raise ValueError(
             "combine is 'stored', which takes the number of outputs and their normalization from "

@@ -60,21 +60,18 @@ class Backend:
     """A stored biLM for inference, whose parts one library computes.
 
     Fields:
-        n_tokens: number of words that it reads; None for characters.
         encode: function from tokens to their vectors, float32 (U, P). Tokens are characters, int32
             (U, C), C at least the width of the widest filter, or words, (U,).
-        one_row: stacks that run one row faster; None if there are none.
-        softmax: None if it was not loaded.
         runs_ahead: whether windows may be computed in a thread while the caller processes the last
             one.
     """
 
     options: ModelOptions
-    n_tokens: int | None
+    n_tokens: int | None  # number of words that it reads; None for characters
     encode: Callable[[np.ndarray], np.ndarray]
     stacks: Stacks
-    one_row: Stacks | None = None
-    softmax: Softmax | None = None
+    one_row: Stacks | None = None  # stacks that run one row faster, if there are any
+    softmax: Softmax | None = None  # None if it was not loaded
     runs_ahead: bool = False
 
 
@@ -107,11 +104,8 @@ def sooner_backend(
     options: ModelOptions, n_tokens: int, precision: str = "float32", n_words: int = 0
 ) -> str:
     """Return the backend that computes a text sooner, including the start of its library: `numpy`
-    for a short text, unless Keras is imported or the user has chosen its backend.
-
-    Args:
-        n_tokens: number of tokens, with marks of sentences.
-        n_words: size of the vocabulary that is predicted; 0 for embedding.
+    for a short text, unless Keras is imported or the user has chosen its backend. `n_tokens`
+    includes the marks of sentences; `n_words`: size of the predicted vocabulary, 0 for embedding.
     """
     if "keras" in sys.modules or BACKEND in os.environ or precision != "float32":
         return "keras"

@@ -1,8 +1,5 @@
-"""A biLM in NumPy, without Keras and its backends.
-
-It computes a short text sooner than TensorFlow, which must be imported first, and it needs less
-memory.
-"""
+"""A biLM in NumPy, without Keras and its backends. It computes a short text sooner than TensorFlow,
+which must be imported first, and needs less memory."""
 
 import math
 from collections.abc import Mapping

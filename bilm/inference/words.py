@@ -96,12 +96,8 @@ def batches(lengths: np.ndarray, filters: Filters) -> Iterator[np.ndarray]:
 
 
 class TokenCache:
-    """The vectors of the words used last. Threads may share it.
-
-    Args:
-        size: most words; 0 disables the cache.
-        encode: returns the vectors of words, float32 (n, P), also for n = 0.
-    """
+    """The vectors of the words used last, at most `size`; 0 disables the cache. Threads may share
+    it. `encode` returns the vectors of words, float32 (n, P), also for n = 0."""
 
     def __init__(self, size: int, encode: Callable[[Sequence[str]], np.ndarray]):
         self.size = size

@@ -181,7 +181,7 @@ def test_elmo_saved_keras_model_needs_no_weight_file(tmp_path):
 def test_elmo_refuses_unknown_arguments():
     with pytest.raises(ValueError, match="combine is 'sum'"):
         Elmo(**FILES, combine="sum")
-    with pytest.raises(ValueError, match="do_layer_norm is 'batch', expected True, False or"):
+    with pytest.raises(ValueError, match="do_layer_norm is 'batch', expected one of True, False"):
         Elmo(**FILES, do_layer_norm="batch")
     assert Elmo(**FILES, do_layer_norm=np.True_).mixes[0].do_layer_norm
     for contradiction in ({"n_representations": 1}, {"do_layer_norm": True}):

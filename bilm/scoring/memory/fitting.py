@@ -90,7 +90,7 @@ def log_gradient(text: RememberedText, view: str, weights: np.ndarray, place: in
     of_sentence = text.ids[text.sentence == number]
     sentence = of_sentence[of_sentence != text.nothing]
     phi = text.features(view, sentence, place - text.starts[number])
-    share = text.shares(view, weights, phi, without_sentence=number)  # N
+    share = text.place_shares(view, weights, phi, without_sentence=number)  # N
 
     # Derivative by the similarity s_i of each place
     share_of_word = np.where(text.ids == word, share, 0.0)

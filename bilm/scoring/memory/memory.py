@@ -89,7 +89,7 @@ class Memory:
         marks, which are ids (T + 2,): float64 (V,)."""
         text = self.text
         phi = text.features(view, sentence, place)
-        share = text.shares(view, self.weights[view], phi)
+        share = text.place_shares(view, self.weights[view], phi)
         by_word = np.bincount(text.ids, share, text.nothing + 1)[:-1]
         probabilities = (1 - FLOOR) * by_word + FLOOR * text.frequencies
 

@@ -134,7 +134,7 @@ class RememberedText:
         if word not in self._marks:
             phi[2:] += self._affixes == self._affixes[:, [word]]
 
-    def shares(
+    def place_shares(
         self, view: str, weights: np.ndarray, phi: np.ndarray, without_sentence: int | None = None
     ) -> np.ndarray:
         """Return exp(s_i) / sum of exp(s_i) of each place i, float64 (N,), by weighted features of
