@@ -159,25 +159,22 @@ def _set_weights(
     vocabularies contain; `source_vocab` is the source's, None if it is unknown."""
     path = start.model.tensors.source
     softmax = start.model.softmax
+    if softmax is not None and source_vocab is not None and source_vocab.words == vocab.words:
+        start.model.assign(model)
+        logging.info("%s: weights and the softmax of %d words loaded", path, vocab.size)
+        return
+
+    start.model.assign(model, softmax=False)
     if softmax is None or source_vocab is None:
-        start.model.assign(model, softmax=False)
-        missing = "the source's vocabulary is missing"
-        if softmax is None:
-            missing = "the source has none"
+        missing = "the source has none" if softmax is None else "the source's vocabulary is missing"
         logging.info("%s: weights loaded; the softmax is newly initialized: %s", path, missing)
         return
 
     # The row of each word in the source's softmax, -1 for a new word.
     places = {word: i for i, word in enumerate(source_vocab.words)}
     rows = np.array([places.get(word, -1) for word in vocab.words])  # V
-    if len(rows) == len(places) and (rows == np.arange(len(rows))).all():
-        start.model.assign(model)
-        logging.info("%s: weights and the softmax of %d words loaded", path, vocab.size)
-        return
-
-    start.model.assign(model, softmax=False)
-    assert model.softmax is not None
     is_shared = rows >= 0
+    assert model.softmax is not None
     for name, variable in (("W", model.softmax.kernel), ("b", model.softmax.bias)):
         stored = softmax.value(weights.SOFTMAX + name)
         if not np.isfinite(stored).all():

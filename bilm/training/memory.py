@@ -61,21 +61,16 @@ def check_memory(trainer: Trainer, n_words: int, ignore: bool) -> None:
     memory, since the estimate is rough, unless `ignore`."""
     devices = trainer.devices.names
     by_content = estimate_memory(trainer, n_words)
-    of_replica = sum(by_content.values())
-    needed = of_replica * len(devices) + PROGRAM
+    needed = sum(by_content.values()) * len(devices) + PROGRAM
 
     listed = ", ".join(f"{content} {n / 1e9:.2f}" for content, n in by_content.items())
     replicas = f" for each of {len(devices)} replicas" if len(devices) > 1 else ""
     about = f"memory: about {needed / 1e9:.1f} GB ({listed}{replicas}, program 0.8)"
     logging.info("%s", about)
 
-    if ignore or not devices[0].startswith("CPU"):
-        return
     available = machine_memory()
-    if needed > 1.5 * available:
-        is_large = by_content["activations"] > of_replica / 2
-        smaller = "batch_size or unroll_steps" if is_large else "the vocabulary or lstm.dim"
+    if devices[0].startswith("CPU") and needed > 1.5 * available and not ignore:
         raise OutOfMemoryError(
-            f"{about}, but this machine has {available / 1e9:.1f} GB; reduce {smaller}, or train "
-            "anyway: --ignore_memory"
+            f"{about}, but this machine has {available / 1e9:.1f} GB; reduce batch_size, "
+            "unroll_steps, lstm.dim or the vocabulary, or train anyway: --ignore_memory"
         )

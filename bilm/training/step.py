@@ -86,11 +86,8 @@ class Trainer:
     def expect(self, batch_spec: Any) -> None:
         """Compile the step once for all batches of the `element_spec` of an iterator. Call this if
         batches are passed to `step` directly; else each new batch size traces the step again."""
-        state = tf.nest.map_structure(tf.type_spec_from_value, self.state)
-        number = tf.TensorSpec((), tf.int32)
-        size = tf.TensorSpec(np.shape(self.optimizer.step_size(0)), tf.float32)
-        decay = tf.TensorSpec((), tf.float32)
-        signature = [batch_spec, state, number, size, decay]
+        others = [self.state, *self._numbers(0)]
+        signature = [batch_spec, *tf.nest.map_structure(tf.type_spec_from_value, others)]
         self._step = tf.function(self._take_step, autograph=False, input_signature=signature)
 
     def step(self, source: Any, step: int) -> StepResult:
@@ -100,14 +97,8 @@ class Trainer:
         Raises: NotFiniteError if a loss or the gradient's norm is not finite; weights, slots and
             state are then unchanged.
         """
-        rate = self.optimizer.rate(step)
-        numbers = [
-            tf.constant(step, tf.int32),
-            tf.constant(self.optimizer.step_size(step), tf.float32),
-            tf.constant(rate * self.options.weight_decay, tf.float32),
-        ]
         try:
-            losses, norm, self.state = self._step(source, self.state, *numbers)
+            losses, norm, self.state = self._step(source, self.state, *self._numbers(step))
         except tf.errors.InvalidArgumentError as error:
             for name in (LOSS, NORM):
                 if f"{name} : Tensor had" in error.message:
@@ -116,7 +107,15 @@ class Trainer:
                         "last checkpoint remains"
                     ) from None
             raise
-        return StepResult(losses, norm, rate)
+        return StepResult(losses, norm, self.schedule(step))
+
+    def _numbers(self, step: int) -> list[tf.Tensor]:
+        """Return the number of a step, and the factors of its update and of its decay."""
+        return [
+            tf.constant(step, tf.int32),
+            tf.constant(self.optimizer.step_size(step), tf.float32),
+            tf.constant(self.schedule(step) * self.options.weight_decay, tf.float32),
+        ]
 
     def global_state(self) -> list[np.ndarray]:
         """Return the state of all rows as `BiLM.flatten_state` orders it: float32 (rows, width)."""

@@ -127,13 +127,11 @@ def find_disorder(totals: np.ndarray, vocab: Vocabulary) -> tuple[int, int] | No
     return int(ids[early]), int(ids[late])
 
 
-def check_training_text(
-    shards: Shards, heldout: Shards | None, vocab_file: str | Path | None
-) -> None:
+def check_training_text(shards: Shards, heldout: Shards | None, vocab_file: str | Path) -> None:
     """Raise DataError for a training text that includes the vocabulary; warn if it includes
     held-out files."""
     files = {os.path.realpath(path) for path in shards.paths}
-    if vocab_file is not None and os.path.realpath(vocab_file) in files:
+    if os.path.realpath(vocab_file) in files:
         raise DataError(
             f"{shards.name}: also matches the vocabulary, {vocab_file}; use a pattern that matches "
             "only text"
