@@ -21,7 +21,7 @@ from bilm.options.run_options import CHANGEABLE, RunOptions
 from bilm.scoring.perplexity import Perplexity
 from bilm.storage import names as weights
 from bilm.storage.stored_model import StoredModel, open_model
-from bilm.support.files import expanded, sha256_of
+from bilm.support.files import expanded
 from bilm.support.model_files import VOCABULARY
 from bilm.support.urls import masked
 from bilm.training.evaluation import perplexity
@@ -115,7 +115,7 @@ def finetune(
     # Only options and vocabulary are compared here: the weights are compared before the first step,
     # and the paths of the sources may differ.
     compared: dict[str, Any] = {"the source": start.model.options.to_dict()}
-    compared["SHA-256 of the source's vocabulary"] = source_file and sha256_of(source_file)
+    compared["SHA-256 of the source's vocabulary"] = source_vocab and source_vocab.digest
     run.hosts.check_alike("source", lambda: compared)
     if new_vocab_file is not None and not run.folder.holds_run:
         check_words(run.vocab)

@@ -1,6 +1,5 @@
 """A training run: data, steps, evaluation, checkpoints, from the first step to the last."""
 
-import hashlib
 import math
 import os
 import threading
@@ -209,7 +208,7 @@ class TrainingRun:
     def _compared(self) -> dict[str, Any]:
         """Return what must be the same on all workers."""
         compared = self.options.to_dict() | self.settings.to_dict()
-        compared["SHA-256 of the vocabulary"] = hashlib.sha256(self.vocab_content).hexdigest()
+        compared["SHA-256 of the vocabulary"] = self.vocab.digest
         texts = {"text": self.shards, "held-out text": self.heldout_shards}
         for name, shards in texts.items():
             for k, described in enumerate(describe_shards(shards.paths if shards else ())):
