@@ -153,8 +153,8 @@ def _likeliest(
     logs: np.ndarray, words: Sequence[str], topn: int, left_out: Sequence[str]
 ) -> dict[str, list]:
     """Return ids, words and log-probabilities of the `topn` likeliest of (V,) words."""
-    order = [int(i) for i in np.argsort(-logs, kind="stable")[: topn + len(left_out)]]
-    ids = [i for i in order if words[i] not in left_out][:topn]
+    order = np.argsort(-logs, kind="stable")[: topn + len(left_out)]
+    ids = [i for i in order.tolist() if words[i] not in left_out][:topn]
     return {
         "candidates": ids,
         "candidate_words": [words[i] for i in ids],

@@ -17,7 +17,7 @@ from absl import logging
 
 from bilm.errors import WeightsError
 from bilm.storage.formats.base import Tensors
-from bilm.tensors import CELL, ROWS, TensorSpec, row_of, template_pattern, tensors_of
+from bilm.tensors import CELL, ROWS, TensorSpec, template_pattern, tensors_of
 
 if TYPE_CHECKING:
     from bilm.language_model import BiLM
@@ -85,9 +85,9 @@ def stored_variables(model: BiLM) -> dict[str, Any]:
 def stored_values(model: BiLM) -> dict[str, np.ndarray]:
     """Return the weights as they are stored: float32 by name, without a padding row."""
     values = {name: variable.numpy() for name, variable in stored_variables(model).items()}
-    if model.padding:
-        for name, value in values.items():
-            values[name] = value[1:] if row_of(name).has_padding else value
+    for name, spec in specs_of(model).items():
+        if model.padding and spec.row.has_padding:
+            values[name] = values[name][1:]
     return values
 
 

@@ -137,7 +137,7 @@ class AllenNlp(Format):
         value = np.asarray(self._stored[name])
         if value.size != 1 or value.dtype.kind != "f" or not np.isfinite(value).all():
             raise WeightsError(f"{self.weight_file}: {name} is not a finite number")
-        return float(value.reshape(()))
+        return value.item()
 
     @functools.cached_property
     def _stored(self) -> StateDict:

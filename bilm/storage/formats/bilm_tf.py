@@ -1,6 +1,7 @@
 """The format of bilm-tf, AllenNLP and simple_elmo: `options.json` and an HDF5 file of weights."""
 
 import functools
+from fnmatch import fnmatchcase
 from pathlib import Path, PurePath
 
 from bilm.errors import OptionsError, WeightsError
@@ -105,13 +106,11 @@ class BilmTf(Format):
 def _preferred(files: list[PurePath]) -> list[PurePath]:
     """Return the weight files with the preferred kind of name, among the files of a folder."""
     weights = [p for p in files if p.suffix in HDF5_SUFFIXES and not p.stem.endswith("_softmax")]
-    by_preference = (
-        [p for p in weights if p.stem == "model"],
-        [p for p in weights if p.stem == "weights"],
-        [p for p in weights if p.stem.endswith("_weights")],
-        weights,
-    )
-    return next(filter(None, by_preference), [])
+    for stem in ("model", "weights", "*_weights"):
+        preferred = [p for p in weights if fnmatchcase(p.stem, stem)]
+        if preferred:
+            return preferred
+    return weights
 
 
 def options_names(weight_file: PurePath) -> list[str]:

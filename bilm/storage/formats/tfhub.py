@@ -80,7 +80,7 @@ class TfHub(Format):
                 is_finite = np.isfinite(weights).all() and np.isfinite(gamma).all()
                 if weights.ndim != 1 or gamma.size != 1 or not is_finite:
                     raise WeightsError(f"{self.weight_file}: {names[0]} is not a learned mix")
-                mixes.append(Mix(weights, float(gamma.reshape(()))))
+                mixes.append(Mix(weights, gamma.item()))
         return mixes
 
     @property
