@@ -39,10 +39,10 @@ class TableOptions(Checked):
     lexicon: Mapping[str, int] = key(schema.LEXICON)
 
     def _check(self) -> None:
+        id_rule = schema.integer(0, self.n_rows - 1)
         for entry, id_ in self.lexicon.items():
-            if not 0 <= id_ < self.n_rows:
-                expected = f"at least 0 and less than n_rows, {self.n_rows}"
-                raise unexpected(f"lexicon: id of {ascii(entry)[:40]}", id_, expected)
+            if not id_rule.holds(id_):
+                raise unexpected(f"lexicon: id of {ascii(entry)[:40]}", id_, id_rule.expected)
 
 
 @dataclass(frozen=True)

@@ -58,11 +58,6 @@ def _is_filter(pair: Any) -> bool:
     return is_pair and all(map(SIZE.holds, pair))
 
 
-def _is_lexicon(value: Any) -> bool:
-    is_object = isinstance(value, Mapping)
-    return is_object and all(isinstance(key, str) and _is_integer(value[key]) for key in value)
-
-
 def integer(low: int, high: int) -> Rule:
     """Return the rule for integers from `low` to `high`."""
     expected = f"an integer from {low} to {high}"
@@ -98,7 +93,7 @@ ACTIVATION = Rule(  # looks activations up when it is used, so that programs can
 FILTERS = Rule(
     _is_filters, f"a list of 1 to {MAX_LAYERS} pairs [width, number] of positive integers"
 )
-LEXICON = Rule(_is_lexicon, "an object that maps strings to integer ids")
+LEXICON = instance(Mapping, "an object that maps strings to integer ids")
 
 
 def key(rule: Rule | type[Checked], default: Any = MISSING, null: bool = False) -> Any:
