@@ -29,8 +29,7 @@ class Selection:
         empty for a name such as "top"; `shape` of the vectors of a word or a pooled sentence: (D,),
         or (layers, D), and the number of their features, `n_features`; `directions` of the model,
         whose features are side by side.
-    Raises: OptionsError for missing or repeated layers, an unknown pool, or `normalize` without
-        pooling.
+    Raises: OptionsError for missing or repeated layers, an unknown pool, `normalize` without pool.
     """
 
     def __init__(self, options: ModelOptions, layers: Layers, pool: str, normalize: bool):

@@ -253,5 +253,6 @@ def _with_padding(vectors: np.ndarray, words: list[str], selection: Selection) -
         return vectors
     shape = (*vectors.shape[:-2], len(words), vectors.shape[-1])
     with_zeros: np.ndarray = np.zeros(shape, np.float32)
-    with_zeros[..., [k for k, word in enumerate(words) if word], :] = vectors
+    places = [k for k, word in enumerate(words) if word]
+    with_zeros[..., places, :] = vectors
     return with_zeros

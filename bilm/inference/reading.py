@@ -40,9 +40,8 @@ class TextReader:
         self, texts: Sequence[Text], measure: Measure, batch_tokens: int
     ) -> Iterator[ByDirection]:
         """Yield what is measured at the predictions of each measured sentence, by direction and in
-        the order of the sentence, (T + 1, ...).
-
-        A direction predicts each word, and then the mark at the end, from what it has read before.
+        the order of the sentence, (T + 1, ...). A direction predicts each word, and then the mark
+        at the end, from what it has read before.
 
         Args:
             measure: function from outputs of the last layer, float32 (N, P), and the ids of the
@@ -59,8 +58,11 @@ class TextReader:
         # What each direction reads, and what follows, as numbers of distinct words
         packing = pack(np.array([text.n_predictions() for text in texts]))
         directions = self._backend.options.directions
-        read: ByDirection = {d: np.zeros(packing.shape, np.int32) for d in directions}
-        following: ByDirection = {d: np.zeros(packing.shape, np.int32) for d in directions}
+        read: ByDirection = {}
+        following: ByDirection = {}
+        for direction in directions:
+            read[direction] = np.zeros(packing.shape, np.int32)
+            following[direction] = np.zeros(packing.shape, np.int32)
         is_measured: np.ndarray = np.zeros(packing.shape, bool)
         measured_places = []
         for sentence, place, is_context in _placed(packing, texts):
@@ -78,9 +80,9 @@ class TextReader:
         for steps, layers in run_windows(self._backend, packing, table, read, batch_tokens):
             is_used = is_measured[:, steps]
             for direction, outputs in layers.items():
-                hidden = np.asarray(outputs)[-1][is_used]  # B, T, P -> N, P
-                targets = ids[following[direction][:, steps][is_used]]  # N
-                measured = measure(hidden, targets)  # N, ...
+                last_layer = np.asarray(outputs)[-1]  # B, T, P
+                next_words = following[direction][:, steps]  # B, T
+                measured = measure(last_layer[is_used], ids[next_words[is_used]])  # N, ...
                 if direction not in values:
                     shape = *packing.shape, *measured.shape[1:]
                     values[direction] = np.empty(shape, measured.dtype)
