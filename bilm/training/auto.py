@@ -41,10 +41,14 @@ RECIPES = (
 REGULARIZATION = ("dropout", "embedding_dropout", "weight_decay")
 FAST_RATE = 0.02  # learning rate of a run that reads its text once
 # Of `expected_ratio`, fitted to measured runs.
-RATIO, BY_SIZE, BY_SAMPLE, BY_EPOCHS = 0.50, -0.12, -0.21, 0.30
+RATIO = 0.50
+BY_SIZE = -0.12
+BY_SAMPLE = -0.21
+BY_EPOCHS = 0.30
 # Before a run is measured: the time until its first step, and of a step in products of the inputs
 # of an LSTM with its kernel.
-START_SECONDS, STEP_PRODUCTS = 30.0, 40.0  # measured: 25 to 60
+START_SECONDS = 30.0
+STEP_PRODUCTS = 40.0  # measured: 25 to 60
 
 
 class Request(NamedTuple):

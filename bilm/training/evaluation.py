@@ -50,7 +50,8 @@ class Evaluator:
     the id of unknown words; -1 for none."""
 
     def __init__(self, model: BiLM, unk: int):
-        self.model, self.unk = model, unk
+        self.model = model
+        self.unk = unk
         self._run = compiled(self._window, gradients=False)
 
     def __call__(
@@ -58,8 +59,11 @@ class Evaluator:
     ) -> Perplexity:
         """Return the perplexity of the text of `heldout_windows`; `state`: the initial one of the
         rows, None for zero state."""
-        losses, n_predictions = dict.fromkeys(self.model.directions, 0.0), 0
-        known_loss, n_known = 0.0, 0  # of known words and marks, in all directions
+        losses = dict.fromkeys(self.model.directions, 0.0)
+        n_predictions = 0
+        # Of known words and marks, in all directions.
+        known_loss = 0.0
+        n_known = 0
         for window in windows:
             mask: Any = window["mask"]
             if state is None:
@@ -80,7 +84,8 @@ class Evaluator:
         """Return for each direction the summed loss and that of known words, float32 (), and the
         next state."""
         outputs, state = self.model.windows(self.model.encode(batch), state, mask=mask)
-        sums, targets = {}, batch["targets"]
+        targets = batch["targets"]
+        sums = {}
         for name, loss in self.model.losses(outputs, targets).items():
             loss = ops.where(mask, loss, 0.0)
             known = ops.where(targets[name] == self.unk, 0.0, loss)

@@ -173,7 +173,9 @@ class Adam(Optimizer):
     """
 
     SLOTS: ClassVar[dict[str, float]] = {"adam_mean": 0.0, "adam_square": 0.0}
-    BETA_1, BETA_2, EPSILON = 0.9, 0.999, 1e-8
+    BETA_1 = 0.9
+    BETA_2 = 0.999
+    EPSILON = 1e-8
 
     def step_size(self, step: int) -> Any:
         """Return the rate times c: see the class."""
@@ -218,7 +220,9 @@ class Muon(Adam):
     """
 
     SLOTS: ClassVar[dict[str, float]] = {**Adam.SLOTS, "muon_mean": 0.0}
-    MOMENTUM, N_ITERATIONS, UPDATE_RMS = 0.95, 5, 0.2
+    MOMENTUM = 0.95
+    N_ITERATIONS = 5
+    UPDATE_RMS = 0.2
     COEFFICIENTS = 3.4445, -4.7750, 2.0315
 
     @classmethod

@@ -20,7 +20,9 @@ SAMPLE_TOKENS = 1_000_000  # of a sample of a text
 LONG_TEXT = 10 * SAMPLE_TOKENS  # predictions of a text that is not counted if they are given
 # Disorder: words MIN_RATIO times as frequent as one before them, by MIN_DEVIATIONS standard
 # deviations, are MIN_SHARE of the text. Alphabetical order: 0.9; that of other texts: at most 0.3.
-MIN_RATIO, MIN_DEVIATIONS, MIN_SHARE = 2, 4, 0.5
+MIN_RATIO = 2
+MIN_DEVIATIONS = 4
+MIN_SHARE = 0.5
 
 
 class Survey(NamedTuple):

@@ -24,7 +24,8 @@ from absl import logging
 from bilm.errors import HostError, OptionsError
 
 TF_CONFIG = "TF_CONFIG"  # the environment variable that TensorFlow reads
-HELLO_SECONDS, RETRY_SECONDS = 10.0, 0.5
+HELLO_SECONDS = 10.0  # limit for the index of a new connection
+RETRY_SECONDS = 0.5  # between attempts to reach the chief
 MAX_BYTES = 1 << 26  # maximum size of a message
 # If a host loses power or network, TCP closes the connection after about 30 s.
 KEEP_ALIVE = {"TCP_KEEPIDLE": 10, "TCP_KEEPINTVL": 5, "TCP_KEEPCNT": 4, "TCP_USER_TIMEOUT": 30_000}
