@@ -12,7 +12,8 @@ from bilm.options import schema
 from bilm.options.schema import POSITIVE, SHARE, Checked, key
 
 SPREAD = 1.2  # of the expected range, around its middle
-FEW, ALMOST_ALL = 0.5, 0.9  # shares of the useful epochs
+USEFUL_GAIN = 0.03  # smaller ones are not worth the time
+MIN_PREDICTIONS = 1000  # fewer differ between models by chance
 MANY_UNKNOWN = 0.2  # share of the words
 
 
@@ -22,8 +23,8 @@ class Comparison(Checked):
 
     `words` and `bigrams` are perplexities by the counts of the training text; if `bigrams` is None,
     `words` is by those of the measured text. `known_*` omit unknown words, whose share is
-    `unknown`. `auto` recommends `n_useful` epochs, which take `hours`, and expects a perplexity of
-    `ratio` times that of bigrams.
+    `unknown`. `auto` recommends `n_useful` epochs, which take `hours` and lower the perplexity by
+    the share `gain`, and expects a perplexity of `ratio` times that of bigrams.
     """
 
     unknown: float = key(SHARE)
@@ -35,6 +36,8 @@ class Comparison(Checked):
     n_useful: int | None = key(schema.NUMBER, None)
     hours: float | None = key(POSITIVE, None)
     ratio: float | None = key(POSITIVE, None)
+    gain: float | None = key(SHARE, None)
+    n_predictions: int | None = key(schema.NUMBER, None)
 
     @classmethod
     def of(cls, ids: np.ndarray, vocab: Vocabulary, ngrams: Ngrams | None) -> Comparison:
@@ -47,17 +50,20 @@ class Comparison(Checked):
 
         is_known = ids[1:] != vocab.unk
         unknown = float((~is_known).sum() / (ids != vocab.eos).sum())
+        n_predictions = len(ids) - 1
         if ngrams is None:
             # The frequencies of words in the rest of the text, with 1 added to each count
             counts = np.bincount(ids[1:])[ids[1:]]
-            return cls(unknown, *perplexities(counts / (len(counts) - 1 + vocab.size)))
+            words = perplexities(counts / (n_predictions - 1 + vocab.size))
+            return cls(unknown, *words, n_predictions=n_predictions)
 
         words = perplexities(ngrams.word_probabilities(ids))
-        return cls(unknown, *words, *perplexities(ngrams.bigram_probabilities(ids)))
+        bigrams = perplexities(ngrams.bigram_probabilities(ids))
+        return cls(unknown, *words, *bigrams, n_predictions=n_predictions)
 
     def __str__(self) -> str:
         bigrams = "" if self.bigrams is None else f"bigrams alone: {self.bigrams:,.2f}; "
-        return f"{bigrams}{100 * self.unknown:.1f} % of the words unknown"
+        return f"{bigrams}{100 * self.unknown:.1f} % of its words unknown"
 
     @property
     def baselines(self) -> dict[str, tuple[float, float]]:
@@ -115,16 +121,22 @@ def _difference(model: float, other: float) -> str:
 
 def _advice(compared: Comparison, is_worse: bool) -> str:
     """Return what to do next; `is_worse`: whether what the model is compared with is better."""
-    if compared.n_epochs is not None and compared.n_useful is not None:
-        share = compared.n_epochs / compared.n_useful
-        if share < (ALMOST_ALL if is_worse else FEW):
-            hours = compared.hours
-            time = "" if hours is None else f": about {hours:,.2f} hours on this machine (--hours)"
-            return f"more time, for all {compared.n_useful} useful epochs{time}"
-        if is_worse:
-            return f"more text or a smaller model: all {compared.n_useful} useful epochs were read"
+    n_predictions = compared.n_predictions or MIN_PREDICTIONS
+    if n_predictions < MIN_PREDICTIONS:
+        return (
+            f"longer held-out text: found {n_predictions} predictions, expected {MIN_PREDICTIONS:,} "
+            "or more, because such differences may be chance"
+        )
+    gain = compared.gain or 0.0
+    if gain >= USEFUL_GAIN:
+        time = "" if compared.hours is None else f", about {compared.hours:,.2f} hours (--hours)"
+        return (
+            f"more time: a new run of all {compared.n_useful} useful epochs{time} should be "
+            f"{100 * gain:.0f} % better"
+        )
     if is_worse:
-        return "more epochs (--n_epochs), more text or a smaller model"
+        epochs = "more epochs (--n_epochs), " if compared.n_useful is None else ""
+        return f"{epochs}more text or a smaller model"
     if compared.unknown > MANY_UNKNOWN:
         return f"a lower --min_count: {100 * compared.unknown:.1f} % of the words are unknown"
     if compared.bigrams is None:

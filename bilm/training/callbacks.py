@@ -60,10 +60,12 @@ class RunState:
         if not self.checkpoints.record.auto:
             return compared
         n_useful = recipe_for(n_tokens).n_epochs
+        ratio = expected_ratio(plan.n_steps * plan.predictions_a_step, n_tokens)
         return compared.replace(
             n_useful=n_useful,
             hours=self.report.hours(n_useful * plan.epoch_steps),
-            ratio=expected_ratio(plan.n_steps * plan.predictions_a_step, n_tokens),
+            ratio=ratio,
+            gain=max(0.0, 1 - expected_ratio(n_useful * n_tokens, n_tokens) / ratio),
         )
 
     def log_expected(self) -> None:

@@ -87,7 +87,7 @@ def log_survey(survey: Survey, vocab: Vocabulary, check_order: bool = True) -> N
         logging.info("%d sentences, %d predictions", counts.n_sentences, counts.n_predictions)
     unknown = f"{100 * survey.totals[vocab.unk] / counts.n_tokens:.3g} %"
     where = "" if survey.is_whole else "sample: "
-    logging.info("%s%s of the words are not in the vocabulary", where, unknown)
+    logging.info("%s%s of the training words are not in the vocabulary", where, unknown)
     disorder = find_disorder(survey.totals, vocab) if check_order else None
     if disorder is not None:
         early, late = disorder

@@ -4,7 +4,7 @@ import pytest
 
 from bilm.data.verdict import Comparison, verdict
 
-SHORT = Comparison(0.1, 150.0, 200.0, 60.0, 100.0, 1.06, 24, 4.5, ratio=0.8)
+SHORT = Comparison(0.1, 150.0, 200.0, 60.0, 100.0, 1.06, 24, 4.5, 0.8, 0.21, 1000)
 
 
 def test_verdict_on_a_short_run_asks_for_time():
@@ -15,24 +15,24 @@ def test_verdict_on_a_short_run_asks_for_time():
         "10.0 % better), word frequencies of the training text 200.00 (the model is 55.0 % better)",
         "auto expected 40 to 58: not reached, 29.3 % worse",
         "epochs read: 1.06 of 24 useful ones",
-        "advice: more time, for all 24 useful epochs: about 4.50 hours on this machine (--hours)",
+        "advice: more time: a new run of all 24 useful epochs, about 4.50 hours (--hours), should "
+        "be 21 % better",
     ]
 
 
-ALL_READ = SHORT.replace(n_epochs=23.9)
-UNPLANNED = SHORT.replace(n_useful=None, ratio=None, hours=None)
+ALL_READ = SHORT.replace(n_epochs=13.0, gain=0.02)
+UNPLANNED = SHORT.replace(n_useful=None, ratio=None, hours=None, gain=None)
 TESTED = Comparison(0.0, 200.0, 200.0)
 
 
 @pytest.mark.parametrize(
     ("mean", "compared", "advice"),
     [
-        pytest.param(50.0, SHORT.replace(hours=None), "more time, for all 24 useful epochs"),
-        pytest.param(50.0, SHORT.replace(n_epochs=13.0), "none needed"),
-        pytest.param(61.0, SHORT.replace(n_epochs=13.0, hours=None), "more time, for all 24 useful"
-                     " epochs"),
-        pytest.param(61.0, ALL_READ, "more text or a smaller model: all 24 "
-                     "useful epochs were read"),
+        pytest.param(50.0, SHORT.replace(hours=None), "more time: a new run of all 24 useful "
+                     "epochs should be 21 % better"),
+        pytest.param(61.0, ALL_READ, "more text or a smaller model"),
+        pytest.param(50.0, SHORT.replace(n_predictions=3), "longer held-out text: found 3 "
+                     "predictions, expected 1,000 or more, because such differences may be chance"),
         pytest.param(59.0, ALL_READ, "none needed"),
         pytest.param(59.0, ALL_READ.replace(unknown=0.25), "a lower --min_count: 25.0 % of the "
                      "words are unknown"),

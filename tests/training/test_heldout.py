@@ -301,7 +301,7 @@ def test_bigrams_of_the_training_text_are_the_baseline(tmp_path):
     # a 2, </S> 2, b 1 and <UNK> 1, each with 1 added, of 6 + 5
     assert compared.words == pytest.approx((3 * 2 * 3 / 11**3) ** (-1 / 3))
     assert compared.known_words == pytest.approx(11 / 3)
-    assert str(compared) == f"bigrams alone: {compared.bigrams:.2f}; 50.0 % of the words unknown"
+    assert str(compared) == f"bigrams alone: {compared.bigrams:.2f}; 50.0 % of its words unknown"
 
 
 @pytest.mark.parametrize("is_complete", [True, False], ids=["no unknown words", "unknown words"])
