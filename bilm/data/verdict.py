@@ -124,12 +124,12 @@ def _advice(compared: Comparison, is_worse: bool) -> str:
     n_predictions = compared.n_predictions or MIN_PREDICTIONS
     if n_predictions < MIN_PREDICTIONS:
         return (
-            f"longer held-out text: found {n_predictions} predictions, expected {MIN_PREDICTIONS:,} "
-            "or more, because such differences may be chance"
+            f"longer held-out text: found {n_predictions} predictions, expected "
+            f"{MIN_PREDICTIONS:,} or more, because such differences may be chance"
         )
     gain = compared.gain or 0.0
     if gain >= USEFUL_GAIN:
-        time = "" if compared.hours is None else f", about {compared.hours:,.2f} hours (--hours)"
+        time = "" if compared.hours is None else f", about {compared.hours:,.2f} hours (--hours),"
         return (
             f"more time: a new run of all {compared.n_useful} useful epochs{time} should be "
             f"{100 * gain:.0f} % better"
