@@ -17,7 +17,7 @@ INSTALLED_BY := setup.py pyproject.toml constraints.txt
 
 .DEFAULT_GOAL := help
 .PHONY: help install demo docs package test test-slow lint format test-backends test-backends-short test-clients test-clients-short
-.PHONY: test-versions test-cluster test-cluster-short fuzz test-all clean
+.PHONY: test-processors test-versions test-cluster test-cluster-short fuzz test-all clean
 
 help:  ## list the targets
 	@sed -n 's/^\([a-z-]*\):.*##  *\(.*\)/\1: \2/p' $(MAKEFILE_LIST)
@@ -39,8 +39,17 @@ package: $(DOCS)/installed  ## build the distributions in dist/ and check them
 PARALLEL := --numprocesses auto --maxprocesses 4 --dist
 PYTEST = $(VENV)/bin/python -m pytest $(PARALLEL)
 
+DEFAULT := -m "not slow and not cluster and not clients" tests
 test: $(VENV)/installed  ## run the tests except the slow ones: at most 6 minutes on 2 cores
-	$(PYTEST) loadfile -m "not slow and not cluster and not clients" tests
+	$(PYTEST) loadfile $(DEFAULT)
+
+# The libraries then compute as on a processor without AVX-512.
+WIDE := from numpy._core._multiarray_umath import __cpu_dispatch__ as names; \
+  print(*[name for name in names if "512" in name or name == "X86_V4"])
+test-processors: $(VENV)/installed  ## run the tests of test as on a processor without AVX-512, and on one core
+	NPY_DISABLE_CPU_FEATURES="$$($(VENV)/bin/python -c '$(WIDE)')" \
+	  OPENBLAS_CORETYPE=Haswell ONEDNN_MAX_CPU_ISA=AVX2 $(PYTEST) loadfile $(DEFAULT) -k "not bfloat16"
+	taskset --cpu-list 0 $(VENV)/bin/python -m pytest $(DEFAULT)
 
 test-slow: $(VENV)/installed  ## run the slow tests: demo, examples, killed runs
 	$(PYTEST) load -m slow tests
