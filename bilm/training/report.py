@@ -21,7 +21,8 @@ from bilm.training.plan import Plan
 from bilm.training.step import StepResult
 
 RECORD_SECONDS = 5.0  # between rows of the history, and new figures of the progress bar
-KERNEL_PARENT = "JPY_PARENT_PID"  # a variable of the commands in a notebook
+KERNEL_PARENT = "JPY_PARENT_PID"  # a variable of a notebook's process and its commands
+BAR_WIDTH = 20  # characters, in a notebook
 LINES, LINE_SECONDS = 5, 600.0  # lines of a run besides evaluations; most seconds between two
 
 
@@ -35,9 +36,12 @@ class TrainResult(NamedTuple):
 
 @contextmanager
 def progress_bar(n_steps: int) -> Iterator[Callable[..., None] | None]:
-    """Yield a function that updates a bar on the terminal, above which the log continues; None if
-    there is no terminal, or if the log is quiet."""
+    """Yield a function that updates a bar on the terminal, above which the log continues, or in a
+    notebook, where logs are quiet by default; None if there is neither, or if the log is quiet."""
     is_quiet = logging.get_verbosity() < logging.INFO
+    if "ipykernel" in sys.modules and logging.get_verbosity() >= logging.WARNING:
+        yield _notebook_bar(n_steps)
+        return
     # The terminal of a notebook's command, such as `!bilm train`, keeps each state of a bar.
     if is_quiet or not sys.stderr.isatty() or KERNEL_PARENT in os.environ:
         yield None
@@ -53,6 +57,23 @@ def progress_bar(n_steps: int) -> Iterator[Callable[..., None] | None]:
             yield partial(bar.update, bar.add_task("compiling the first step", total=n_steps))
         finally:
             handler.setStream(before)
+
+
+def _notebook_bar(n_steps: int) -> Callable[..., None]:
+    """Return a function that updates a bar in the output of a notebook's cell."""
+    from IPython.display import display
+
+    def drawn(completed: int, total: int, description: str) -> dict[str, str]:
+        done = BAR_WIDTH * completed // total
+        return {"text/plain": f"[{'=' * done}{' ' * (BAR_WIDTH - done)}] {description}"}
+
+    shown = display(drawn(0, n_steps, "compiling the first step"), raw=True, display_id=True)
+
+    def update(completed: int, total: int = n_steps, description: str = "") -> None:
+        if description:
+            shown.update(drawn(completed, total, description), raw=True)
+
+    return update
 
 
 class RunReport:

@@ -44,8 +44,24 @@ def test_terminal_shows_one_bar_and_the_evaluations_above_it(tmp_path, monkeypat
     assert "tokens/s, learning rate " not in shown  # of the lines that the bar replaces
 
 
-def test_command_of_a_notebook_shows_no_bar(monkeypatch):
+def test_notebook_shows_one_bar_in_place_and_none_for_its_commands(monkeypatch):
+    outputs = []
+
+    def display(data, raw, display_id):
+        place = len(outputs)
+        outputs.append(data)
+        return SimpleNamespace(update=lambda data, raw: outputs.__setitem__(place, data))
+
+    monkeypatch.setattr(logging, "get_verbosity", lambda: logging.WARNING)  # the default
+    monkeypatch.setitem(sys.modules, "IPython.display", SimpleNamespace(display=display))
+    monkeypatch.setitem(sys.modules, "ipykernel", SimpleNamespace())
+    with report.progress_bar(4) as bar:
+        bar(completed=1)
+        bar(completed=2, total=4, description="half")
+    assert outputs == [{"text/plain": f"[{'=' * 10}{' ' * 10}] half"}]
+
     monkeypatch.setattr(logging, "get_verbosity", lambda: logging.INFO)
+    monkeypatch.delitem(sys.modules, "ipykernel")
     monkeypatch.setattr(sys, "stderr", Terminal())
     monkeypatch.setenv("JPY_PARENT_PID", "1")
     with report.progress_bar(4) as bar:
