@@ -62,7 +62,7 @@ def fill(
     from bilm.scoring.filling import n_predictions
 
     def n_computed(tokens: list[str]) -> int:
-        n_gaps = sum(pattern(token, text.mask) is not None for token in tokens)
+        n_gaps = sum(pattern(token, text.mark) is not None for token in tokens)
         return n_predictions(len(tokens), n_gaps)
 
     scorer = text.scorer(model, n_computed)
@@ -72,7 +72,7 @@ def fill(
 
     def filled(sentences: Iterator[list[str]]) -> Iterator[Filled]:
         for tokens in sentences:
-            yield tokens, filler.fill(tokens, n, text.mask)
+            yield tokens, filler.fill(tokens, n, text.mark)
 
     columns = text.with_columns(GAP_COLUMNS)
     sentences = text.scored(filled, with_empty=restored)
@@ -91,7 +91,7 @@ def fill(
         if name == "gaps" and count:
             logging.info("gaps: %d", count)
         elif name == "gaps":
-            logging.warning("gaps: 0, expected a token %s, or such as ki[..]g or k[---]", text.mask)
+            logging.warning("gaps: 0, expected a token %s, or such as ki[..]g or k[---]", text.mark)
         elif count:
             logging.warning("%s: %d", name, count)
 

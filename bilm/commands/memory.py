@@ -1,5 +1,7 @@
 """`bilm memory`: a memory of the training text of a model."""
 
+from pathlib import Path
+
 from bilm.commands import options as opt
 from bilm.commands import scoring_options as scoring
 from bilm.commands.main import command
@@ -7,7 +9,8 @@ from bilm.commands.main import command
 NOTE = """
 The file (HDF5) has about 6 bytes per token of the training text. The shares of the mixture are
 fitted on the sentences of the held-out text that the training text does not contain, and the
-perplexities describe them. The time of a prediction grows with the training text.
+perplexities describe them. The part that a run held out of its text, RUN/heldout.txt, is not
+remembered if it is --heldout. The time of a prediction grows with the training text.
 """
 
 
@@ -29,9 +32,13 @@ def memory(model: scoring.Model, input_: str, heldout: str, output: str) -> None
     from bilm.data.shards import count_tokens, resolve_shards
     from bilm.scoring.filling import N_FITTED, n_predictions
     from bilm.support.files import protect
+    from bilm.training.run_folder import RunFolder
     from bilm.training.survey import check_training_text
 
     text, heldout_text = resolve_shards(input_), resolve_shards(heldout)
+    folder = RunFolder(Path(heldout).parent)
+    if folder.holds_run and Path(heldout).expanduser() == folder.heldout_file:
+        text = folder.training_part(text)  # the run has not read the part that it held out
     protect(output, *text.paths, *heldout_text.paths, *model.files, *model.stored.own_files)
     text.examine(model.vocabulary)
     check_training_text(text, None, model.vocabulary.filename)

@@ -108,16 +108,18 @@ class Text:
     """Sentences to score, from the values of the options. Raises: DataError.
 
     Attributes: `files`, the files that `input_` matches; `columns`, those of a sentence's place;
-        `mask`, the token of a lost word in a text with gaps, whose marks are not split, or "".
+        `mark`, a word that is not split: that of a gap, `mask`, or between `regions`; or "".
     """
 
     def __init__(
         self, input_: str, column: str | None, id_column: str | None, quoting: str | None,
         on_bad_utf8: str, tokenize: str | None, keep: tuple[str, ...] | None,
-        mask: str | None = None
+        mask: str | None = None, regions: str | None = None,
     ):  # fmt: skip
-        self.name, self._signs, self.mask = input_, TextSigns(input_), mask or ""
-        marks = None if mask is None else gap_marks.marks(mask)
+        self.name, self._signs = input_, TextSigns(input_)
+        mark = regions if mask is None else mask
+        marks = None if mark is None else gap_marks.marks(mark)
+        self.mark = mark or ""
         self.files = [input_] if input_ == STANDARD_INPUT else matching_files(input_)
         self._keep = keep or ()
         reading = Reading(
@@ -170,16 +172,21 @@ class Text:
         together: Sequence[str] = (),
         logs_progress: bool = False,
         with_empty: bool = False,
+        refuses_empty: bool = False,
     ) -> Iterator[tuple[Place, Result]]:
         """Yield the place and the result of each sentence with words, or of all if `with_empty`, in
         order, in bounded memory. `score`: function from sentences to their results, called once, or
-        for each group of neighbouring sentences that are equal in the columns `together`."""
+        for each group of neighbouring sentences that are equal in the columns `together`. Raises:
+        DataError for a sentence without words if `refuses_empty`."""
         from bilm.support.progress import Progress
 
         places: deque[Place] = deque()  # of the sentences read, but not yet scored
 
         def words_of(sentences: Iterable[Sentence]) -> Iterator[list[str]]:
             for place, words in sentences:
+                if refuses_empty and not words:
+                    where = f"{self.name}, sentence {place['sentence']}"
+                    raise DataError(f"{where}: no words; complete its item, or remove the item")
                 if words or with_empty:
                     places.append(place)
                     yield words

@@ -66,7 +66,7 @@ With --regions, words equal to MARK separate regions and are not read. More colu
 @constraint(If("items", require_all), ["context"])
 def surprisal(
     model: scoring.Model, text: scoring.Text, context: int, items: str | None, top: int | None,
-    regions: str | None, region_names: tuple[str, ...] | None, output: str | None
+    region_names: tuple[str, ...] | None, output: str | None
 ) -> None:  # fmt: skip
     """Print the surprisal of words, and of regions, in bits.
 
@@ -85,6 +85,7 @@ def surprisal(
         raise OptionsError(f"--items {items}: --keep must contain this column")
     scorer = text.scorer(model, lambda words: (context + 1) * scoring.n_predictions(words))
     columns: dict[str, type] = dict(WORD_COLUMNS)
+    regions = text.mark or None
     if regions:
         columns |= REGION_COLUMNS
     if top:
@@ -94,7 +95,8 @@ def surprisal(
         region_names=region_names, is_item=items is not None, memory=model.memory,
     )  # fmt: skip
     together = [name for name in ("file", items) if context and name in text.columns]
-    scored = text.scored(surprisals_of, together, logs_progress=output is not None)
+    logs_progress = output is not None
+    scored = text.scored(surprisals_of, together, logs_progress, refuses_empty=items is not None)
     is_known = Counter[bool]()
     n_sentences = Counter[str]()  # all, and those that contain each mark
 

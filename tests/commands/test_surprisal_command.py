@@ -1,6 +1,7 @@
 """`bilm surprisal`: equal to `Scorer`, keyed by sentence and position, in all forms."""
 
 import csv
+import re
 
 import keras
 import pytest
@@ -12,6 +13,7 @@ from tiny_runs import tiny_run
 
 import bilm
 from bilm.analysis import surprisal_table
+from bilm.data.readers import form
 
 TEXT = 'w1 w2 w3\n\nw1 iPhone "NA" NA\n'
 SENTENCES = [line.split() for line in TEXT.splitlines() if line]
@@ -103,10 +105,19 @@ def test_surprisal_of_items_with_context_and_conditions(measured, run_here, tmp_
     (tmp_path / "a.csv").write_text(table + "1,a,w2\n")
     done = run_here(*command, *kept, "--items=item", "--context=1")
     assert done.returncode == 1 and "a.csv: other rows are between those of 1" in done.stderr
+    (tmp_path / "a.csv").write_text(table + "3,,\n3,a,w2\n")
+    done = run_here(*command, *kept, "--items=item", "--context=1")
+    assert done.returncode == 1 and "a.csv, sentence 5: no words; complete its item" in done.stderr
     done = run_here(*command, "--column=sentence", "--items=item", "--context=1")
     assert_fails(done, "--items item: --keep must contain this column")
     done = run_here(*command, "--column=sentence", "--keep=condition,sentence")
     assert_fails(done, "--keep sentence: the result has another column of this name")
+
+
+def test_mark_of_regions_is_not_split(measured, monkeypatch):
+    monkeypatch.setattr(form, "tokenizer", lambda language: re.compile(r"\w+|\S").findall)
+    rows = measured("w1 <R> w2. <R> w3\n", "--tokenize=en", "--regions=<R>")
+    assert [row["region"] + row["word"] for row in rows] == ["0w1", "1w2", "1.", "2w3"]
 
 
 def test_marks_of_regions_that_are_read_as_words_are_a_warning(run_here, tmp_path):

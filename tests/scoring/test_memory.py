@@ -3,6 +3,7 @@
 import csv
 import json
 import math
+import shutil
 from dataclasses import replace
 from pathlib import Path
 from types import SimpleNamespace
@@ -207,6 +208,19 @@ def test_memory_leaves_out_heldout_sentences_that_it_contains(run_here, tmp_path
     assert figures[0].stdout == figures[1].stdout and "5 of the 35" in figures[1].stderr
     logs = [test(text, "bilm score").stderr for text in (HELDOUT, tmp_path / "mixed")]
     assert logs[0] in logs[1] and "mixed: the text of the memory contains 5 of" in logs[1]
+
+
+def test_memory_does_not_remember_the_part_that_its_run_held_out(run_here, tmp_path, monkeypatch):
+    monkeypatch.setattr(fitting, "N_STEPS", 1)
+    run = shutil.copytree(tiny_run("words"), tmp_path / "run")
+    copied = [words for words in resolve_shards(TEXT).sentences() if len(words) > 2][:5]
+    (run / "heldout.txt").write_text("\n".join(map(" ".join, copied)), encoding="utf-8")
+    files = ["--heldout", run / "heldout.txt", "--output", tmp_path / "memory.hdf5"]
+    done = run_here("bilm memory", "--model", run, "--input", TEXT, *files)
+    assert done.returncode == 0 and "contains" not in done.stderr
+    model = open_model(run)
+    stored = StoredMemory.load(tmp_path / "memory.hdf5", model, model.vocabulary().words)
+    assert stored.memory.text.digests.isdisjoint(map(sentence_digest, copied))
 
 
 def test_memory_of_another_model_is_refused(run_here, tmp_path, monkeypatch):
