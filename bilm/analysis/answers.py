@@ -77,7 +77,7 @@ def in_words(table: pandas.DataFrame, settings: Settings = DEFAULTS) -> list[str
 
         # A proper name in one text only differs from a common noun in the other.
         mostly = [name for name in groupings if row[f"proper_{name}"] > 0.5]
-        if len(mostly) == 1:
+        if len(mostly) == 1 and row["answer"] != FEW:
             line += f"; {row[f'proper_{mostly[0]}']:.0%} in {mostly[0]} are a proper name"
         lines.append(line)
 

@@ -58,8 +58,10 @@ class Measure(NamedTuple):
 
 def cosine_distance(a: np.ndarray, b: np.ndarray) -> np.ndarray:
     """Return the cosine distances (...) between vectors (..., F); 1 if a vector is zero."""
+    product = (a * b).sum(axis=-1)
     norms = np.linalg.norm(a, axis=-1) * np.linalg.norm(b, axis=-1)
-    return 1 - (a * b).sum(axis=-1) / np.where(norms > 0, norms, 1)
+    divisor = np.where(norms > 0, norms, 1)
+    return 1 - product / divisor
 
 
 def _distance_of_unit_vectors(a: np.ndarray, b: np.ndarray) -> np.ndarray:
@@ -123,7 +125,10 @@ class Resampling:
 
     def _values(self, *counts: np.ndarray) -> np.ndarray:
         """Return the values (...) of draws: numbers (..., N) of the usages in each grouping."""
-        means = [n @ self._features / n.sum(axis=-1, keepdims=True) for n in counts]  # ..., F
+        means = []
+        for n in counts:
+            n_usages = n.sum(axis=-1, keepdims=True)  # ..., 1
+            means.append(n @ self._features / n_usages)  # ..., F
         return self._measure.of_means(*means)
 
 

@@ -63,12 +63,16 @@ def test(
 
     from bilm.data.ngrams import text_ids
     from bilm.data.shards import resolve_shards
+    from bilm.data.stream import describe_shards
     from bilm.data.verdict import Comparison, verdict
     from bilm.training.measurement import Measurement
 
     vocabulary = model.vocabulary
     text = resolve_shards(input_, on_bad_utf8)
     text.examine(vocabulary)
+    run = model.stored.checkpoint
+    if run is not None and not set(run.record.shards).isdisjoint(describe_shards(text.paths)):
+        logging.warning("%s: is training text of the run: use held-out text", text.name)
     ids = text_ids(text, vocabulary)
     if len(ids) == 1:
         raise DataError(f"{text.name}: no sentence; every line is blank")

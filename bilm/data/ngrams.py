@@ -42,8 +42,10 @@ class Ngrams(NamedTuple):
             is_once = np.bincount(ids)[ids] == 1
             ids = ids.copy()
             ids[np.flatnonzero(is_once)[::2]] = vocab.unk
-        pairs, counts = np.unique(ids[:-1] * vocab.size + ids[1:], return_counts=True)
-        columns = [*np.divmod(pairs, vocab.size), counts]
+        numbers = ids[:-1] * vocab.size + ids[1:]  # of the pairs
+        pairs, counts = np.unique(numbers, return_counts=True)
+        first, second = np.divmod(pairs, vocab.size)
+        columns = [first, second, counts]
         return cls(np.stack(columns, axis=1).astype(np.int32), vocab.size)
 
     def word_probabilities(self, ids: np.ndarray) -> np.ndarray:

@@ -13,7 +13,7 @@ from bilm.options.schema import POSITIVE, SHARE, Checked, key
 
 SPREAD = 1.2  # of the expected range, around its middle
 USEFUL_GAIN = 0.03  # smaller ones are not worth the time
-MIN_PREDICTIONS = 1000  # fewer differ between models by chance
+MIN_PREDICTIONS = 200  # fewer differ between models by chance
 MANY_UNKNOWN = 0.2  # share of the words
 
 
@@ -125,7 +125,7 @@ def _advice(compared: Comparison, is_worse: bool) -> str:
     if n_predictions < MIN_PREDICTIONS:
         return (
             f"longer held-out text: found {n_predictions} predictions, expected "
-            f"{MIN_PREDICTIONS:,} or more, because such differences may be chance"
+            f"{MIN_PREDICTIONS} or more, because such differences may be chance"
         )
     gain = compared.gain or 0.0
     if gain >= USEFUL_GAIN:

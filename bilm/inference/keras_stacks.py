@@ -44,7 +44,9 @@ class KerasStacks(Stacks):
         vectors = {d: ops.take(table, places[d], axis=0) for d in model.directions}
         packed = model.pack_state(state)
         outputs, packed = model.windows(vectors, packed, mask, fresh=fresh)
-        layers = {d: ops.stack([vectors[d], *outputs[d]]) for d in model.directions}
+        layers = {}
+        for direction, of_tokens in vectors.items():
+            layers[direction] = ops.stack([of_tokens, *outputs[direction]])
         return layers, model.flatten_state(packed)
 
 
@@ -60,7 +62,9 @@ def one_row_stacks(model: BiLM) -> Stacks:
     first, *_ = model.stacks.values()
     cell = first.layers[0].cell
     is_small = cell.frozen and not cell.laid_out.of_input
-    if not is_small or model.precision != "float32" or tf.config.list_physical_devices("GPU"):
+    is_float32 = model.precision == "float32"
+    has_gpu = bool(tf.config.list_physical_devices("GPU"))
+    if has_gpu or not (is_small and is_float32):
         return KerasStacks(model, n_rows=1)
 
     cells: dict[str, list[NumpyCell]] = {}

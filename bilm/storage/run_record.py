@@ -36,6 +36,7 @@ class RunRecord(Checked):
     # The source of a fine-tuning run and its perplexity at the start.
     finetuning: Mapping[str, Any] | None = key(OBJECT, None)
     heldout: Mapping[str, Any] | None = key(OBJECT, None)  # see `compare_texts`
+    left_out: int | None = key(schema.COUNT, None)  # number of sentences of the text not read
 
     @property
     def n_rows(self) -> int:

@@ -300,6 +300,13 @@ class TrainingRun:
         options = schema.read(RunOptions, completed)
         if stored is not None:
             check_shards(self.shards.paths, stored.shards)
+            n_left_out = len(self.shards.left_out)
+            if stored.left_out not in (None, n_left_out):
+                raise DataError(
+                    f"{self.folder.heldout_file}: found {n_left_out} sentences to leave out of the "
+                    f"text, but the run in this folder left out {stored.left_out}; restore the "
+                    "file or use another folder"
+                )
             self.folder.log_changes(options, stored)
         ngrams = None if known is None else Ngrams.of(known.sample, self.vocab)
         if heldout is None or ngrams is None:
@@ -335,6 +342,7 @@ class TrainingRun:
             auto=auto,
             finetuning=self.finetuning,
             heldout=texts.compared,
+            left_out=len(self.shards.left_out),
         )
 
     def _log_start(self, run: RunState) -> None:

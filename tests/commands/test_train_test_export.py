@@ -109,13 +109,8 @@ def test_train_makes_vocabulary_and_heldout_text_of_a_new_run(run_here, train_ar
         assert "held-out perplexity" in done.stderr
     assert (folder / "heldout.txt").read_text() == "".join(lines[95:])
     assert (folder / "best/vocab.txt").read_text().split()[3:6] == ["a", "is", "number"]
-
-
-def test_train_takes_the_vocabulary_of_a_run_that_continues(run_here, tmp_path):
-    folder = shutil.copytree(tiny_run("words"), tmp_path / "run")
-    arguments = ["--output", folder, "--resume", "must", "--n_steps", 2]
-    done = run_here("bilm train", "--input", TEXT, *arguments)
-    assert done.returncode == 0 and "finished at step 2" in done.stderr, done.stderr
+    (folder / "heldout.txt").unlink()
+    assert_fails(run_here("bilm train", *arguments), "heldout.txt: found 0 sentences to leave out")
 
 
 # --- damaged runs ---
@@ -219,6 +214,8 @@ def test_test_command_states_unknown_words_and_the_perplexity_without_them(run_h
     assert f"AVERAGE PERPLEXITY = {found['average_perplexity']:.2f}\n" in done.stdout
     assert f"without unknown words, 66.7 %: {without:.2f}; bigrams of the" in done.stderr
     assert done.stderr.endswith(f"\n{found['verdict'][-1]}\n")
+    done = run_here("bilm test", "--model", folder, "--input", TEXT, "--stateless")
+    assert "is training text of the run: use held-out text" in done.stderr
 
 
 def test_model_without_counts_is_compared_with_the_frequencies_of_the_tested_text(

@@ -32,7 +32,7 @@ TESTED = Comparison(0.0, 200.0, 200.0)
                      "epochs should be 21 % better"),
         pytest.param(61.0, ALL_READ, "more text or a smaller model"),
         pytest.param(50.0, SHORT.replace(n_predictions=3), "longer held-out text: found 3 "
-                     "predictions, expected 1,000 or more, because such differences may be chance"),
+                     "predictions, expected 200 or more, because such differences may be chance"),
         pytest.param(59.0, ALL_READ, "none needed"),
         pytest.param(59.0, ALL_READ.replace(unknown=0.25), "a lower --min_count: 25.0 % of the "
                      "words are unknown"),

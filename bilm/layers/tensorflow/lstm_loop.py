@@ -28,7 +28,8 @@ def loop(
     directions overlap."""
     if isinstance(n_steps, int) and unrolled(n_steps):
         series: list[Series] = [[None] * n_steps for _ in shapes]
-        for t in range(n_steps - 1, -1, -1) if reverse else range(n_steps):
+        steps = range(n_steps)
+        for t in reversed(steps) if reverse else steps:
             carry, values = body(t, carry)
             for by_time, value in zip(series, values, strict=True):
                 by_time[t] = value
@@ -37,10 +38,14 @@ def loop(
     def advance(k, old, arrays):
         t = n_steps - 1 - k if reverse else k
         new, values = body(t, old)
-        arrays = [array.write(t, value) for array, value in zip(arrays, values, strict=True)]
+        written = []
+        for array, value in zip(arrays, values, strict=True):
+            written.append(array.write(t, value))
+
         # The shapes of the carry must not change from step to step.
-        new = tuple(map(tf.ensure_shape, new, [part.shape for part in old]))
-        return k + 1, new, arrays
+        old_shapes = [part.shape for part in old]
+        new = tuple(map(tf.ensure_shape, new, old_shapes))
+        return k + 1, new, written
 
     arrays = [tf.TensorArray(dtype, n_steps, element_shape=shape) for shape in shapes]
     start = tf.constant(0), tuple(carry), arrays
