@@ -65,13 +65,15 @@ def test(
     from bilm.data.shards import resolve_shards
     from bilm.data.stream import describe_shards
     from bilm.data.verdict import Comparison, verdict
+    from bilm.storage.run_record import RunRecord
     from bilm.training.measurement import Measurement
 
     vocabulary = model.vocabulary
     text = resolve_shards(input_, on_bad_utf8)
     text.examine(vocabulary)
-    run = model.stored.checkpoint
-    if run is not None and not set(run.record.shards).isdisjoint(describe_shards(text.paths)):
+    checkpoint = model.stored.checkpoint
+    record = RunRecord.read(checkpoint.path) if checkpoint else None
+    if record is not None and not set(record.shards).isdisjoint(describe_shards(text.paths)):
         logging.warning("%s: is training text of the run: use held-out text", text.name)
     ids = text_ids(text, vocabulary)
     if len(ids) == 1:

@@ -6,7 +6,6 @@ import hashlib
 import os
 from collections.abc import Collection, Container, Iterator, Sequence
 from dataclasses import dataclass, replace
-from itertools import chain
 from pathlib import Path
 from typing import NamedTuple
 
@@ -41,14 +40,22 @@ class Shards:
         self.paths = list(map(os.fspath, self.paths))
         self.name = self.name or next(iter(self.paths), "no file")
 
-    def examine(self, vocabulary: Container[str] = ()) -> None:
-        """Warn of signs, in the first words, that the text is not tokenized, or not in the normal
-        form of a vocabulary; pipes, which can be read only once, are skipped. Raises: DataError."""
+    @property
+    def examined(self) -> list[str]:
+        """The files whose first words show signs; without pipes, which can be read only once."""
+        return [path for path in self.paths if is_url(path) or os.path.isfile(path)][:MAX_EXAMINED]
+
+    def signs(self, vocabulary: Container[str] = ()) -> TextSigns:
+        """Return a counter of signs that the text is not tokenized, or not in the normal form of a
+        vocabulary."""
         first, *others = self.paths
         name = f"{first} and {len(others)} more" if others else first
-        signs = TextSigns(name, vocabulary=vocabulary)
-        files = [path for path in self.paths if is_url(path) or os.path.isfile(path)]
-        files = files[:MAX_EXAMINED]
+        return TextSigns(name, vocabulary=vocabulary)
+
+    def examine(self, vocabulary: Container[str] = ()) -> None:
+        """Warn of the `signs` in the first words. Raises: DataError."""
+        signs = self.signs(vocabulary)
+        files = self.examined
         for path in files:
             n_left = SAMPLE_WORDS / len(files)
             for *_, line in placed_lines(path, self.on_bad_utf8):
@@ -61,14 +68,11 @@ class Shards:
 
     def sentences(self) -> Iterator[list[str]]:
         """Yield the words of each line that is not blank or left out. Raises: DataError."""
-        return chain.from_iterable(map(self.sentences_of, self.paths))
-
-    def sentences_of(self, path: str) -> Iterator[list[str]]:
-        """Yield the `sentences` of a file."""
-        for *_, text in placed_lines(path, self.on_bad_utf8):
-            words = text.split()
-            if words and not self.leaves_out(words):
-                yield words
+        for path in self.paths:
+            for *_, text in placed_lines(path, self.on_bad_utf8):
+                words = text.split()
+                if words and not self.leaves_out(words):
+                    yield words
 
     def leaves_out(self, words: Sequence[str]) -> bool:
         """Return whether readers skip this sentence."""

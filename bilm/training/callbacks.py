@@ -1,8 +1,10 @@
 """What happens between the steps of a run: saving, evaluating, keeping a time budget."""
 
+import os
 import time
 import zlib
 from dataclasses import dataclass, replace
+from typing import NamedTuple
 
 from absl import logging
 
@@ -10,6 +12,7 @@ from bilm.data.shards import Shards
 from bilm.data.stream import Position
 from bilm.data.verdict import Comparison
 from bilm.scoring.perplexity import Perplexity
+from bilm.support.process import available_cores
 from bilm.training.auto import expected_ratio, recipe_for
 from bilm.training.checkpoints import RunCheckpoints
 from bilm.training.evaluation import Evaluator, heldout_windows
@@ -97,6 +100,11 @@ class Evaluate:
             windows = heldout_windows(heldout.reader, checkpoints.record.batch_size)
             check_unchanged(shards, heldout.described, run.step)
             perplexity = self.evaluator(windows)
+            if shards.left_out and run.step == run.plan.n_steps:  # once, as it takes as long
+                whole = type(heldout.reader)(shards.without(()), heldout.reader.vocab, test=True)
+                windows = heldout_windows(whole, checkpoints.record.batch_size)
+                of_all = self.evaluator(windows)
+                logging.info("with the sentences of the training text: perplexity %s", of_all)
             check_unchanged(shards, heldout.described, run.step)
             return perplexity
 
@@ -172,6 +180,16 @@ class Save:
         return path
 
 
+class Moment(NamedTuple):
+    """When the pace of a run was measured: number of steps; seconds without evaluations, on the
+    clock, and of all processors."""
+
+    step: int
+    trained: float
+    time: float
+    computed: float
+
+
 class Budget:
     """Changes the length of a run so that it ends on time, from the measured times of its steps.
 
@@ -186,8 +204,8 @@ class Budget:
         self.deadline = deadline
         self.longest = run.trainer.options.n_epochs * run.plan.epoch_steps
         self.seconds = deadline - time.monotonic()  # of the whole run
-        # When the pace was measured last: step, and seconds without evaluations.
-        self.last: tuple[int, float] | None = None
+        self.last: Moment | None = None
+        self.has_warned = False  # of a busy machine
         self.pace = 0.0  # seconds of a step, with its share of the saves
         self.step_seconds = 0.0  # the same, with its share of the evaluations
 
@@ -197,15 +215,15 @@ class Budget:
         if step >= self.run.plan.n_steps:
             return
         now = time.monotonic()
-        trained = now - self.run.report.evaluated
-        if self.last is None:  # the first step included compiling the graph
-            self.last = step, trained
-        last_step, last_trained = self.last
-        if trained - last_trained < max(5.0, 0.02 * self.seconds):
+        moment = Moment(step, now - self.run.report.evaluated, now, time.process_time())
+        last = self.last = self.last or moment  # the first step included compiling the graph
+        trained = moment.trained - last.trained
+        if trained < max(5.0, 0.02 * self.seconds):
             return
 
-        self.last = step, trained
-        pace = (trained - last_trained) / (step - last_step)
+        self.last = moment
+        self._warn_if_busy((moment.computed - last.computed) / (moment.time - last.time))
+        pace = trained / (step - last.step)
         is_first = not self.pace
         self.pace = pace if is_first else (self.pace + pace) / 2
         n_steps = self._length(now)
@@ -232,6 +250,17 @@ class Budget:
         is_close = change <= 0.01 * self.seconds + 0.1 * left
         rises = n_steps > plan.n_steps and run.trainer.schedule.is_decaying(run.step)
         return plan.n_steps if is_close or rises else n_steps
+
+    def _warn_if_busy(self, n_used: float) -> None:
+        """Warn once if other programs leave this run few of its processors; `n_used`: the mean
+        number that it has used."""
+        is_on_cpu = self.run.trainer.devices.names[0].startswith("CPU")
+        percent = 100 * n_used / available_cores()
+        # A quiet machine may have more processors than a step can use.
+        is_loaded = os.getloadavg()[0] > (os.cpu_count() or 1)
+        if is_on_cpu and is_loaded and percent < 60 and not self.has_warned:
+            self.has_warned = True
+            logging.warning("the machine is busy: this run gets %.0f %% of its processors", percent)
 
     def _warn_if_short(self, n_steps: int, late: float) -> None:
         """Warn of a budget that is too short for `USEFUL_STEPS` steps; `late`: seconds since it

@@ -199,13 +199,6 @@ def test_option_names_with_dashes_or_underscores(words, expected):
     assert {name: context.params[name] for name in expected} == expected
 
 
-def test_tilde_is_the_home_folder(tmp_path, monkeypatch, capsys):
-    monkeypatch.setenv("HOME", str(tmp_path))
-    (tmp_path / "text").write_text("a\n")
-    assert run(cli, "bilm", ["vocab", "--input=~/te*", "--output=~/v"]) == 0
-    assert capsys.readouterr().out.split()[:2] == ["wrote", f"{tmp_path}/v:"]
-
-
 def test_each_option_belongs_to_a_group():
     for name in COMMANDS:
         command = cli.get_command(None, name)

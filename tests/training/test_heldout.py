@@ -181,6 +181,7 @@ def test_sentences_of_the_training_text_are_left_out(tmp_path, log):
     found = run(tmp_path / "run", 2, heldout=mixed).heldout
     assert found == expected
     assert "mixed.gz: the training text contains 4 of the 34 sentences; held-out" in log.text
+    assert "with the sentences of the training text: perplexity" in log.text
     assert RunFolder(tmp_path / "run").find_best().record.best == expected.mean
     assert len(RunFolder(tmp_path / "run").record().heldout["repeated"]) == 3
 

@@ -36,6 +36,7 @@ from bilm.options.run_options import load_run_options
 from bilm.scoring.perplexity import Perplexity
 from bilm.storage.checkpoint import latest_checkpoint
 from bilm.storage.names import stored_values
+from bilm.support.process import available_cores
 from bilm.training import callbacks, memory
 from bilm.training import run as training
 from bilm.training.finetuning import finetune
@@ -348,7 +349,7 @@ def test_blank_text_is_refused(tmp_path):
 
 @pytest.mark.parametrize("is_new", [True, False], ids=["new run", "resumed run"])
 def test_training_text_is_read_once_before_the_first_step(tmp_path, a_run, monkeypatch, is_new):
-    """For counts and the comparison with held-out text; signs are sought in the first words."""
+    """For counts, warnings and the comparison with held-out text together."""
     opened = []
     open_file = text_files.opened
 
@@ -363,7 +364,7 @@ def test_training_text_is_read_once_before_the_first_step(tmp_path, a_run, monke
     monkeypatch.setattr(training, "TrainingText", stop)
     with pytest.raises(KeyboardInterrupt):
         run(tmp_path / "new" if is_new else a_run, 4, heldout=HELDOUT)
-    assert opened.count(next(Path(TEXT).parent.iterdir()).name) == (2 if is_new else 1)
+    assert opened.count(next(Path(TEXT).parent.iterdir()).name) == 1
 
 
 def test_warning_if_heldout_text_is_trained_on(tmp_path, log):
@@ -450,16 +451,21 @@ def test_memory_is_estimated_before_the_first_step(tmp_path, log, monkeypatch):
 
 @pytest.fixture
 def clock(monkeypatch):
-    """Let each step of training take a second of the clock of a time budget."""
-    now = SimpleNamespace(seconds=100.0)
+    """Let each step of training take a second of the clock of a time budget; return its time, and
+    the number of processors that compute."""
+    now = SimpleNamespace(seconds=100.0, n_processors=available_cores())
     step = Trainer.step
 
     def timed(self, iterator, number):
         now.seconds += 1
         return step(self, iterator, number)
 
-    monkeypatch.setattr(callbacks, "time", SimpleNamespace(monotonic=lambda: now.seconds))
+    times = SimpleNamespace(
+        monotonic=lambda: now.seconds, process_time=lambda: now.n_processors * now.seconds
+    )
+    monkeypatch.setattr(callbacks, "time", times)
     monkeypatch.setattr(Trainer, "step", timed)
+    return now
 
 
 BUDGET = {
@@ -494,3 +500,12 @@ def test_run_becomes_longer_unless_its_rate_would_rise(tmp_path, clock, decay, n
 def test_length_is_not_stored_before_it_was_measured(tmp_path, clock):
     run(tmp_path, 2, deadline=200.0, **BUDGET)
     assert RunFolder(tmp_path).record().auto == {"hours": 1.0, "n_steps": None}
+
+
+@pytest.mark.parametrize(("load", "is_logged"), [(1_000.0, True), (0.0, False)])
+def test_busy_machine_is_logged_once(tmp_path, monkeypatch, clock, log, load, is_logged):
+    monkeypatch.setattr(callbacks.os, "getloadavg", lambda: (load, load, load))
+    clock.n_processors = available_cores() / 2
+    run(tmp_path, 20, deadline=120.0, **BUDGET)
+    line = "the machine is busy: this run gets 50 % of its processors"
+    assert log.text.count(line) == is_logged
