@@ -189,7 +189,6 @@ def test_perplexity_by_start_and_export_of_a_run(run_here, tmp_path):
 
 
 def test_test_command_states_unknown_words_and_the_perplexity_without_them(run_here, tmp_path):
-    """Frequencies: each word by the rest of the text."""
     folder, text = tiny_run("words"), tmp_path / "text"
     known = VOCABULARY.read_text(encoding="utf-8").split()[3]
     text.write_text(f"{known} zzz\nzzz yyy {known} xxx\n", encoding="utf-8")
@@ -221,7 +220,6 @@ def test_test_command_states_unknown_words_and_the_perplexity_without_them(run_h
 def test_model_without_counts_is_compared_with_the_frequencies_of_the_tested_text(
     run_here, tmp_path
 ):
-    """Each word by the rest of the text."""
     folder, text = shutil.copytree(tiny_run("words"), tmp_path / "run"), tmp_path / "text"
     (folder / "ngrams.hdf5").unlink()
     known = VOCABULARY.read_text(encoding="utf-8").split()[3]
