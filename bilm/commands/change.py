@@ -14,8 +14,8 @@ Measures of the change of a word between the groupings A and B:
 The command prints a line for each word: changed; not shown to have changed; or too few usages, if A
 or B has fewer than {MIN_USAGES}. A word has changed if the adjusted p-value of the first measure is
 at most {LEVEL:g} and, with --controls, if the measure exceeds its control, its mean over random
-splits of the same usages, more than for each control word. Otherwise, a difference in topic, genre
-or author also counts.
+splits of the same usages, more than for each control word. Without control words, a difference in
+topic, genre or author also counts.
 
 The table has a row per word, or per word and selected layer: answer, usages_A (compared usages),
 count_A and per_million_A (in the text), proper_A (share of proper names), log_ratio (binary, of the

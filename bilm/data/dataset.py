@@ -187,6 +187,7 @@ class LMDataset:
                     if first >= at:
                         stream.rest = (reference, end) if end <= len(words) else ()
                         yield reference, words, first, end
+                stream.rest = ()
             if self.test:
                 return
             if not stream.next_epoch():

@@ -36,7 +36,7 @@ def pattern(token: str, mask: str = MASK) -> re.Pattern[str] | None:
 def marks(mask: str = MASK) -> re.Pattern[str]:
     """Return the pattern of marks that must not be split. Raises: DataError for an empty mask."""
     if not mask.strip():
-        raise DataError(f"the mask is {mask!r}; expected the token of a lost word, such as {MASK}")
+        raise DataError(f"the mark is {mask!r}; expected a word, such as {MASK}")
     edge = r"\b" if mask.isalnum() else ""  # not within a word
     spaced = edge + " *".join(map(re.escape, mask)) + edge
     return re.compile(f"(?i:{FOREIGN})|{LOST}|(?i:{spaced})")

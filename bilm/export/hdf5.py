@@ -21,7 +21,14 @@ from bilm.storage.formats.bilm_tf import read_export_id
 from bilm.storage.hdf5 import save_hdf5
 from bilm.storage.stored_model import StoredModel, open_model
 from bilm.support.files import expanded, protect, replacing
-from bilm.support.model_files import HDF5_SUFFIXES, OPTIONS, SOFTMAX_ENDING, VOCABULARY, WEIGHTS
+from bilm.support.model_files import (
+    CHECKPOINT_LIST,
+    HDF5_SUFFIXES,
+    OPTIONS,
+    SOFTMAX_ENDING,
+    VOCABULARY,
+    WEIGHTS,
+)
 from bilm.support.urls import require_local
 from bilm.tensors import n_filters
 from bilm.training.measurement import Measurement
@@ -196,7 +203,8 @@ def _is_free(options_file: Path, weight_file: Path) -> bool:
     folder, export = options_file.parent, _export_of(options_file)
     # A run may use the options of an export, and users of the reference add the row of padding to
     # the options of a run by hand.
-    if export is None or checkpoint_paths(folder):
+    is_run = (folder / CHECKPOINT_LIST).exists() or checkpoint_paths(folder)
+    if export is None or is_run:
         return False
     replaced = weight_file.name, weight_file.stem + SOFTMAX_ENDING
     others = [p for p in folder.iterdir() if p.suffix in HDF5_SUFFIXES and p.name not in replaced]

@@ -244,5 +244,7 @@ def _normalized(logs: np.ndarray) -> np.ndarray:
 
 def n_predictions(n_words: int, n_gaps: int = 1) -> int:
     """Return about how many predictions fill the gaps of a sentence, in a direction."""
-    n_comparisons = n_gaps * (n_gaps + 1) // 2
+    n_comparisons = n_gaps
+    if n_gaps > 1:
+        n_comparisons += n_gaps * (n_gaps + 1) // 2  # to find the surest ones
     return (n_words + 1) * (1 + n_comparisons * (N_COMPARED + 1))

@@ -47,17 +47,14 @@ class Perplexity(NamedTuple):
     def from_record(cls, record: object) -> Perplexity:
         """Restore it from the result of `_asdict` as JSON. Raises: OptionsError."""
         match record:
-            case {
-                "directions": dict(directions),
-                "mean": mean,
-                "n_predictions": int(n_predictions),
-                "known": float() | None as known,
-            }:
+            case {"directions": dict(directions), "mean": mean, "n_predictions": int(n), **more}:
                 values = [mean, *directions.values()]
-                are_valid = [isinstance(value, float) and value >= 1 for value in values]
-                if directions and n_predictions > 0 and all(are_valid):
-                    return cls(directions, mean, n_predictions, known)
-        raise unexpected("perplexity", record, "directions, mean, n_predictions, known")
+                are_valid = [isinstance(value, int | float) and value >= 1 for value in values]
+                if directions and n > 0 and all(are_valid):
+                    known = more.get("known")
+                    known = known if isinstance(known, float) else None
+                    return cls(directions, mean, n, known)
+        raise unexpected("perplexity", record, "directions, mean and n_predictions")
 
     def __str__(self) -> str:
         return f"{self.mean:,.2f}"

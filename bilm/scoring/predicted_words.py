@@ -20,6 +20,7 @@ class PredictedWords(Vocabulary):
 
     def __init__(self, words: Sequence[str]):
         super().__init__("vocabulary", words=words)
+        self.require_marks()
         others = {"", *MARKS}
         proper = [i for word, i in self._ids.items() if word not in others]
         self.proper = np.array(sorted(proper), int)

@@ -68,8 +68,10 @@ def check_memory(trainer: Trainer, n_words: int, ignore: bool) -> None:
     about = f"memory: about {needed / 1e9:.1f} GB ({listed}{replicas}, program 0.8)"
     logging.info("%s", about)
 
+    if ignore or not devices[0].startswith("CPU"):
+        return
     available = machine_memory()
-    if devices[0].startswith("CPU") and needed > 1.5 * available and not ignore:
+    if needed > 1.5 * available:
         raise OutOfMemoryError(
             f"{about}, but this machine has {available / 1e9:.1f} GB; reduce batch_size, "
             "unroll_steps, lstm.dim or the vocabulary, or train anyway: --ignore_memory"

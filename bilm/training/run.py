@@ -207,7 +207,7 @@ class TrainingRun:
 
     def _compared(self) -> dict[str, Any]:
         """Return what must be the same on all workers."""
-        compared = self.options.to_dict() | self.settings.to_dict()
+        compared = self.options.to_dict() | self.settings.shared()
         compared["SHA-256 of the vocabulary"] = self.vocab.digest
         texts = {"text": self.shards, "held-out text": self.heldout_shards}
         for name, shards in texts.items():

@@ -20,8 +20,9 @@ from bilm.options.run_options import CHANGEABLE, RunOptions
 from bilm.storage.checkpoint import Checkpoint, checkpoint_paths, latest_checkpoint
 from bilm.storage.hdf5 import save_hdf5
 from bilm.storage.run_record import RunRecord
-from bilm.support.files import replacing, try_lock
+from bilm.support.files import remove_leftovers, replacing, try_lock
 from bilm.support.model_files import (
+    CHECKPOINT,
     HELDOUT,
     HISTORY,
     LOCK,
@@ -74,6 +75,8 @@ class RunFolder:
         if lock is None:
             raise BilmError(f"{self}: another process is training in this folder")
         with lock:
+            for folder in (self.path, self.best):
+                remove_leftovers(folder / CHECKPOINT)
             self._lock = os.stat(self.lock_file)
             try:
                 yield
@@ -119,7 +122,7 @@ class RunFolder:
                 if record := RunRecord.read(path):
                     return record
         checkpoint = self.latest_checkpoint()  # raises the error
-        return checkpoint.record if checkpoint else None
+        return None if checkpoint is None or checkpoint.is_reference else checkpoint.record
 
     def check_unused(self) -> None:
         """Refuse a folder without a run if it contains files that a run would overwrite."""

@@ -45,8 +45,7 @@ class RunSettings(Checked):
         ignore_memory: whether to train even if the estimated memory is 1.5 times the machine's.
         on_bad_utf8: "error", or "replace" to read bytes that are not UTF-8 as U+FFFD.
         deadline: `time.monotonic()` at which the run should end; see `bilm.training.callbacks`.
-        auto: length and precision that `--options auto` chose, a `bilm.training.auto.Choice` as a
-            mapping, which checkpoints store.
+        auto: length, precision and time budget of `--options auto`, which checkpoints store.
     Raises: OptionsError for a value that is not allowed.
     """
 
@@ -61,3 +60,8 @@ class RunSettings(Checked):
     on_bad_utf8: str = key(choice(*ON_BAD_UTF8), "error")
     deadline: float = key(instance(float, "a time"), math.inf)
     auto: Mapping[str, Any] | None = key(instance(Mapping, "a mapping"), None)
+
+    def shared(self) -> dict[str, Any]:
+        """Return the settings that must be the same on all workers, as JSON values."""
+        by_worker = ("log_steps", "ignore_memory", "deadline", "auto")
+        return {name: value for name, value in self.to_dict().items() if name not in by_worker}

@@ -259,4 +259,4 @@ def test_fill_command_reads_marks_of_editors_with_blanks(run_here, tmp_path):
     gaps = [json.loads(line) for line in done.stdout.splitlines()]
     assert [(gap["position"], gap["token"]) for gap in gaps] == [(1, "w[. .]"), (2, "[— — —]")]
     done = run_here("bilm fill", "--model", tiny_run("words"), "--input", text, "--mask", "")
-    assert_fails(done, "the mask is ''; expected the token of a lost word")
+    assert_fails(done, "the mark is ''; expected a word, such as")

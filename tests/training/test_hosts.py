@@ -94,7 +94,7 @@ def shared(hosts):
 
 def differing(hosts):
     hosts.check_alike("equal", lambda: {"weights": "aa"})
-    hosts.check_alike("inputs", lambda: {"dim": 5, "layers": [hosts.index]})
+    hosts.check_alike("inputs", lambda: {"sizes": {"dim": 5, "layers": [hosts.index]}})
 
 
 def other_program(hosts):
@@ -115,7 +115,7 @@ def test_value_of_the_chief_is_shared(side_by_side):
 def test_workers_that_differ_are_refused_by_all_with_the_value_that_differs(side_by_side):
     workers = clusters(2)
     line = (
-        f"{workers[0].name(1)}: layers is [1], but [0] on {workers[0].name(0)}; expected the "
+        f"{workers[0].name(1)}: sizes.layers is [1], but [0] on {workers[0].name(0)}; expected the "
         "same on all hosts"
     )
     assert all(line in found for found in side_by_side(differing, workers))

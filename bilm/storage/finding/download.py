@@ -30,7 +30,8 @@ from bilm.support.urls import WEB, is_url, masked, name_of, scheme_of
 
 SECONDS = 30  # to connect, and between two pieces
 RETRIES = 3  # after a lost connection or an error of the server, also in the middle of a file
-SERVER_ERRORS = (500, 502, 503, 504)
+BUSY = (413, 429, 500, 502, 503, 504)  # answers that may differ later
+LONGEST_WAIT = 60  # seconds
 COPY_BYTES = 1 << 20
 MISSING = (404, 410)  # answers of a web server that does not have a file
 HUB = "hf:"  # prefix of the names of models on the Hugging Face Hub
@@ -113,11 +114,16 @@ def _receive(url: str, path: Path) -> None:
 
     lost = requests.ConnectionError, requests.Timeout, requests.exceptions.ChunkedEncodingError
     headers = {"Accept-Encoding": "identity"}
+    wait = 0
     for attempt in range(RETRIES + 1):
-        time.sleep(attempt)
+        time.sleep(wait)
+        wait = attempt + 1
         try:
             with requests.get(url, stream=True, timeout=SECONDS, headers=headers) as answer:
-                if answer.status_code in SERVER_ERRORS and attempt < RETRIES:
+                if answer.status_code in BUSY and attempt < RETRIES:
+                    requested = answer.headers.get("Retry-After", "")  # seconds, or a date
+                    if requested.isdigit():
+                        wait = min(int(requested), LONGEST_WAIT)
                     continue
                 answer.raise_for_status()
                 n_bytes = int(answer.headers.get("Content-Length", 0)) or None

@@ -81,7 +81,7 @@ class Hosts:
         them."""
         if self.n_workers == 1:
             return
-        first, *others = self.gather(what, make())
+        first, *others = self.gather(what, _flat(make()))
         for k, other in enumerate(others, start=1):
             for name in first | other:
                 if first.get(name) != other.get(name):
@@ -139,3 +139,14 @@ class Hosts:
                 self._received[k].put(message)
                 if message.get("what") in (END, None):
                     del workers[connection]
+
+
+def _flat(values: Mapping[str, Any], prefix: str = "") -> dict[str, Any]:
+    """Return the values of nested objects by their dotted names."""
+    flat: dict[str, Any] = {}
+    for name, value in values.items():
+        if isinstance(value, dict) and value:
+            flat |= _flat(value, f"{prefix}{name}.")
+        else:
+            flat[f"{prefix}{name}"] = value
+    return flat
