@@ -32,13 +32,13 @@ def memory(model: scoring.Model, input_: str, heldout: str, output: str) -> None
     from bilm.data.shards import count_tokens, resolve_shards
     from bilm.scoring.filling import N_FITTED, n_predictions
     from bilm.support.files import protect
-    from bilm.training.run_folder import RunFolder
+    from bilm.support.model_files import HELDOUT, LOCK
     from bilm.training.survey import check_training_text
 
     text, heldout_text = resolve_shards(input_), resolve_shards(heldout)
-    folder = RunFolder(Path(heldout).parent)
-    if folder.holds_run and Path(heldout).expanduser() == folder.heldout_file:
-        text = folder.training_part(text)  # the run has not read the part that it held out
+    part = Path(heldout).expanduser()
+    if part.name == HELDOUT and part.with_name(LOCK).exists():
+        text = text.without(heldout_text.digests())  # a run has not read its held-out part
     protect(output, *text.paths, *heldout_text.paths, *model.files, *model.stored.own_files)
     text.examine(model.vocabulary)
     check_training_text(text, None, model.vocabulary.filename)
