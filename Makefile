@@ -16,7 +16,7 @@ CONSTRAINTS := constraints.txt
 INSTALLED_BY := setup.py pyproject.toml constraints.txt
 
 .DEFAULT_GOAL := help
-.PHONY: help install demo docs package test test-slow lint format test-backends test-backends-short test-clients test-clients-short
+.PHONY: help install demo docs package test test-slow test-slow-short lint format test-backends test-backends-short test-clients test-clients-short
 .PHONY: test-processors test-versions test-cluster test-cluster-short fuzz test-all clean
 
 help:  ## list the targets
@@ -53,6 +53,9 @@ test-processors: $(VENV)/installed  ## run the tests of test as on a processor w
 
 test-slow: $(VENV)/installed  ## run the slow tests: demo, examples, killed runs
 	$(PYTEST) load -m slow tests
+
+test-slow-short: $(VENV)/installed  ## the same without benchmarks, fuzz and taggers, for CI
+	$(PYTEST) load -m slow -k "not benchmark and not gpu_computes and not fuzz and not tagger" tests
 
 test-cluster: $(VENV)/installed $(ENGINES)/installed  ## run tests of several workers, Spark, Ray, Dask and object stores
 	$(VENV)/bin/python -m pytest -m cluster tests
