@@ -17,6 +17,7 @@ from bilm.data.readers.tables import QUOTING
 from bilm.data.text import ENDINGS, ON_BAD_UTF8, STANDARD_INPUT
 from bilm.options.run_options import DECAYS, LEARNING_RATES, MAX_SEED
 from bilm.precisions import INFERENCE_PRECISIONS, PRECISIONS
+from bilm.storage.formats import HELP
 from bilm.support.urls import is_url, masked
 from bilm.training.settings import RESUME, Saving
 
@@ -135,13 +136,13 @@ def gathered(name: str, gather: Callable[..., object], declare: Decorator) -> De
 
 # --- models ---
 
-MODEL_FORMS = """
+OTHER_FORMATS = ("\n" + " " * 20).join(HELP)
+MODEL_FORMS = f"""
 MODEL is one of the following; existing files and folders take precedence over names:
   a folder          of a run of bilm or of the TensorFlow 1 reference, or of an exported model
   an archive        ZIP, tar or tar.gz with such a folder, or the URL of one
   an object store   the URL of such a folder or archive, s3://BUCKET/NAME, with the extra remote
-  another format    a model of AllenNLP (model.tar.gz, weights.th), a TensorFlow Hub module, a model
-                    of ELMoForManyLangs, as an archive or folder
+  another format    {OTHER_FORMATS}
   an options file   options.json with --weights
   a name            novels-en, a small model of English novels that is part of bilm; small,
                     medium, original, original_5.5b, seqvec, nlpl:NUMBER and

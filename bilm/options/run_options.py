@@ -103,6 +103,9 @@ CHANGEABLE = (
     "decay_floor", "n_negative_samples_batch", "sample_softmax", "state_reset_probability",
     "softmax_bias", "variational_dropout", "embedding_dropout", "weight_decay",
 )  # fmt: skip
+# The keys that it must not change, besides those of the model: they determine the position in the
+# text and the slots.
+FIXED = ("unroll_steps", "optimizer")
 
 
 def load_run_options(name_or_path: str | Path) -> RunOptions:

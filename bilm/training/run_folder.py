@@ -16,7 +16,7 @@ from bilm.data.stream import same_shards
 from bilm.data.vocabulary_builder import build_vocabulary
 from bilm.errors import BilmError, DataError, OptionsError, WeightsError
 from bilm.options import schema
-from bilm.options.run_options import CHANGEABLE, RunOptions
+from bilm.options.run_options import CHANGEABLE, FIXED, RunOptions
 from bilm.storage.checkpoint import Checkpoint, checkpoint_paths, latest_checkpoint
 from bilm.storage.hdf5 import save_hdf5
 from bilm.storage.run_record import RunRecord
@@ -274,7 +274,4 @@ class RunFolder:
 
 def _fixed_options(options: RunOptions) -> dict[str, Any]:
     """Return the options that a resumed run cannot change, as JSON values by name."""
-    fixed = options.model.to_dict()
-    fixed["unroll_steps"] = options.unroll_steps  # determines the position in the text
-    fixed["optimizer"] = options.optimizer  # determines the slots
-    return fixed
+    return options.model.to_dict() | {name: getattr(options, name) for name in FIXED}

@@ -7,9 +7,18 @@ lists the places of bilm's tensors in them. Imports `options`, the packages belo
 modules of `storage` that do not import this package.
 """
 
-from pathlib import Path, PurePath
+from __future__ import annotations
 
-from bilm.storage.formats.base import Format
+from pathlib import Path, PurePath
+from typing import TYPE_CHECKING
+
+if TYPE_CHECKING:
+    from bilm.storage.formats.base import Format
+
+HELP = (  # of formats besides those of bilm and bilm-tf, in lines
+    "a model of AllenNLP (model.tar.gz, weights.th), a TensorFlow Hub module, a model",
+    "of ELMoForManyLangs, as an archive or folder",
+)
 
 
 def formats() -> tuple[type[Format], ...]:
