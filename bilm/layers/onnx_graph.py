@@ -21,7 +21,7 @@ END = np.iinfo(np.int64).max  # as the end of a slice
 class Value:
     """A tensor in a graph: an input, a constant or the output of a node.
 
-    `+`, `-` and `*`, with another value or a number on the right, add a node to the graph.
+    `+`, `-` and `*`, with another value or a number, add a node to the graph.
     """
 
     graph: GraphWriter
@@ -33,8 +33,14 @@ class Value:
     def __sub__(self, other: Operand) -> Value:
         return self.graph.add("Sub", self, other)
 
+    def __rsub__(self, other: Operand) -> Value:
+        return self.graph.add("Sub", other, self)
+
     def __mul__(self, other: Operand) -> Value:
         return self.graph.add("Mul", self, other)
+
+    __radd__ = __add__
+    __rmul__ = __mul__
 
 
 # A number is a constant float32 (), and a tuple a constant int64 (n,).
