@@ -102,6 +102,7 @@ def test_failed_part_or_merge_continues_to_equal_file(text, outfile, monkeypatch
     "other",
     [{"layers": "top"}, {"dtype": "float16"}, {"pool": "mean"}, {"backend": "numpy"}]
     + [{"precision": "bfloat16"}, {"part_sentences": 3}],
+    ids=str,
 )
 def test_parts_of_other_settings_are_not_used(text, outfile, monkeypatch, other):
     interrupted(monkeypatch, 5, text, outfile)
@@ -132,7 +133,6 @@ def test_edited_corpus_is_embedded_anew_from_the_edit_on(text, outfile, monkeypa
 
 
 def test_corpus_edited_while_it_is_read_gives_a_consistent_output(text, outfile, monkeypatch):
-    """The output contains the second reading."""
     read_first = corpus.read_first
 
     def read_and_edit(*arguments):
