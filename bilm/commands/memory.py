@@ -32,12 +32,12 @@ def memory(model: scoring.Model, input_: str, heldout: str, output: str) -> None
     from bilm.data.shards import count_tokens, resolve_shards
     from bilm.scoring.filling import N_FITTED, n_predictions
     from bilm.support.files import protect
-    from bilm.support.model_files import HELDOUT, LOCK
+    from bilm.support.model_files import HELDOUT, OPTIONS
     from bilm.training.survey import check_training_text
 
     text, heldout_text = resolve_shards(input_), resolve_shards(heldout)
     part = Path(heldout).expanduser()
-    if part.name == HELDOUT and part.with_name(LOCK).exists():
+    if part.name == HELDOUT and part.with_name(OPTIONS).exists():
         text = text.without(heldout_text.digests())  # a run has not read its held-out part
     protect(output, *text.paths, *heldout_text.paths, *model.files, *model.stored.own_files)
     text.examine(model.vocabulary)

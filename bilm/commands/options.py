@@ -104,7 +104,7 @@ def option(
     name: str, type: Any, help: str, unset: str | None = None, dest: str | None = None, **more: Any
 ) -> Decorator:
     """Declare an option with a value, whose help describes a default that is not a constant as
-    `unset`; `dest`: the name of the function's argument, None for that of the option."""
+    `unset`; `dest`: the name of the function's argument, None for the option's name."""
     if isinstance(type, Integer | Number):
         more.setdefault("metavar", "X" if isinstance(type, Number) else "N")
     if unset is not None:

@@ -108,7 +108,7 @@ class Text:
     """Sentences to score, from the values of the options. Raises: DataError.
 
     Attributes: `files`, the files that `input_` matches; `columns`, those of a sentence's place;
-        `mark`, a word that is not split: that of a gap, `mask`, or between `regions`; or "".
+        `mark`, a word that is not split: `mask` for a gap, or `regions` between regions; or "".
     """
 
     def __init__(

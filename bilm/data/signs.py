@@ -22,7 +22,7 @@ N_EXAMPLES, MAX_EXAMPLE = 3, 40  # number of examples in a warning, and characte
 
 
 class Sign(NamedTuple):
-    """What is counted, what to do, and from which number and share of units it is reported."""
+    """What is counted, what to do, and the least number and share of units for a warning."""
 
     what: str
     remedy: str

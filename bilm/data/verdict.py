@@ -13,7 +13,7 @@ from bilm.options.schema import POSITIVE, SHARE, Checked, key
 
 SPREAD = 1.2  # of the expected range, around its middle
 USEFUL_GAIN = 0.03  # smaller ones are not worth the time
-MIN_PREDICTIONS = 200  # fewer differ between models by chance
+MIN_PREDICTIONS = 200  # with fewer, models differ by chance
 MANY_UNKNOWN = 0.2  # share of the words
 
 

@@ -103,8 +103,8 @@ CHANGEABLE = (
     "decay_floor", "n_negative_samples_batch", "sample_softmax", "state_reset_probability",
     "softmax_bias", "variational_dropout", "embedding_dropout", "weight_decay",
 )  # fmt: skip
-# The keys that it must not change, besides those of the model: they determine the position in the
-# text and the slots.
+# Like the keys of the model, it must not change these keys, on which the position in the text and
+# the slots depend.
 FIXED = ("unroll_steps", "optimizer")
 
 

@@ -17,7 +17,7 @@ UNREADABLE = (tf.errors.OpError, RuntimeError, IndexError, ValueError)  # what T
 
 class TensorReader(dict[str, LazyTensor]):
     """The tensors of a checkpoint in TensorFlow's format, or of a SavedModel's variables, by key;
-    `path` is that of the files without their endings. Raises: WeightsError if the index is damaged,
+    `path`: of the files, without their endings. Raises: WeightsError if the index is damaged,
     or a value when it is read."""
 
     def __init__(self, path: str):
