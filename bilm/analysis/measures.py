@@ -64,12 +64,8 @@ def cosine_distance(a: np.ndarray, b: np.ndarray) -> np.ndarray:
     return 1 - product / divisor
 
 
-def _distance_of_unit_vectors(a: np.ndarray, b: np.ndarray) -> np.ndarray:
-    return 1 - (a * b).sum(axis=-1)
-
-
 FUNCTIONS = {  # by the names in `MEASURES` of `bilm.analysis.settings`
-    "apd": Measure(normalized, _distance_of_unit_vectors, is_corrected=False),
+    "apd": Measure(normalized, lambda a, b: 1 - (a * b).sum(axis=-1), is_corrected=False),
     "prt": Measure(np.asarray, cosine_distance, is_corrected=True),
 }
 

@@ -15,7 +15,7 @@ from absl import logging
 from bilm.doctor.probes import ProbeFailure, ask
 from bilm.precisions import PRECISIONS
 from bilm.support.imports import DISTRIBUTION
-from bilm.support.process import available_cores
+from bilm.support.process import available_cores, load_average
 
 BACKENDS = ("tensorflow", "torch", "jax")  # of Keras
 INT8 = ("onnx", "onnxruntime")  # packages that int8 requires
@@ -90,7 +90,7 @@ def _settings() -> Values:
     names = [name for name in sorted(os.environ) if name.startswith(SETTINGS)]
     return {
         "cores": f"{available_cores()} of {os.cpu_count()}",
-        "load": f"{os.getloadavg()[0]:.1f}",
+        "load": f"{load_average():.1f}",
         **{name: os.environ[name] for name in names},
     }
 

@@ -1,12 +1,13 @@
 """The number of threads in which NumPy computes matrix products."""
 
-import os
 from collections.abc import Iterator
 from contextlib import contextmanager
 from functools import cache
 from threading import active_count
 
 from threadpoolctl import ThreadpoolController
+
+from bilm.support.process import is_machine_busy
 
 ONE_THREAD_BYTES = 1 << 20  # largest matrix that one core multiplies with a row as fast as several
 
@@ -23,8 +24,7 @@ def blas_threads(n_bytes: float) -> Iterator[None]:
     A block changes nothing in a program with several threads of Python, which could save and
     restore it at the same time.
     """
-    is_busy = os.getloadavg()[0] > (os.cpu_count() or 1) + 1
-    if active_count() > 1 or not (is_busy or n_bytes <= ONE_THREAD_BYTES):
+    if active_count() > 1 or not (is_machine_busy() or n_bytes <= ONE_THREAD_BYTES):
         yield
         return
     with _blas().limit(limits=1, user_api="blas"):

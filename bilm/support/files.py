@@ -37,7 +37,7 @@ def replacing(path: str | os.PathLike) -> Iterator[Path]:
         if is_url(path):
             upload(temporary, path)
             return
-        with open(temporary, "rb") as file:
+        with open(temporary, "rb+") as file:  # Windows requires a writable file
             os.fsync(file.fileno())
         with suppress(FileNotFoundError):
             os.chmod(temporary, stat.S_IMODE(os.stat(target).st_mode))

@@ -109,6 +109,16 @@ def available_cores() -> int:
     return len(os.sched_getaffinity(0)) if is_linux else os.cpu_count() or 1
 
 
+def load_average() -> float:
+    """Return the mean number of running processes in the last minute; 0.0 on Windows."""
+    return os.getloadavg()[0] if hasattr(os, "getloadavg") else 0.0
+
+
+def is_machine_busy() -> bool:
+    """Return whether more processes run than the machine has processors, with one to spare."""
+    return load_average() > (os.cpu_count() or 1) + 1
+
+
 def share_cores() -> None:
     """Let TensorFlow run two operations at a time, each on half of the cores.
 

@@ -70,7 +70,8 @@ def train_arguments(tmp_path):
         ({"options": "nowhere.json"}, "nowhere.json: cannot be read: No such file"),
         (
             {"options": "huge"},
-            "huge: unknown options, expected a path or one of compact, medium, original",
+            "huge: unknown options, expected a path or one of compact, medium, original, "
+            "original_2018, small, tiny",
         ),
         ({"options": OPTIONS | {"lstm": None}}, "tiny.json: lstm: found null, expected an object"),
         ({"options": OPTIONS | {"lr": 1}}, "tiny.json: lr: unknown key"),

@@ -91,11 +91,6 @@ def test_softmax_in_bounded_memory(name, tmp_path, monkeypatch):
 
 
 @pytest.mark.parametrize("name", BACKENDS)
-def test_softmax_of_the_packaged_model(name):
-    check_softmax(open_model("novels-en"), name, 20)
-
-
-@pytest.mark.parametrize("name", BACKENDS)
 @pytest.mark.parametrize("model", MODELS)
 def test_hidden_vectors_of_backends_are_equal(model, name, tmp_path):
     """A window of two rows, one of which starts again, equals the Keras model."""

@@ -1,4 +1,4 @@
-"""Embedding and scoring in a Python without TensorFlow, on PyTorch and JAX."""
+"""Embedding, scoring and analysis without TensorFlow, and without what Windows lacks."""
 
 import importlib.util
 import subprocess
@@ -21,6 +21,28 @@ import bilm, keras, sys
 vectors = bilm.ElmoEmbedder("novels-en").embed_sentence({SENTENCE!r})
 elmo = bilm.Elmo("novels-en")
 print(keras.backend.backend(), *vectors[2, :, 0])
+"""
+# Without fcntl, filelock warns that its locks are weaker.
+WITHOUT_POSIX = """
+import os, signal, subprocess, sys, warnings
+for name in ("fcntl", "grp", "pwd", "resource", "termios"):
+    sys.modules[name] = None
+for name in ("fork", "getloadavg", "getuid", "nice", "sched_getaffinity", "setsid", "sysconf"):
+    vars(os).pop(name, None)
+for name in ("SIGALRM", "SIGHUP", "SIGUSR1", "alarm", "pthread_sigmask", "setitimer"):
+    vars(signal).pop(name, None)
+os.fsync = lambda descriptor: os.write(descriptor, b"")  # Windows refuses files open for reading
+warnings.simplefilter("ignore")
+"""
+ANALYSIS = f"""
+import bilm, sys
+from bilm.analysis import collect_usages
+from bilm.scoring.scorer import load_scorer
+for backend in ("numpy", "keras"):
+    vectors = bilm.ElmoEmbedder("novels-en", backend=backend).embed_sentence({SENTENCE!r})
+    (score,) = load_scorer("novels-en", backend=backend).score([{SENTENCE!r}])
+    print(*vectors.shape, *score.forward.shape)
+print(*collect_usages("novels-en", ["chair"], {{"now": sys.argv[1]}}).vectors(2).shape)
 """
 
 
@@ -81,3 +103,12 @@ def test_commands_that_require_tensorflow_say_so_in_one_line(tmp_path):
     assert done.returncode == 1
     (line,) = done.stderr.splitlines()
     assert "requires TensorFlow, which is not installed: pip install tensorflow" in line
+
+
+@pytest.mark.short
+def test_embedding_scoring_and_analysis_without_posix(tmp_path):
+    pytest.importorskip("pandas")
+    (tmp_path / "text.txt").write_text(" ".join(SENTENCE) + "\n")
+    done = start(WITHOUT_POSIX + ANALYSIS, tmp_path / "text.txt")
+    assert done.returncode == 0, done.stderr
+    assert done.stdout.splitlines() == ["3 6 256 7", "3 6 256 7", "1 256"]

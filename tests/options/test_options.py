@@ -12,12 +12,9 @@ OPTIONAL = {"char_cnn", "char_cnn.n_highway", "n_train_tokens", "n_tokens_vocab"
 OPTIONAL |= {f"lstm.{name}" for name in ("cell_clip", "proj_clip", "use_skip_connections")}
 
 
-def test_run_options_accept_the_id_of_an_export():
-    assert RunOptions.from_dict(RUN | {"bilm_export": "1234"}).to_dict()["bilm_export"] == "1234"
-
-
 def test_run_options_of_the_reference_are_read(tmp_path):
-    options = load_run_options(stored(tmp_path, RUN))
+    exported = RUN | {"bilm_export": "1234"}
+    options = load_run_options(stored(tmp_path, exported))
     assert options.lstm == LstmOptions(10, 6, 2, 3, 3, True)
     assert options.char_cnn.filters == ((1, 4), (2, 5), (3, 6))
     assert options.char_cnn.embedding.dim == 4
@@ -28,7 +25,7 @@ def test_run_options_of_the_reference_are_read(tmp_path):
     added |= {"decay_start": 0.0, "decay_floor": 0.0, "state_reset_probability": 0.0}
     added |= {"softmax_bias": "zeros"}
     added |= {"variational_dropout": False, "embedding_dropout": 0.0, "weight_decay": 0.0}
-    assert options.to_dict() == RUN | added
+    assert options.to_dict() == exported | added
 
 
 def test_default_learning_rate_depends_on_the_optimizer():
@@ -108,13 +105,6 @@ INVALID = {
 def test_invalid_value_is_refused_by_name(name, value):
     with pytest.raises(OptionsError, match=f"^{name}: found .+, expected .+"):
         RunOptions.from_dict(edited(name, value))
-
-
-def test_unknown_shipped_name_lists_the_known_ones(tmp_path, monkeypatch):
-    monkeypatch.chdir(tmp_path)
-    names = "compact, medium, original, original_2018, small, tiny"
-    with pytest.raises(OptionsError, match=rf"^tinny: .* one of {names}$"):
-        load_run_options("tinny")
 
 
 SIZES = {

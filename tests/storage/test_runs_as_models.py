@@ -15,7 +15,7 @@ if keras.backend.backend() != "tensorflow":
 
 
 from stored_files import load_bilm, resolve
-from tiny_runs import damage, load_run, run, three_steps, tiny_run
+from tiny_runs import load_run, run, three_steps, tiny_run
 
 from bilm import ElmoEmbedder, load_scorer
 from bilm.commands.info import find_problems
@@ -105,14 +105,6 @@ def test_run_is_found_in_one_folder_below(tmp_path):
         WeightsError, match=r"found checkpoints, but options\.json beside them is missing"
     ):
         resolve(inside)
-
-
-def test_damaged_slots_do_not_prevent_embedding_but_damaged_weights_fall_back(tmp_path, log):
-    run = shutil.copytree(three_steps(), tmp_path / "run")
-    damage(run, 3, "empty")
-    assert open_model(run).checkpoint.path.endswith("model.ckpt-2")
-    assert "trying" in log.text
-    assert open_model(run).own_files[1].name.startswith("model.ckpt-2.")
 
 
 def test_model_that_is_training_keeps_its_checkpoint(tmp_path):

@@ -53,7 +53,8 @@ def local_files(name: str) -> Sequence[Path] | None:
     if address.startswith(HUB):
         return [snapshot(address)]
     failed = []
-    for urls in sorted(alternatives, key=_is_missing):  # cached first, which also works offline
+    # Cached ones first, which also works offline.
+    for urls in sorted(alternatives, key=lambda urls: not all(copy_of(u).exists() for u in urls)):
         try:
             if len(urls) == 1:
                 return [fetch(urls[0], check_archive, name=name)]
@@ -79,8 +80,3 @@ def _addresses(name: str) -> Sequence[Sequence[str]]:
     if module := re.fullmatch(rf"{re.escape(TFHUB)}/([\w-]+/[\w/-]+/\d+)", name):
         return [[f"{name}?tf-hub-format=compressed"], [f"{TFHUB_FILES}/{module[1]}.tar.gz"]]
     return []
-
-
-def _is_missing(urls: Sequence[str]) -> bool:
-    """Return whether the cache lacks one of several files."""
-    return not all(copy_of(url).exists() for url in urls)

@@ -61,7 +61,8 @@ class Hosts:
         self._received = {k: queue.SimpleQueue[Any]() for k in self._connections}
         self._sending = threading.Lock()
         self._over = False  # whether this worker has left the block with an error
-        threading.Thread(target=self._listen, daemon=True, name="bilm-hosts").start()
+        if cluster:
+            threading.Thread(target=self._listen, daemon=True, name="bilm-hosts").start()
 
     def gather(self, what: str, value: Any) -> list[Any]:
         """Return the value of each worker, the chief's first."""
