@@ -1,6 +1,5 @@
 """What happens between the steps of a run: saving, evaluating, keeping a time budget."""
 
-import os
 import time
 import zlib
 from dataclasses import dataclass, replace
@@ -12,7 +11,6 @@ from bilm.data.shards import Shards
 from bilm.data.stream import Position
 from bilm.data.verdict import Comparison
 from bilm.scoring.perplexity import Perplexity
-from bilm.support.process import available_cores
 from bilm.training.auto import expected_ratio, recipe_for
 from bilm.training.checkpoints import RunCheckpoints
 from bilm.training.evaluation import Evaluator, heldout_windows
@@ -181,13 +179,10 @@ class Save:
 
 
 class Moment(NamedTuple):
-    """When the pace of a run was measured: number of steps; seconds without evaluations, on the
-    clock, and of all processors."""
+    """When the pace of a run was measured: number of steps; time without evaluations."""
 
     step: int
     trained: float
-    time: float
-    computed: float
 
 
 class Budget:
@@ -203,9 +198,10 @@ class Budget:
         self.save = save
         self.deadline = deadline
         self.longest = run.trainer.options.n_epochs * run.plan.epoch_steps
-        self.seconds = deadline - time.monotonic()  # of the whole run
+        self.start = time.monotonic()
+        self.seconds = deadline - self.start  # of the whole run
         self.last: Moment | None = None
-        self.has_warned = False  # of a busy machine
+        self.first = 0.0  # seconds of the first step, most of them to compile the graph
         self.pace = 0.0  # seconds of a step, with its share of the saves
         self.step_seconds = 0.0  # the same, with its share of the evaluations
 
@@ -215,14 +211,14 @@ class Budget:
         if step >= self.run.plan.n_steps:
             return
         now = time.monotonic()
-        moment = Moment(step, now - self.run.report.evaluated, now, time.process_time())
-        last = self.last = self.last or moment  # the first step included compiling the graph
+        moment = Moment(step, now - self.run.report.evaluated)
+        self.first = self.first or now - self.start
+        last = self.last = self.last or moment
         trained = moment.trained - last.trained
         if trained < max(5.0, 0.02 * self.seconds):
             return
 
         self.last = moment
-        self._warn_if_busy((moment.computed - last.computed) / (moment.time - last.time))
         pace = trained / (step - last.step)
         is_first = not self.pace
         self.pace = pace if is_first else (self.pace + pace) / 2
@@ -238,29 +234,20 @@ class Budget:
         about then, or if the rate decays already and would rise in a longer run."""
         run = self.run
         plan = run.plan
-        # Before the first evaluation: a prediction takes about as long as in training.
-        n_predictions = run.heldout.n_predictions if run.heldout else 0
-        evaluation = self.pace * n_predictions / plan.predictions_a_step
-        evaluation = run.report.last_evaluation or evaluation
+        evaluation = run.report.last_evaluation
+        compiling = 0.0
+        if run.heldout and not evaluation:
+            # A prediction takes about as long as in training, and compiling half as long.
+            evaluation = self.pace * run.heldout.n_predictions / plan.predictions_a_step
+            compiling = self.first / 2
         self.step_seconds = self.pace + evaluation / plan.eval_steps
 
-        left = max(0.0, self.deadline - now - evaluation)
+        left = max(0.0, self.deadline - now - evaluation - compiling)
         n_steps = min(self.longest, run.step + max(1, int(left / self.step_seconds)))
         change = abs(plan.n_steps - n_steps) * self.step_seconds
         is_close = change <= 0.01 * self.seconds + 0.1 * left
         rises = n_steps > plan.n_steps and run.trainer.schedule.is_decaying(run.step)
         return plan.n_steps if is_close or rises else n_steps
-
-    def _warn_if_busy(self, n_used: float) -> None:
-        """Warn once if other programs leave this run few of its processors; `n_used`: the mean
-        number that it has used."""
-        is_on_cpu = self.run.trainer.devices.names[0].startswith("CPU")
-        percent = 100 * n_used / available_cores()
-        # A quiet machine may have more processors than a step can use.
-        is_loaded = os.getloadavg()[0] > (os.cpu_count() or 1)
-        if is_on_cpu and is_loaded and percent < 60 and not self.has_warned:
-            self.has_warned = True
-            logging.warning("the machine is busy: this run gets %.0f %% of its processors", percent)
 
     def _warn_if_short(self, n_steps: int, late: float) -> None:
         """Warn of a budget that is too short for `USEFUL_STEPS` steps; `late`: seconds since it

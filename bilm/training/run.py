@@ -26,6 +26,7 @@ from bilm.storage.run_record import RunRecord
 from bilm.storage.tensor_reader import check_name
 from bilm.support.files import expanded
 from bilm.support.out_of_memory import explaining_memory
+from bilm.support.process import is_machine_busy, load_average
 from bilm.support.urls import is_url
 from bilm.training.callbacks import Budget, Evaluate, RunState, Save
 from bilm.training.checkpoints import RunCheckpoints
@@ -361,6 +362,8 @@ class TrainingRun:
         if not run.step:
             run.log_expected()
         check_memory(run.trainer, self.vocab.size, self.settings.ignore_memory)
+        if is_machine_busy():
+            logging.info("the machine is busy, with a load of %.1f", load_average())
         logging.info("the first step compiles the graph, which may take half a minute")
 
     def _log_end(self, result: TrainResult) -> None:
