@@ -21,9 +21,11 @@ from bilm.training.plan import Plan
 from bilm.training.step import StepResult
 
 RECORD_SECONDS = 5.0  # between rows of the history, and new figures of the progress bar
-KERNEL_PARENT = "JPY_PARENT_PID"  # a variable of a notebook's process and its commands
+# Variables that Jupyter, and a kernel that another program has started, set for their commands.
+JUPYTER, PLOTS = "JPY_PARENT_PID", "MPLBACKEND"
 BAR_WIDTH = 20  # characters, in a notebook
-LINES, LINE_SECONDS = 5, 600.0  # lines of a run besides evaluations; most seconds between two
+LINES = 5  # of a run, besides evaluations
+LINE_SECONDS = (10.0, 600.0)  # fewest and most between two lines
 
 
 class TrainResult(NamedTuple):
@@ -43,7 +45,8 @@ def progress_bar(n_steps: int) -> Iterator[Callable[..., None] | None]:
         yield _notebook_bar(n_steps)
         return
     # The terminal of a notebook's command, such as `!bilm train`, keeps each state of a bar.
-    if is_quiet or not sys.stderr.isatty() or KERNEL_PARENT in os.environ:
+    in_notebook = JUPYTER in os.environ or "inline" in os.environ.get(PLOTS, "")
+    if is_quiet or in_notebook or not sys.stderr.isatty():
         yield None
         return
     from rich.console import Console
@@ -115,10 +118,10 @@ class RunReport:
         self._n_timed = 0  # steps
         self._step_seconds = math.inf
         self._is_compiled = False
-        # The last line, and the last held-out perplexity in words.
+        # The last line, and the last figures and held-out perplexity in words.
         self._line_step = 0
         self._line_time = 0.0
-        self._perplexity = ""
+        self._figures = self._perplexity = ""
 
     def add(self, step: int, result: StepResult) -> None:
         """Add the result of step `step`, counted from 0; report if a report is due.
@@ -150,13 +153,16 @@ class RunReport:
 
     def _report(self, done: int) -> None:
         """Update the bar, or log a line if one is due."""
-        speed = f"{self._perplexity}, {self._speed():,.0f} tokens/s" if self._is_compiled else ""
-        figures = f"{self._place(done)}: {self.loss_name} {self._means().mean():.3f}{speed}"
+        speed = f", {self._speed():,.0f} tokens/s" if self._is_compiled else ""
+        self._figures = f"{self._place(done)}: {self.loss_name} {self._means().mean():.3f}{speed}"
+        self._update_bar(done)
+        if self.bar is None and self._is_line_due(done):
+            self._log(done, f"{self._figures}, learning rate {self._rate:.3g}{self._perplexity}")
+
+    def _update_bar(self, done: int) -> None:
         if self.bar is not None:
-            self.bar(completed=done, total=self.plan.n_steps, description=figures)
-            return
-        if self._is_line_due(done):
-            self._log(done, f"{figures}, learning rate {self._rate:.3g}")
+            shown = self._figures + self._perplexity
+            self.bar(completed=done, total=self.plan.n_steps, description=shown)
 
     def _is_line_due(self, done: int) -> bool:
         """Return whether a line follows this number of steps."""
@@ -164,15 +170,18 @@ class RunReport:
             return True
         if done == self.plan.n_steps:
             return not self.is_measured
+        waited = time.monotonic() - self._line_time
+        fewest, most = LINE_SECONDS
         is_far = done >= self._line_step + self.plan.n_steps / LINES
-        return is_far or time.monotonic() >= self._line_time + LINE_SECONDS
+        return waited >= (fewest if is_far else most)
 
     def heldout(self, step: int, perplexity: Perplexity, compared: str, is_best: bool) -> None:
         """Report an evaluation after `step` steps; `compared`: a `Comparison` in words."""
-        self._perplexity = f", held-out perplexity {perplexity}"
+        self._perplexity = f"; held-out perplexity at step {step:,}: {perplexity}"
         best = ", the best so far" if is_best else ""
         measured = f"held-out perplexity {perplexity} (running text{best}); {compared}"
         self._log(step, f"{self._place(step)}: {measured}")
+        self._update_bar(step)
 
         values = {f"heldout_{d}": value for d, value in perplexity.directions.items()}
         values["heldout_perplexity"] = perplexity.mean
