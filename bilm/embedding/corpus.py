@@ -62,7 +62,7 @@ def dump_bilm_embeddings(
     pool: str = "none",
     normalize: bool = False,
     backend: str | None = "keras",
-    before_keras: Callable[[], None] | None = None,
+    before_keras: Callable[[], None] = lambda: None,
     share: Share | None = None,
     **reading: Any,
 ) -> int:
@@ -82,7 +82,7 @@ def dump_bilm_embeddings(
             for 1000, or 100,000 if they are pooled.
         pool, normalize: see `ElmoEmbedder.sentence_vectors`; `none` stores each word's vectors.
         backend: see `ElmoEmbedder`; None for the one that embeds the corpus sooner.
-        before_keras: called before Keras is used for the first time.
+        before_keras: called before Keras or TensorFlow is imported.
         share: the share of the corpus to embed; None for the whole corpus.
         reading: `column`, `id_column`, `id_field`, `quoting`, `tokenize` and `on_bad_utf8` of
             `Reading`.
@@ -98,6 +98,8 @@ def dump_bilm_embeddings(
         vocab_file = files.expanded(local_copy(vocab_file))
     writer = writers.writer_class(outfile)
     model = open_model(options_file, weight_file)
+    if model.format.needs_tensorflow:
+        before_keras()
     files.protect(outfile, *input_files(dataset_file), vocab_file, *model.own_files)
 
     # The text.
@@ -109,7 +111,7 @@ def dump_bilm_embeddings(
     # The embedder.
     if backend is None:
         backend = sooner_backend(model.options, n_tokens + 2 * n_sentences, precision)
-    if backend == "keras" and before_keras is not None:
+    if backend == "keras":
         before_keras()
     vocabulary = model.vocabulary_file(vocab_file)
     vocabulary_digest = None if vocabulary is None else files.sha256_of(vocabulary)
