@@ -30,7 +30,15 @@ from absl import app, flags
 from bilm.options.run_options import packaged_options
 
 WORKER = Path(__file__).with_name("gpu_worker.py")
-DEVICES = {"GPU": {}, "CPU": {"CUDA_VISIBLE_DEVICES": "", "JAX_PLATFORMS": "cpu"}}
+DEVICES = {  # and their environments
+    "GPU": {
+        "CUDA_VISIBLE_DEVICES": os.environ.get("CUDA_VISIBLE_DEVICES", "0").split(",")[0],
+        # Two processes share the memory.
+        "TF_FORCE_GPU_ALLOW_GROWTH": "true",
+        "XLA_PYTHON_CLIENT_PREALLOCATE": "false",
+    },
+    "CPU": {"CUDA_VISIBLE_DEVICES": "", "JAX_PLATFORMS": "cpu"},
+}
 BACKENDS = {  # and their parts
     "tensorflow": ("golden", "embed", "train", "two", "resume"),
     "torch": ("golden", "embed", "pytorch_lstm", "two"),
@@ -141,11 +149,13 @@ def cell(value: Any) -> str:
 def main(_: list[str]) -> None:
     end = time.monotonic() + 60 * FLAGS.minutes
     results: dict[Part, list[Row]] = {}
-    for backend in FLAGS.backend or filter(find_spec, BACKENDS):
-        for part in parts(backend):
-            start = time.monotonic()
-            results[part] = run(part, end - start)
-            print(*part, f"{time.monotonic() - start:.0f} s", file=sys.stderr, flush=True)
+    backends = FLAGS.backend or filter(find_spec, BACKENDS)
+    every_part = [part for backend in backends for part in parts(backend)]
+    # The time may end before the last parts, so each backend has the first ones.
+    for part in sorted(every_part, key=lambda part: [*SHARES].index(part.name)):
+        start = time.monotonic()
+        results[part] = run(part, end - start)
+        print(*part, f"{time.monotonic() - start:.0f} s", file=sys.stderr, flush=True)
     compare_losses(results)
     text = tables(results)
     print(text)
