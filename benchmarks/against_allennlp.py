@@ -119,14 +119,13 @@ def main() -> None:
     parser.add_argument("--n_sentences", type=int, default=640, help="sentences [%(default)s]")
     parser.add_argument("--batch_size", type=int, default=64, help="per batch [%(default)s]")
     parser.add_argument("--rounds", type=int, default=3, help="turns [%(default)s]")
-    parser.add_argument("--json", type=Path, help="JSON file for the figures")
+    parser.add_argument("--json", help="JSON file for the figures")
     arguments = parser.parse_args()
     figures = {}
     for size in arguments.sizes.split(","):
         with tempfile.TemporaryDirectory() as folder:
             figures[size] = measure(size, arguments, Path(folder))
-    if arguments.json:
-        arguments.json.write_text(json.dumps(figures, indent=1) + "\n", encoding="utf-8")
+    common.write_json(arguments.json, figures)
 
 
 if __name__ == "__main__":

@@ -6,8 +6,7 @@ pairs of similar frequency are swapped. The benchmark prints, for each measure, 
 ROC curve (1: all swapped words rank before the others), and for the words that were not swapped the
 mean, the share with p < 0.05 and the share of intervals that contain 0.
 
-Examples:
-  python benchmarks/change.py
+Example:
   python benchmarks/change.py --sample 6
 """
 

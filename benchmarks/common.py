@@ -42,21 +42,15 @@ def seconds_since_start() -> float:
 
 
 def gemm_rates() -> dict[str, float]:
-    """Return the rate of a matrix product in both precisions, in GFLOP/s.
-
-    A separate process with TensorFlow's default threads measures it while this one waits.
-    """
+    """Return the GFLOP/s of a product in both precisions, of a process with default threads."""
     command = [sys.executable, Path(__file__).with_name("gemm.py")]
     env = {name: value for name, value in os.environ.items() if name != LOG_LEVEL}
     return json.loads(subprocess.run(command, check=True, stdout=subprocess.PIPE, env=env).stdout)
 
 
 def useful_flops(options: ModelOptions, distinct_per_token: float) -> float:
-    """Return the forward work per token in both directions, in FLOP.
-
-    Each distinct token is encoded once. The positions of a character filter that overlap the word
-    count, and one position of padding.
-    """
+    """Return the forward work per token in both directions, in FLOP. Each distinct token is encoded
+    once, at the filter positions that overlap it and at one of padding."""
     cnn, lstm = options.char_cnn, options.lstm
     encoder = 0
     if cnn is not None:
@@ -69,16 +63,11 @@ def useful_flops(options: ModelOptions, distinct_per_token: float) -> float:
     return distinct_per_token * encoder + 2 * lstm.n_layers * layer
 
 
-def figures(rate, flops_per_token, precision, rates, first_step_s) -> dict[str, float]:
-    """Return the figures that a benchmark prints and writes.
-
-    Args:
-        rate: tokens per second.
-        flops_per_token: useful work per token, in FLOP.
-        precision: precision of the matrix products; `flops_share` of int8 is relative to float32.
-        rates: result of `gemm_rates` in the same run.
-        first_step_s: seconds from the start of the process to the first result.
-    """
+def figures(rate, flops_per_token, precision, before, after, first_step_s) -> dict[str, float]:
+    """Return the figures that a benchmark prints and writes, for `rate` tokens per second. The
+    share of int8 is that of float32. `before`, `after`: results of `gemm_rates` in the same run;
+    `first_step_s`: seconds from the start of the process to the first result."""
+    rates = {name: (before[name] + after[name]) / 2 for name in before}
     return {
         "tokens_per_s": rate,
         "gemm_gflops": rates["float32"],
@@ -103,6 +92,12 @@ def peak_memory_mb() -> float:
     return resource.getrusage(resource.RUSAGE_SELF).ru_maxrss / 1024
 
 
+def bilm(*arguments: object) -> str:
+    """Run a command of bilm; return its standard output."""
+    command = [sys.executable, "-m", "bilm", *map(str, arguments)]
+    return subprocess.run(command, check=True, stdout=subprocess.PIPE, text=True).stdout
+
+
 class Text(NamedTuple):
     """Files of a corpus: pattern of the training text, vocabulary, held-out text."""
 
@@ -112,12 +107,8 @@ class Text(NamedTuple):
 
 
 def corpus(folder: Path, n_tokens: int | None = None) -> Text:
-    """Return classics_en, or Python's own documentation if classics_en is missing.
-
-    Args:
-        folder: folder for the written files.
-        n_tokens: vocabulary size: words are removed or fillers added; None keeps all words.
-    """
+    """Return classics_en, or Python's own documentation if classics_en is missing, in a folder;
+    `n_tokens`: vocabulary size: words are removed or fillers added; None keeps all words."""
     if CLASSICS.is_dir():
         train, heldout = str(CLASSICS / "train" / "*"), str(CLASSICS / "dev.txt")
         words = (CLASSICS / "vocab.txt").read_text(encoding="utf-8").split()[len(MARKS) :]

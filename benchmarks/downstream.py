@@ -3,8 +3,7 @@
 
 Examples:
   python benchmarks/downstream.py --output downstream
-  python benchmarks/downstream.py --vectors none,fasttext,novels-en,mine=runs/mine --seeds 0
-  python benchmarks/downstream.py --tasks sentiment --vectors none,novels-en
+  python benchmarks/downstream.py --tasks sentiment --vectors none,novels-en,mine=runs/mine
 
 Tasks, each in a folder of --data with train.tsv and dev.tsv:
   tagging    parts of speech, UD English EWT (en_ewt_pos), accuracy, 4 epochs
@@ -17,13 +16,11 @@ Each task is trained once per seed and evaluated on dev after the last epoch; de
   none       learned vectors only, in taggers also of affixes; other rows add theirs to these
   fasttext   skip-gram vectors of words and of their character n-grams, trained by gensim on
              --fasttext_text, with as many dimensions as the vectors of novels-en
-The layers of a biLM are computed once per text. Each task learns to mix them:
-gamma * sum_j softmax(w)_j * layer_j. fastText has one layer, for which gamma is learned.
+Each task learns to mix the layers: gamma * sum_j softmax(w)_j * layer_j; fastText has one layer.
 
 The output folder contains downstream.csv and downstream.md, with the relative error reduction
 against `none`: the share of the errors (100 minus the score) that disappears. The same command
-continues after an interruption: the result of each finished training is read from the folder.
-Requires pandas, and gensim for fasttext: pip install pandas gensim.
+continues after an interruption. Requires pandas, and gensim for fasttext.
 """
 
 from __future__ import annotations
@@ -32,7 +29,7 @@ import json
 import os
 import sys
 import time
-from collections.abc import Callable, Iterable, Iterator
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from functools import lru_cache
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, NamedTuple
@@ -59,16 +56,9 @@ class Task(NamedTuple):
     folder: str
     read: Callable[[str, int | None], list[Any]]
     train_once: Callable[..., tuple[str, float]]
-    parse: Callable[[list[str]], Any]
+    example: Any  # the module
+    flags: Sequence[str]  # of the example
     n_epochs: int
-
-
-def parse_tagger(arguments: list[str]) -> Any:
-    return tagger.define_flags().parse_args(arguments)
-
-
-def parse_classifier(arguments: list[str]) -> Any:
-    return sentence_classifier.define_flags().parse_args([*arguments, "--word_vectors"])
 
 
 def train_classifier(*arguments: Any) -> tuple[str, float]:
@@ -76,10 +66,15 @@ def train_classifier(*arguments: Any) -> tuple[str, float]:
 
 
 TASKS = {
-    "tagging": Task("en_ewt_pos", tagger.read_sentences, tagger.train_once, parse_tagger, 4),
-    "entities": Task("wnut17_ner", tagger.read_sentences, tagger.train_once, parse_tagger, 8),
+    "tagging": Task("en_ewt_pos", tagger.read_sentences, tagger.train_once, tagger, (), 4),
+    "entities": Task("wnut17_ner", tagger.read_sentences, tagger.train_once, tagger, (), 8),
     "sentiment": Task(
-        "movie_polarity", sentence_classifier.read_texts, train_classifier, parse_classifier, 3
+        "movie_polarity",
+        sentence_classifier.read_texts,
+        train_classifier,
+        sentence_classifier,
+        ["--word_vectors"],
+        3,
     ),
 }
 NONE, FASTTEXT = "none", "fasttext"
@@ -144,9 +139,9 @@ def train(name: str, vectors: str, model: str, seeds: list[int]) -> Iterator[dic
     folder = Path(FLAGS.data) / task.folder
     files = [str(folder / f"{part}.tsv") for part in ("train", "dev")]
     n_epochs = FLAGS.epochs or task.n_epochs
-    args = task.parse(
-        ["--train", files[0], "--dev", files[1], "--epochs", str(n_epochs), "--no_elmo"]
-    )  # --no_elmo: the vectors are not computed in training
+    known = ["--train", files[0], "--dev", files[1], "--epochs", str(n_epochs), *task.flags]
+    known.append("--no_elmo")  # the vectors are not computed in training
+    args = task.example.define_flags().parse_args(known)
     texts = [task.read(file, None) for file in files]
     if model != NONE:
         found = embedder(model)

@@ -1,14 +1,12 @@
 #!/usr/bin/env python
 """Tokens per second when embedding a corpus into HDF5 with an empty cache of token vectors.
 
-Examples:
-  python benchmarks/embed.py --model small
+Example:
   python benchmarks/embed.py --model original --precision bfloat16 --json original.json
 
 The text is the start of dev.txt of classics_en, or Python's documentation if that is missing. The
 model has random weights. Other sentences are embedded first, then the cache is cleared. The time
-covers characters, LSTMs and writing all layers. Compare tokens/s per GFLOP/s of the 2048^3 float32
-product, which the same run measures.
+covers characters, LSTMs and writing all layers. Compare tokens/s per GFLOP/s: see train.py.
 """
 
 import statistics
@@ -52,7 +50,7 @@ def main(argv):
         load_s = time.perf_counter() - start
         embedder.embed_sentence(timed[0])
         first_step_s = common.seconds_since_start() - making_s
-        rates = common.gemm_rates()
+        before = common.gemm_rates()
         outfile, seconds = folder / "out.hdf5", []
         for text in [others] + [timed] * FLAGS.n_times:
             embedder.clear_cache()
@@ -67,8 +65,7 @@ def main(argv):
     rate = n_tokens / statistics.median(seconds[1:])
     distinct = len({word for words in timed for word in words}) / n_tokens
     flops = common.useful_flops(embedder.options, distinct)
-    rates = {dtype: (rates[dtype] + after[dtype]) / 2 for dtype in rates}
-    figures = common.figures(rate, flops, FLAGS.precision, rates, first_step_s)
+    figures = common.figures(rate, flops, FLAGS.precision, before, after, first_step_s)
     figures["load_s"] = load_s
     title = f"embed {FLAGS.model}, {FLAGS.precision}, {n} sentences, {n_tokens:,} tokens"
     common.report(title, figures, FLAGS.json)

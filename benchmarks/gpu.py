@@ -1,9 +1,8 @@
 #!/usr/bin/env python
 """What a GPU computes, and how fast, with each installed backend of Keras: tables in Markdown.
 
-Examples:
-  python benchmarks/gpu.py --output gpu.md
-  python benchmarks/gpu.py --backend torch --part golden --part embed --model small
+Example:
+  python benchmarks/gpu.py --backend torch --part golden --part embed --output gpu.md
 
 docs/gpus.md describes the parts. Each part of each backend runs in separate processes, which may
 take a share of the time. A part that fails or does not end is a row with its reason, and the exit

@@ -194,8 +194,7 @@ def train(work: Work) -> Iterator[Row]:
 
 
 def resume(work: Work) -> Iterator[Row]:
-    """Yield the largest differences between the weights of a run, of the same run again, and of
-    the same run in two parts."""
+    """Yield the largest differences of a run's weights, if it is repeated and in two parts."""
     from bilm.training.run import TrainingRun
 
     with tempfile.TemporaryDirectory() as name:
@@ -220,8 +219,7 @@ def resume(work: Work) -> Iterator[Row]:
 
 
 def select(mode: str) -> None:
-    """Let float32 products round their inputs to TF32, except in the mode float32, and let the peak
-    of memory start anew, except on JAX."""
+    """Round inputs of float32 products to TF32 or not; reset the peak of memory, except on JAX."""
     gc.collect()  # the model of the last mode
     rounds = mode != "float32"
     if BACKEND == "tensorflow":

@@ -1,15 +1,13 @@
 #!/usr/bin/env python
 """Tokens per second of an embedder in float32, bfloat16 and int8, measured in turns.
 
-Examples:
-  python benchmarks/int8.py --model small
+Example:
   python benchmarks/int8.py --model original --n_times 3 --json original.json
 
 The model has random weights. The first case embeds the text of embed.py with an empty cache of
 token vectors, and reports the median of the rounds. The other cases are the LSTMs alone, with
 random token vectors, in one window of steps: one sentence, a few sentences, a full batch. They
-report the shortest of all times, because other programs slow down some rounds. Requires the extra
-onnx.
+report the shortest time, because other programs slow down some rounds. Requires the extra onnx.
 """
 
 import statistics

@@ -3,7 +3,6 @@
 
 Examples:
   python benchmarks/kill.py --schedules 20
-  python benchmarks/kill.py --schedules 3 --replicas 2 --tolerance 1e-6
   python benchmarks/kill.py --schedules 2 --kills 1 --workers 3 --tolerance 1e-5
   python benchmarks/kill.py --command vocab --command embed --schedules 10 --kills 3
 
@@ -12,8 +11,7 @@ first result, and then lets it finish.
 
 train: the loss of every step in `history.csv` and all values of the last checkpoint must equal an
 undisturbed run. With --workers, the kill hits a random worker, and the others must end within a
-minute with a line that names a lost worker; the undisturbed run is one process with the same number
-of replicas.
+minute with a line that names it; the undisturbed run is one process with as many replicas.
 
 vocab, embed, export: after every kill, each output must be missing or complete. At the end, the
 outputs must equal those of an undisturbed command, and the folder must not contain other files.
@@ -101,6 +99,16 @@ class Timing(NamedTuple):
     to_start: float
     to_end: float
 
+    @classmethod
+    def of(cls, start: Callable[[], Command], is_first: Callable[[str], bool]) -> Timing:
+        """Run a command to its end; `is_first`: whether its log shows the first result."""
+        began = time.monotonic()
+        process = start()
+        process.wait_until(is_first)
+        first = time.monotonic()
+        process.finish()
+        return cls(first - began, time.monotonic() - first)
+
 
 # --- training ---
 
@@ -153,12 +161,8 @@ class Training(NamedTuple):
 
     def undisturbed(self, run: Path) -> Timing:
         """Run to the end in one process, with a replica for each worker."""
-        began = time.monotonic()
-        process = self.start(run, f"--cpu_replicas={max(self.replicas, self.workers)}")
-        process.wait_until(lambda log: ", step " in log)
-        first = time.monotonic()
-        process.finish()
-        return Timing(first - began, time.monotonic() - first)
+        flag = f"--cpu_replicas={max(self.replicas, self.workers)}"
+        return Timing.of(lambda: self.start(run, flag), lambda log: ", step " in log)
 
     def killed(self, run: Path, timing: Timing, n_kills: int, rng: random.Random) -> int:
         """Run to the end despite kills; return how many of them hit a running process."""
@@ -255,20 +259,13 @@ class Output:
 
     def undisturbed(self, out: Path) -> Timing:
         """Run the command to its end."""
-        began = time.monotonic()
-        process = self.start(out)
-        process.wait_until(lambda _: bool(names_in(out)))
-        writing = time.monotonic()
-        process.finish()
-        return Timing(writing - began, time.monotonic() - writing)
+        return Timing.of(lambda: self.start(out), lambda _: bool(names_in(out)))
 
     def killed(
         self, out: Path, timing: Timing, n_kills: int, rng: random.Random, expected: dict[str, str]
     ) -> int:
-        """Kill the command several times, then let it finish; return how many kills hit.
-
-        Raises: RuntimeError if an output differs from `expected`, the digests of the files.
-        """
+        """Kill the command several times, then let it finish; return how many kills hit. Raises:
+        RuntimeError if an output differs from `expected`, the digests of the files."""
         hits = 0
         for _ in range(n_kills):
             before = names_in(out)

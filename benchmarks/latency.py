@@ -2,13 +2,8 @@
 """Milliseconds that one sentence of 20 words takes, beside other programs, in turns.
 
 Examples:
-  python benchmarks/latency.py --model novels-en
-  python benchmarks/latency.py --model small --precision float32 --peer bilm_tf \\
-      --bilm_tf_python tf1/bin/python --json small.json
-  python benchmarks/latency.py --model original --peer bilm_tf --bilm_tf_python tf1/bin/python \\
-      --peer allennlp --allennlp_python allennlp/bin/python --n_sentences 40
+  python benchmarks/latency.py --model original --peer bilm_tf --bilm_tf_python tf1/bin/python
   python benchmarks/latency.py --model novels-en --model small --precision float32 --busy 3
-  python benchmarks/latency.py --peer minilm --minilm_python st/bin/python --minilm_model FOLDER
 
 A model is a packaged size with random weights, or a stored model. `ElmoEmbedder.embed_sentence`
 runs in a separate process for each precision, with the environment of this program and without
@@ -127,10 +122,8 @@ def sentences(folder: Path) -> Iterator[list[str]]:
 
 
 def write(model: str, folder: Path) -> tuple[list[object], list[object]]:
-    """Write a model as `options.json` and `weights.hdf5`, as the peers read it.
-
-    Returns: what `ElmoEmbedder` opens, and options and weight file for the peers, if there are any.
-    """
+    """Write a model as the peers read it; return what `ElmoEmbedder` opens, and options and weight
+    file for the peers, if there are any."""
     if model in packaged_options():
         files = [*common.random_model(model, folder)]
         return files, files
@@ -171,17 +164,13 @@ def measure(model: str, folder: Path) -> dict[str, dict]:
             turn = list(islice(text, n_per_turn))
             for worker in processes.values():
                 worker.turn(turn)
-    return {
-        f"{name}, cached" if kind == "cached" else name: summary(times, worker.versions)
-        for name, worker in processes.items()
-        for kind, times in worker.times.items()
-    }
-
-
-def summary(times: list[float], versions: dict[str, str]) -> dict:
-    """Return the percentiles of times in ms, their number, and the versions."""
-    found = {f"p{q}": float(np.percentile(times, q)) for q in QUANTILES}
-    return {**found, "n": len(times), "versions": versions}
+    figures = {}
+    for name, worker in processes.items():
+        for kind, times in worker.times.items():
+            row = {f"p{q}": float(np.percentile(times, q)) for q in QUANTILES}  # ms
+            row |= {"n": len(times), "versions": worker.versions}
+            figures[f"{name}, cached" if kind == "cached" else name] = row
+    return figures
 
 
 def report(model: str, figures: dict[str, dict]) -> None:
@@ -197,8 +186,7 @@ def report(model: str, figures: dict[str, dict]) -> None:
 
 @contextmanager
 def busy_machine() -> Iterator[None]:
-    """Let other processes use cores during the block, after the mean load of the last minute shows
-    them."""
+    """Let other processes use cores in the block, once the load of the last minute shows them."""
     endless = [sys.executable, "-c", "while True: pass"]
     others = [subprocess.Popen(endless) for _ in range(FLAGS.busy)]
     try:

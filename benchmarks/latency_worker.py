@@ -4,8 +4,7 @@ Usage: python latency_worker.py SYSTEM ARGUMENT...
 
 A line of the input is a JSON list of words. The first line of the output that starts with {
 contains the versions; then one such line answers each sentence. Other lines are the log of a
-library. AllenNLP and bilm-tf run on old versions of Python, so this file uses nothing that is newer
-than Python 3.6.
+library. AllenNLP and bilm-tf run on old versions of Python, so this file is for Python 3.6.
 """
 
 import json

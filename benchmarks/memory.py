@@ -3,8 +3,6 @@
 
 Examples:
   python benchmarks/memory.py --what train                        # files of 10 MB and 1 GB
-  python benchmarks/memory.py --what embed --megabytes 0.1,1      # bilm embed on 0.1 and on 1 MB
-  python benchmarks/memory.py --what embed --options original --megabytes 0.1 --backend numpy
   python benchmarks/memory.py --what proteins --options original  # a sequence of 2,000 to 35,000
 
 The text is random: words drawn by Zipf's law, 20 per sentence, or evenly drawn residues in a FASTA

@@ -6,14 +6,11 @@ Example:
 
 The texts are classics_en and books_en of the shared data: English books, one tokenized sentence per
 line. The run has two parts: classics_en and a third of books_en; then classics_en twice and a
-quarter of books_en. The same command resumes an interrupted run. The output contains options.json,
-weights.hdf5, weights_softmax.hdf5 and vocab.txt. The model card README.md is written by hand.
+quarter of books_en. The same command resumes an interrupted run. The output lacks only README.md.
 """
 
 import json
 import shutil
-import subprocess
-import sys
 from collections import Counter
 from pathlib import Path
 
@@ -21,6 +18,7 @@ import common
 import h5py
 import numpy as np
 from absl import app, flags
+from common import bilm
 
 from bilm.data.text import read_lines
 from bilm.data.vocabulary import MARKS
@@ -33,10 +31,6 @@ flags.DEFINE_string("output", "novels-en", "Folder of the model.")
 CHANGES = {"dropout": 0.05, "weight_decay": 0.05}
 FOR_FINETUNING = "learning_rate", "warmup_steps", "state_reset_probability"
 BITS = 10  # of the fractions of stored numbers, as in float16
-
-
-def bilm(*arguments: object) -> None:
-    subprocess.run([sys.executable, "-m", "bilm", *map(str, arguments)], check=True)
 
 
 def linked(folder: Path, books: list[Path]) -> Path:

@@ -2,13 +2,10 @@
 """Compare the speed of this checkout with another checkout, in alternating pairs of runs.
 
 Examples:
-  git worktree add /tmp/before v0.1.0
-  python benchmarks/pairs.py --other /tmp/before train.py --model small --seconds 15
   python benchmarks/pairs.py --other /tmp/before --n_pairs 3 embed.py --model small
 
-Machines are noisy: compare the ratio within a pair, and the median of the ratios. A ratio above 1
-means that this checkout is faster. The two checkouts take turns in starting a pair. Both use the
-packages of this Python.
+Machines are noisy: compare the ratio within a pair, and the median of the ratios; above 1, this
+checkout is faster. The two take turns in starting a pair, and use the packages of this Python.
 """
 
 import argparse

@@ -20,12 +20,8 @@ Point = dict[str, float]  # processor seconds and perplexity
 
 
 def train_ngram(lmplz: str, text: str, arpa: Path, order: int = 5) -> None:
-    """Estimate an interpolated n-gram model with modified Kneser-Ney smoothing, by KenLM's `lmplz`.
-
-    Args:
-        text: a sentence per line, without sentence marks.
-        arpa: file of the model.
-    """
+    """Estimate an interpolated n-gram model with modified Kneser-Ney smoothing, the file `arpa`, by
+    KenLM's `lmplz`. `text`: a sentence per line, without sentence marks."""
     command = [lmplz, "-o", str(order), "--discount_fallback", "-S", "50%", "-T", arpa.parent]
     with open(arpa, "wb") as file:
         subprocess.run(command, input=text.encode(), stdout=file, check=True)
@@ -128,10 +124,8 @@ def sampled_loss(hidden: Any, targets: Any, model: Any, n_negatives: int, rng: A
 
 
 def torch_perplexity(model: Any, windows: Windows) -> tuple[float, int]:
-    """Return perplexity by the full softmax and the number of predictions.
-
-    The state is carried between the windows of a row; a transformer also reads the previous window.
-    """
+    """Return perplexity by the full softmax and the number of predictions. The state is carried
+    between the windows of a row; a transformer also reads the previous window."""
     import torch
 
     model.train(False)
@@ -157,17 +151,10 @@ def train_torch(
     precision: str,
     n_evaluations: int = 8,
 ) -> list[Point]:
-    """Train with Adam and a linear decay until the processor time is used up.
-
-    Args:
-        windows: endless training windows.
-        heldout: returns the windows of a held-out text for the curve; evaluation is not counted.
-        budget: processor seconds of all cores.
-        n_negatives: number of sampled negatives; 0 for the full softmax.
-        rate: learning rate after 2 % of the time.
-        precision: precision of matrix products, float32 or bfloat16.
-    Returns: processor seconds and held-out perplexity at equal distances.
-    """
+    """Train with Adam and a linear decay until `budget` processor seconds of all cores are used up;
+    return processor seconds and held-out perplexity at equal distances. `windows` are endless;
+    `heldout` returns the windows of a text, whose evaluation is not counted; with 0 `n_negatives`,
+    the loss is that of the full softmax; `rate` is reached after 2 % of the time."""
     import torch
 
     rng, state, points = np.random.default_rng(0), None, []

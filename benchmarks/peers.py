@@ -1,16 +1,14 @@
 #!/usr/bin/env python
 """Forward language models on the same text, vocabulary, test set and processor time.
 
-Examples:
-  python benchmarks/peers.py --tokens 350000,1000000,3440000 --hours 1 --output peers
+Example:
   python benchmarks/peers.py --tokens 50000 --hours 0.03 --output quick --peers bilm,ngram
 
 Peers: bilm (`bilm train`, with the recipe of `auto` by default, in the forward direction, for at
 most as many epochs as the recipe has), ngram (interpolated 5-grams with modified Kneser-Ney
 smoothing, by KenLM), lstm (PyTorch, after AWD-LSTM) and transformer (GPT-2 of `transformers`). The
 budget of each neural peer is --hours times the number of cores, in processor time; the 5-gram model
-is finished after seconds. The same command continues after an interruption: the result of each
-finished peer is read from --output.
+is finished after seconds. The same command continues after an interruption, with finished peers.
 
 Rules for all peers: the vocabulary contains the words that occur at least twice in the training
 part of classics_en; other words are <UNK>, whose predictions count. Every word and the </S> of
@@ -18,12 +16,10 @@ every sentence is predicted, by the full vocabulary; <S> is read and not predict
 is measured on the whole dev.txt, divided among 128 rows as `bilm test` does. LSTMs carry their
 state from sentence to sentence within a row. The transformer reads a window of 64 words and up to
 64 earlier words of its row. The 5-gram model reads no earlier sentence. Points of the picture are
-measured on every eighth sentence and are not comparable with the table. Their processor time is
-not counted, except for bilm, which measures them itself.
+measured on every eighth sentence; their processor time is not counted, except for bilm.
 
 The output contains peers.md, and peers.png if matplotlib is installed. Requires torch, transformers
-and kenlm. The program lmplz is not in the wheel of kenlm: build it from the source distribution on
-PyPI (cmake, then make lmplz), and pass its path as --lmplz.
+and kenlm, whose source distribution on PyPI contains --lmplz (cmake, then make lmplz).
 """
 
 from __future__ import annotations
@@ -33,7 +29,6 @@ import os
 import re
 import resource
 import shutil
-import subprocess
 import sys
 import time
 from contextlib import suppress
@@ -45,6 +40,7 @@ with suppress(ImportError):  # PyTorch 2.14.1 crashes if this is imported after 
 import common
 import numpy as np
 from absl import app, flags
+from common import bilm
 
 from bilm.data.dataset import LMDataset
 from bilm.data.vocabulary import Vocabulary
@@ -115,12 +111,6 @@ class Texts:
             " ".join(word if word in known else "<UNK>" for word in words)
             for words in common.sentences(path)
         ]
-
-
-def bilm(*arguments: object) -> str:
-    """Run a command of bilm; return its standard output."""
-    command = [sys.executable, "-m", "bilm", *map(str, arguments)]
-    return subprocess.run(command, check=True, stdout=subprocess.PIPE, text=True).stdout
 
 
 def children_seconds() -> float:
@@ -243,8 +233,7 @@ def n_affordable_steps(base: list, texts: Texts) -> int:
 
 
 def result_of(peer: str, texts: Texts, n_tokens: int) -> dict[str, Any]:
-    """Return the stored result of a peer, or train it. A change of the flags requires another
-    folder."""
+    """Return the stored result of a peer, or train it."""
     path = texts.folder / f"{peer}.json"
     if not path.exists():
         start = time.perf_counter()

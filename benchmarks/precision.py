@@ -2,14 +2,13 @@
 """Effect of bfloat16 matrix products on the training loss and on the vectors of a model.
 
 Examples:
-  python benchmarks/precision.py
   python benchmarks/precision.py --model original --n_steps 20 --json original.json
   python benchmarks/precision.py --trained novels-en --precision int8
 
 The model is trained twice from the same weights on the same text with the same random numbers, and
 the mean sampled losses of the last 50 steps are compared. The weights of the float32 run then embed
 sentences in both precisions. The error of a layer of a sentence is the distance divided by the norm
-of the float32 layer. With --trained, only vectors are compared, of sentences of classics_en.
+of the float32 layer. --trained compares only vectors.
 """
 
 import statistics

@@ -12,8 +12,6 @@ import json
 import math
 import random
 import re
-import subprocess
-import sys
 import time
 from collections import Counter, defaultdict
 from itertools import product
@@ -24,7 +22,7 @@ from absl import app, flags
 
 import bilm
 from bilm.data.gap_marks import MASK, pattern
-from bilm.scoring.memory import StoredMemory
+from bilm.scoring.memory.memory import StoredMemory
 from bilm.storage.stored_model import open_model
 
 FLAGS = flags.FLAGS
@@ -112,7 +110,7 @@ def trained(train, out):
             f"--seed {FLAGS.seed}",
             f"memory {texts} --model {out}/run --output {out}/memory.hdf5",
         ):
-            subprocess.run([sys.executable, "-m", "bilm", *command.split()], check=True)
+            common.bilm(*command.split())
         (out / "minutes").write_text(str((time.time() - started) / 60))
     scorer = bilm.load_scorer(out / "run")
     model = open_model(out / "run")

@@ -2,20 +2,15 @@
 """Held-out perplexity over training steps, for several training recipes.
 
 Examples:
-  python benchmarks/time_to_perplexity.py
   python benchmarks/time_to_perplexity.py --n_steps 500 --recipe 'adagrad: {}' \\
       --recipe 'adam: {"optimizer": "adam", "learning_rate": 0.004}' --plot recipes.png
-  python benchmarks/time_to_perplexity.py --options small --input 'corpus/*.txt' \\
-      --vocab vocab.txt --heldout dev.txt --output runs
-
   python benchmarks/time_to_perplexity.py --options compact --n_steps 744 --eval_steps 62 \\
       --recipe 'none: {"dropout": 0}' --recipe 'dropout: {"dropout": 0.5}' --losses losses.png
 
 A recipe is a name and a JSON object whose keys replace those of --options; by default, these are
 the options of `compact` with the optimizer of bilm-tf. Each recipe is one run of `bilm train`; with
---output, the same command resumes interrupted runs. The default text is
-classics_en of the shared data, or Python's documentation if that is missing. --plot and --losses
-require the extra analysis.
+--output, the same command resumes interrupted runs. The default text is that of train.py. --plot
+and --losses require the extra analysis.
 """
 
 import json

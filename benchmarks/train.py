@@ -1,13 +1,11 @@
 #!/usr/bin/env python
 """Tokens per second of training: whole steps with pipeline, dropout, clipping and optimizer.
 
-Examples:
-  python benchmarks/train.py --model small
+Example:
   python benchmarks/train.py --model original --precision bfloat16 --batch_size 128
 
 The text is classics_en of the shared data, or Python's documentation if that is missing. Machines
-differ and are noisy: compare tokens/s per GFLOP/s of the 2048^3 float32 product, which the same run
-measures.
+differ and are noisy: compare tokens/s per GFLOP/s of the 2048^3 float32 product in the same run.
 """
 
 import statistics
@@ -59,8 +57,7 @@ def main(argv):
     rate = n_tokens / statistics.median(seconds[2:])
     forward = common.useful_flops(options, distinct / n_tokens)
     forward += 2 * 2 * options.lstm.projection_dim * FLAGS.negatives
-    rates = {name: (before[name] + after[name]) / 2 for name in before}
-    figures = common.figures(rate, 3 * forward, FLAGS.precision, rates, first_step_s)
+    figures = common.figures(rate, 3 * forward, FLAGS.precision, before, after, first_step_s)
     size = f"{options.batch_size} x {options.unroll_steps}"
     title = f"train {FLAGS.model}, {FLAGS.precision}, {size}, {len(seconds)} steps"
     common.report(title, figures, FLAGS.json)

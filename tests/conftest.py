@@ -15,10 +15,7 @@ from hypothesis import HealthCheck, settings
 # Without a deadline, as machines differ in speed; with the same examples in each run, so that a
 # failure is caused by a change and not by chance.
 settings.register_profile(
-    "repeatable",
-    deadline=None,
-    derandomize=True,
-    suppress_health_check=[HealthCheck.too_slow],
+    "repeatable", deadline=None, derandomize=True, suppress_health_check=[HealthCheck.too_slow]
 )
 settings.load_profile("repeatable")
 

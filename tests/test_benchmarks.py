@@ -9,9 +9,13 @@ import sys
 from importlib.util import find_spec
 from pathlib import Path
 
+import numpy as np
 import pytest
 from stored_files import CASE
-from tiny_runs import HELDOUT, TEXT, VOCABULARY
+from tiny_runs import HELDOUT, TEXT, VOCABULARY, tiny_run
+
+from bilm.analysis import load_trigrams
+from bilm.data.shards import resolve_shards
 
 BENCHMARKS = Path(__file__).resolve().parents[1] / "benchmarks"
 SMALL_SOFTMAX = "--negatives", "64", "--n_tokens", "2000"
@@ -64,6 +68,33 @@ def write_tasks(folder):
         (folder / name).mkdir(parents=True)
         for part in ("train", "dev"):
             (folder / name / f"{part}.tsv").write_text(text, encoding="utf-8")
+
+
+@pytest.mark.slow
+@pytest.mark.skipif(not find_spec("pandas"), reason="requires pandas")
+def test_reading_times_that_follow_trigrams_are_predicted_by_them(tmp_path):
+    lines, counts = list(resolve_shards(TEXT).sentences()), tmp_path / "counts.hdf5"
+    command = [sys.executable, "-m", "bilm", "vocab", "--input", TEXT, "--output", tmp_path / "v"]
+    subprocess.run([*command, "--ngrams", counts, "--min_count", "1"], check=True)
+
+    # Each line is a story. The model has hardly been trained.
+    draw = np.random.default_rng(0)
+    words, times = ["word\tzone\titem"], ["item\tzone\tRT"]
+    trigrams = load_trigrams(counts)
+    for item, line in enumerate(lines, 1):
+        bits = trigrams(line)["trigram"]
+        words += [f"{word}\t{zone}\t{item}" for zone, word in enumerate(line, 1)]
+        for zone, log in enumerate(6 + 0.05 * bits + draw.normal(0, 0.1, len(line)), 1):
+            times += [f"{item}\t{zone}\t{np.exp(log)}"] * 2
+    (tmp_path / "all_stories.tok").write_text("\n".join(words) + "\n")
+    (tmp_path / "processed_RTs.tsv").write_text("\n".join(times) + "\n")
+    command = [
+        sys.executable, BENCHMARKS / "reading_times.py", tmp_path, "--ngrams", counts,
+        "--model", tiny_run("words"), "--tokenize", "",
+    ]  # fmt: skip
+    done = subprocess.run(command, check=True, stdout=subprocess.PIPE, text=True, timeout=600)
+    low, _, gain = map(float, done.stdout.splitlines()[-1].split()[-3:])  # trigrams less model
+    assert gain > low > 0, done.stdout
 
 
 @pytest.mark.slow

@@ -25,11 +25,7 @@ def test_tilde_is_expanded_in_every_path(monkeypatch):
 
 
 @pytest.mark.parametrize(
-    "given",
-    [
-        tf.constant([[["the"]]]),
-        tf.strings.split(["the cat sat", "hello"]),
-    ],
+    "given", [tf.constant([[["the"]]]), tf.strings.split(["the cat sat", "hello"])]
 )
 def test_elmo_refuses_strings_of_other_shapes(given):
     layer = bilm.Elmo(CASE)

@@ -22,7 +22,7 @@ NAMES = {  # by module
     "page": "write_page",
     "pictures": "draw_change draw_map",
     "settings": "Settings",
-    "surprisal": "surprisal_table word_surprisals",
+    "surprisal": "load_trigrams surprisal_table word_surprisals",
     "usages": "Usage Usages",
     "usages_file": "UsagesFile read_usages",
 }

@@ -147,8 +147,7 @@ def measure_change(usages: UsagesFile | Usages, settings: Settings = DEFAULTS) -
 
 
 def _is_proper(frame: pandas.DataFrame) -> pandas.Series:
-    """Return whether each usage is a proper name, as a float; nan for the first word of a sentence
-    without a tag."""
+    """Return whether each usage is a proper name, float; nan for an untagged first word."""
     is_capitalized = frame["form"].str[:1].str.isupper().astype(float)
     known = is_capitalized.where(frame["position"] > 0)
     return (frame["tag"] == PROPER).astype(float).where(frame["tag"].notna(), known)

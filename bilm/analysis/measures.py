@@ -6,14 +6,12 @@ A measure is a function of the means of some features over the usages of each gr
                  a usage of the other. Features: vectors of length 1, so that it is
                  1 - mean(a) . mean(b). Giulianelli et al. 2020, arXiv:2004.14118
     prt          distance of prototypes: cosine distance between the mean vectors. Kutuzov and
-                 Giulianelli 2020, arXiv:2005.00050, who report the inverse of the similarity, which
-                 ranks words equally
+                 Giulianelli 2020, arXiv:2005.00050, who report 1 / similarity (the same ranks)
 
 The fewer the usages, the larger is `prt` of a word that did not change, because few usages estimate
 means badly. Therefore, its mean over random splits of the word's usages into groupings of the same
 sizes is subtracted: the expected value is 0 without change. The expected value of `apd` does not
-depend on the number of usages. It is not 0 without change, but the mean over random splits,
-`apd_same`.
+depend on the number of usages; without change, it is the mean over random splits, `apd_same`.
 
 Intervals are percentile bootstrap intervals (usages are drawn with replacement within each
 grouping), shifted by the bootstrap's estimate of the bias. In simulations without change, those of
@@ -25,8 +23,7 @@ distribution, for example in topic; it does not show that the meaning changed.
 The baseline `ppmi` needs no biLM: the cosine distance between a word's rows of positive pointwise
 mutual information in both groupings, after Hamilton et al. 2016, arXiv:1605.09096. The entry of a
 context word c is max(0, log p(c | word) - log p(c)), where p(c | word) is the share of c among the
-words near the usages, and p(c) is proportional to the frequency of c to the power of 0.75 (Levy et
-al. 2015).
+words near the usages; p(c) is proportional to its frequency ** 0.75 (Levy et al. 2015).
 """
 
 from __future__ import annotations
@@ -159,8 +156,7 @@ def ppmi_distances(frame: pandas.DataFrame, groupings: Sequence[str]) -> dict[st
 
 
 def _log_shares(words: Sequence[str], counts: Counter[str], exponent: float = 1) -> np.ndarray:
-    """Return the logarithms of the shares of words, float64; -inf for a word without counts, and
-    nan if no word has any."""
+    """Return the log-shares of words, float64; -inf without counts, nan if no word has any."""
     powers = np.array([counts[word] for word in words], float) ** exponent
     with np.errstate(divide="ignore", invalid="ignore"):
         return np.log(powers / powers.sum())

@@ -3,21 +3,48 @@
 
 import math
 from collections import defaultdict, deque
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Callable, Iterable, Iterator, Sequence
+from pathlib import Path
 from typing import Any
 
 import numpy as np
 
+from bilm.data.ngrams import DATASET, Ngrams
 from bilm.data.tokenization import checked_sentences
-from bilm.errors import DataError
+from bilm.data.vocabulary import Vocabulary
+from bilm.errors import DataError, WeightsError
 from bilm.scoring.memory.memory import Memory
 from bilm.scoring.scorer import Scorer
 from bilm.scoring.scores import Predicted, Score, Substitute
+from bilm.storage.hdf5 import numbers, open_hdf5, strings
 
 NATS_PER_BIT = math.log(2)
 WORDS = {"forward": slice(-1), "backward": slice(1, None)}  # places of words in `Score`'s arrays
 
 Columns = dict[str, Any]  # arrays or lists with an entry for each word of a sentence
+Trigrams = Callable[[Sequence[str]], Columns]  # see `load_trigrams`
+
+
+def load_trigrams(path: str | Path) -> Trigrams:
+    """Return the function from the words of a sentence to its columns of trigram surprisal, by a
+    file that `bilm vocab --ngrams` wrote. Raises: WeightsError for a damaged or another file."""
+    with open_hdf5(path) as file:
+        words = strings(file, "vocabulary")
+        ngrams = Ngrams(numbers(file, DATASET)[...], len(words))
+    if not ngrams.has_order(3):
+        raise WeightsError(
+            f"{path}: {DATASET} does not contain counts of triples of words; expected a file that "
+            "bilm vocab --ngrams wrote"
+        )
+    vocabulary = Vocabulary(path, words=words)
+
+    def columns(sentence: Sequence[str]) -> Columns:
+        ids = np.array([vocabulary.eos, *vocabulary.known_ids(sentence)], np.int64)
+        is_known = [word in vocabulary for word in sentence]
+        bits = -np.log2(ngrams.probabilities(ids))
+        return {"trigram": bits, "trigram_known": is_known}
+
+    return columns
 
 
 def word_surprisals(
@@ -29,6 +56,7 @@ def word_surprisals(
     region_names: Sequence[str] | None = None,
     is_item: bool = False,
     memory: Memory | None = None,
+    trigrams: Trigrams | None = None,
 ) -> Iterator[Columns]:
     """Yield the surprisal of the words of each sentence, in order and in bounded memory.
 
@@ -41,6 +69,7 @@ def word_surprisals(
         region_names: names of the regions, from that before the first mark; None for their words.
         is_item: whether the first `context` sentences are the context of each other one.
         memory: mixed with the model, except in entropies, ranks and likeliest words.
+        trigrams: the result of `load_trigrams`, for more columns, which read no context.
     Yields: the columns that `bilm surprisal --help` explains, without the place: float64, int64 and
         boolean arrays and lists of strings (T,). The surprisal of a word that the vocabulary lacks
         is that of `<UNK>`, which all such words share; do not compare it with others.
@@ -55,8 +84,8 @@ def word_surprisals(
         first: list[list[str]] = []
         for number, words in enumerate(checked_sentences(sentences, str.split)):
             is_mark = np.array([word == mark for word in words], bool)
-            joined = [word for word in words if _is_joined(word, mark)]
-            if joined:
+            joined = [word for word in words if mark and mark in word and word != mark]
+            if mark and joined and not mark.isalnum():
                 raise DataError(
                     f"sentence {number}: {joined[0]!r} contains the mark {mark}; separate it with "
                     "blanks"
@@ -75,14 +104,11 @@ def word_surprisals(
         if regions is None:
             continue
         columns = columns_of(memory.mixed(score) if memory else score)
+        if trigrams is not None:
+            columns |= trigrams(score.tokens)
         if mark is not None:
             columns |= columns_of_regions(columns, regions, region_names)
         yield columns
-
-
-def _is_joined(word: str, mark: str | None) -> bool:
-    """Return whether a word contains a mark between regions that is not a word itself."""
-    return mark is not None and mark in word and word != mark and not mark.isalnum()
 
 
 def columns_of(score: Score) -> Columns:

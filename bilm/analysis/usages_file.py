@@ -99,8 +99,7 @@ class UsagesFile:
         self, words: str | Iterable[str] | None = None, layers: Iterable[int] | None = None
     ) -> Usages:
         """Read the usages of one word or several into memory, with the vectors of some layers; None
-        for all. Raises: DataError for a word without usages, OptionsError for a layer that is not
-        stored."""
+        for all. Raises: DataError for a word without usages, OptionsError for a missing layer."""
         numbers = self.layers if layers is None else list(layers)
         for layer in numbers:
             if layer not in self.layers:

@@ -57,8 +57,7 @@ def finetune(
       bilm finetune --model run --new_vocab words.txt --input 'tweets/*.txt' --output tuned
       bilm finetune --model options.json --weights weights.hdf5 --new_vocab words.txt \\
           --input 'tweets/*.txt' --output tuned --batch_size 64
-      bilm finetune --model bilm_tf_checkpoint --vocab vocab.txt --input 'tweets/*.txt' \\
-          --output tuned
+      bilm finetune --model tf1_run --vocab vocab.txt --input 'tweets/*.txt' --output tuned
     """
     from bilm.training.finetuning import finetune as finetune_model
 

@@ -139,9 +139,9 @@ def like_reference(
 
 
 def run(command: click.Command, program: str, words: Sequence[str]) -> int:
-    """Run a command with `words`, the command line without the program, and return the exit status:
-    0 for success, 1 for bad input, 2 for wrong use, 130 after Ctrl-C. Every error is one line on
-    standard error."""
+    """Run a command with `words`, the command line without the program; return the exit status: 0
+    for success, 1 for bad input, 2 for wrong use, 130 after Ctrl-C. An error is one line on stderr.
+    """
     try:
         status = command.main(list(words), program, standalone_mode=False)
         return status if isinstance(status, int) else 0
@@ -170,11 +170,7 @@ class Command(cloup.Command):
     """
 
     def __init__(
-        self,
-        *args: Any,
-        tensorflow: bool = False,
-        notes: Sequence[str] = (),
-        **kwargs: Any,
+        self, *args: Any, tensorflow: bool = False, notes: Sequence[str] = (), **kwargs: Any
     ):
         quiet = cloup.Option(["--quiet"], is_flag=True, help="Log only warnings and errors.")
         kwargs["params"] = [*kwargs["params"], quiet]

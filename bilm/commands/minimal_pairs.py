@@ -68,8 +68,7 @@ def minimal_pairs(
     """Measure accuracy on minimal pairs of sentences.
 
     A minimal pair is an acceptable and an unacceptable sentence that differ as little as possible.
-    Sentences are split at blanks, or by --tokenize. Tokenize them like the training text of the
-    model.
+    Sentences are split at blanks, or by --tokenize; they must be split like the training text.
 
     Examples:
       bilm minimal-pairs --model novels-en --input pairs.jsonl

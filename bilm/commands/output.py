@@ -31,8 +31,7 @@ Row = Sequence[Any]
 
 
 def printable(text: str) -> str:
-    r"""Return the text with control characters, which could change a terminal, escaped as `\x1b`;
-    tabs and line ends stay."""
+    r"""Return the text with control characters, except tabs and line ends, escaped as `\x1b`."""
     return CONTROL.sub(lambda match: f"\\x{ord(match[0]):02x}", text)
 
 

@@ -22,6 +22,7 @@ TOP_COLUMNS = {"forward_top": str, "backward_top": str}
 REGION_COLUMNS = {
     "region": int, "region_name": str, "region_forward": float, "region_backward": float,
 }  # fmt: skip
+TRIGRAM_COLUMNS = {"trigram": float, "trigram_known": bool}
 MARKS = ("|", "||", "/", "//", "^")  # usual marks between regions
 LEAST = 0.1  # share of sentences with such a mark, for a warning
 NOTE = """
@@ -37,6 +38,9 @@ right (backward), in bits. There is one row per word, with the other columns
   forward_top          with --top: the likeliest words and their surprisal, "chair:1.9 bed:2.25"
 and the same for backward, which are empty for a forward-only model.
 With --memory, the surprisal is of the mixture; entropy, rank and likeliest words of the model.
+With --ngrams, more columns, which do not read --context:
+  trigram              surprisal given the two words before, by the counts
+  trigram_known        false for words outside the vocabulary of the counts, scored as <UNK>
 
 With --regions, words equal to MARK separate regions and are not read. More columns of each word:
   region, region_name  number of marks before the word; name of the region, or its words
@@ -61,12 +65,14 @@ With --regions, words equal to MARK separate regions and are not read. More colu
                "their words", metavar="NAME,..."),
     opt.table_option,
     scoring.memory_option,
+    opt.option("--ngrams", opt.FETCHED, 'Counts that "bilm vocab --ngrams" wrote, for trigram '
+               "surprisal.", "none"),
 )  # fmt: skip
 @constraint(If("region_names", require_all), ["regions"])
 @constraint(If("items", require_all), ["context"])
 def surprisal(
     model: scoring.Model, text: scoring.Text, context: int, items: str | None, top: int | None,
-    region_names: tuple[str, ...] | None, output: str | None
+    region_names: tuple[str, ...] | None, output: str | None, ngrams: str | None
 ) -> None:  # fmt: skip
     """Print the surprisal of words, and of regions, in bits.
 
@@ -75,10 +81,11 @@ def surprisal(
       bilm surprisal --model run --input story.txt --context 3 --top 5 --output story.csv
       bilm surprisal --model run --input items.csv --column sentence --keep item,condition \\
           --regions "|" --region_names subject,verb,end --items item --context 1
+      bilm surprisal --model novels-en --input story.txt --ngrams counts.hdf5 > story.tsv
     """
     from absl import logging
 
-    from bilm.analysis.surprisal import rows_of, word_surprisals
+    from bilm.analysis.surprisal import load_trigrams, rows_of, word_surprisals
     from bilm.errors import DataError, OptionsError
 
     if items is not None and items not in text.columns:
@@ -90,9 +97,12 @@ def surprisal(
         columns |= REGION_COLUMNS
     if top:
         columns |= TOP_COLUMNS
+    if ngrams:
+        columns |= TRIGRAM_COLUMNS
     surprisals_of = partial(
         word_surprisals, scorer, context=context, top=top or 0, mark=regions,
         region_names=region_names, is_item=items is not None, memory=model.memory,
+        trigrams=load_trigrams(ngrams) if ngrams else None,
     )  # fmt: skip
     together = [name for name in ("file", items) if context and name in text.columns]
     logs_progress = output is not None
@@ -111,7 +121,7 @@ def surprisal(
         if not is_known:
             raise DataError(f"{text.name}: found no words, expected at least one sentence")
 
-    write_table(output, text.with_columns(columns), rows(), [*text.files, *model.files])
+    write_table(output, text.with_columns(columns), rows(), [*text.files, *model.files, ngrams])
     logging.info("%d rows, %d of them not in the vocabulary", is_known.total(), is_known[False])
     if regions is not None and not n_sentences["divided"]:
         logging.warning("%s: no sentence contains the mark %s", text.name, regions)

@@ -8,8 +8,8 @@ from bilm.data.vocabulary_builder import FEW_UNKNOWN, MAX_MIN_COUNT
 NOTE = """
 The text is UTF-8, plain or compressed (gzip, bz2, xz, zstd), with one tokenized sentence per line.
 Words of equal frequency are sorted by their characters. <S> and </S> in the text count as tokens,
-as in training, and <UNK> as an unknown one. The output is renamed into place when it is complete.
-Files may be URLs, such as s3://BUCKET/NAME; this requires the extra remote.
+as in training, and <UNK> as an unknown one. Files may be URLs, such as s3://BUCKET/NAME; this
+requires the extra remote.
 """
 
 
@@ -18,8 +18,10 @@ Files may be URLs, such as s3://BUCKET/NAME; this requires the extra remote.
     "Files",
     opt.text_input("Text: a file or a quoted pattern."),
     opt.option("--output", opt.FILE_OR_URL, "Vocabulary to write, a word per line.", required=True),
+    opt.option("--ngrams", opt.FILE, 'Counts of triples of words to write (HDF5), for "bilm '
+               'surprisal"; the text is then read twice.', "none"),
     opt.bad_utf8_option,
-)
+)  # fmt: skip
 @opt.group(
     "Words",
     opt.option("--min_count", opt.Integer(1), "Minimum count of a word in the vocabulary.",
@@ -30,23 +32,38 @@ Files may be URLs, such as s3://BUCKET/NAME; this requires the extra remote.
 )  # fmt: skip
 @opt.json_option
 def vocab(
-    input_: str, output: str, on_bad_utf8: str, min_count: int | None,
+    input_: str, output: str, ngrams: str | None, on_bad_utf8: str, min_count: int | None,
     max_size: int | None, json: bool
 ) -> None:  # fmt: skip
     """Build a vocabulary from text.
 
-    The vocabulary contains <S>, </S> and <UNK>, followed by the words sorted by descending
-    frequency.
+    The vocabulary contains <S>, </S> and <UNK>, then the words by descending frequency.
 
     Examples:
       bilm vocab --input 'corpus/*.txt' --output vocab.txt
       bilm vocab --input 'corpus/*.gz' --output vocab.txt --min_count 3 --max_size 800000
+      bilm vocab --input 'corpus/*.txt' --output vocab.txt --ngrams counts.hdf5
     """
-    from bilm.data.vocabulary_builder import build_vocabulary
+    import numpy as np
 
-    counts = build_vocabulary(
-        input_, output, min_count=min_count, max_size=max_size, on_bad_utf8=on_bad_utf8,
-    )  # fmt: skip
+    from bilm.data.ngrams import DATASET, Ngrams, text_ids
+    from bilm.data.shards import resolve_shards
+    from bilm.data.text import input_files
+    from bilm.data.vocabulary import Vocabulary
+    from bilm.data.vocabulary_builder import build_vocabulary
+    from bilm.storage.hdf5 import save_hdf5
+    from bilm.support.files import protect
+
+    text = resolve_shards(input_, on_bad_utf8)
+    if ngrams is not None:
+        input_files(input_)  # refuses pipes
+        protect(ngrams, *text.paths, output)
+    counts = build_vocabulary(text, output, min_count, max_size)
+    if ngrams is not None:
+        vocabulary = Vocabulary(output)
+        counted = Ngrams.of(text_ids(text, vocabulary), vocabulary, order=3)
+        words = np.array(vocabulary.words, object)
+        save_hdf5(ngrams, {DATASET: counted.counts, "vocabulary": words})
     coverage = 100 * counts.n_covered / counts.n_tokens
     line = (
         f"wrote {output}: {counts.n_words:,} of {counts.n_distinct:,} distinct words "

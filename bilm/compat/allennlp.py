@@ -352,8 +352,7 @@ class ElmoEmbedder:
     def batch_to_embeddings(
         self, batch: Sequence[Sequence[str]]
     ) -> tuple[torch.Tensor, torch.Tensor]:
-        """Return the layers float (B, layers + 1, T, 2 P), with zeros at padding, and the mask
-        boolean (B, T)."""
+        """Return the layers float (B, layers + 1, T, 2 P), 0 at padding, and the mask (B, T)."""
         embedded = self.embedder.embed_batch(batch)
         n_steps = max((vectors.shape[1] for vectors in embedded), default=0)
         layers = torch.zeros((len(embedded), self.embedder.n_layers, n_steps, self.embedder.dim))

@@ -143,8 +143,7 @@ def weight_layers(
         reuse: share the weights of the call that created `name`.
     Returns: dict of `weighted_op` float `(B, T, D)` and `regularization_op` float `()`; both
         are eager tensors.
-    Raises: ValueError if `name` exists and `reuse` is False, or `name` does not exist and `reuse`
-        is True.
+    Raises: ValueError unless `reuse` is whether `name` exists.
 
     Example:
         model = bilm.BidirectionalLanguageModel("options.json", "weights.hdf5")

@@ -52,8 +52,7 @@ class Embedder:
             output_layer: number of a layer, 0 for the token vectors; -1 for the mean of the layers;
                 -2 for all layers.
         Returns: arrays float32 (T, 2 P), for -2 (layers, T, 2 P).
-        Raises: OptionsError for another `output_layer`; DataError if a sentence is not a list of
-            words.
+        Raises: OptionsError for another `output_layer`; DataError for other sentences.
         """
         require_one_of("output_layer", output_layer, self._layers)
         layers = self._layers[output_layer]

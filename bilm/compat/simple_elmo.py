@@ -20,8 +20,7 @@ class ElmoModel:
     Unlike in simple_elmo, the same sentence always gets the same vectors, whatever the padding of
     its batch; `warmup` is accepted and ignored.
 
-    Attributes: `vector_size`, 2 P, and `n_layers`, which includes the token layer; both are None
-    before `load`.
+    Attributes: `vector_size`, 2 P, and `n_layers`, with the token layer; None before `load`.
 
     Example:
         from bilm.simple_elmo import ElmoModel
@@ -79,8 +78,7 @@ class ElmoModel:
             layers: `average`, the default, `top` or `all`.
         Returns: float64 (n, T, 2 P), for `all` (n, layers, T, 2 P); T is the number of words in
             the longest sentence.
-        Raises: OptionsError for other `layers`, or before `load`; DataError if a sentence is not a
-            list of words.
+        Raises: OptionsError for other `layers`, or before `load`; DataError for other sentences.
         """
         embedder, layers = self._loaded(layers)
         sentences = list(checked_sentences(texts))

@@ -65,8 +65,7 @@ class TokenBatcher:
     def batch_sentences(self, sentences: Sequence[Sequence[str]]) -> np.ndarray:
         """Return the words of a batch, int64 (n, T + 2), 0 after a sentence's end; (0, 2) if empty.
 
-        Raises: DataError if a sentence is not a list of words, or if a word is missing in a
-            vocabulary without `<UNK>`.
+        Raises: DataError if a sentence is not a list of words, or for a missing word and `<UNK>`.
         """
         return _padded(sentences, self._vocab.known_ids, (BOS, EOS), ())
 

@@ -100,8 +100,7 @@ def placed_lines(
 
 
 def lines_at(path: str | os.PathLike, on_bad_utf8: str, offsets: Iterable[int]) -> Iterator[str]:
-    """Yield the stripped text of the lines that start at these byte positions, in ascending order.
-    Raises: DataError."""
+    """Yield the stripped lines that start at these ascending byte positions. Raises: DataError."""
     offset = 0
     try:
         with opened(path) as file:

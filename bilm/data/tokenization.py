@@ -99,8 +99,7 @@ def keep_whole(split: SplitWords, marks: re.Pattern[str]) -> SplitWords:
 def sentence_splitter(
     language: str, paragraph_per_line: bool = False
 ) -> Callable[[Iterable[str]], Iterator[list[str]]]:
-    """Return a function that splits texts into sentences, and each sentence into words. Raises: as
-    `tokenizer`.
+    """Return a function that splits texts into sentences of words. Raises: as `tokenizer`.
 
     A sentence ends at blank lines and headings, or with `paragraph_per_line` at each line's end, at
     `.`, `!`, `?` and their like, unless spaCy treats them as part of a word (`Mr.`).

@@ -58,7 +58,7 @@ class Comparison(Checked):
             return cls(unknown, *words, n_predictions=n_predictions)
 
         words = perplexities(ngrams.word_probabilities(ids))
-        bigrams = perplexities(ngrams.bigram_probabilities(ids))
+        bigrams = perplexities(ngrams.probabilities(ids))
         return cls(unknown, *words, *bigrams, n_predictions=n_predictions)
 
     def __str__(self) -> str:
@@ -87,8 +87,7 @@ class Comparison(Checked):
 
 
 def verdict(perplexity: float, known: float | None, compared: Comparison) -> list[str]:
-    """Return the verdict on a model in lines for people; `known`: its perplexity without unknown
-    words, if it was computed."""
+    """Return the verdict on a model in lines; `known`: its perplexity without unknown words."""
     lines = []
     is_worse = False
     unknown = f"without unknown words, {100 * compared.unknown:.1f} %"

@@ -49,8 +49,6 @@ def build_vocabulary(
     """
     output = expanded(outfile)
     shards = resolve_shards(filepattern, on_bad_utf8)
-    if os.path.isdir(output):
-        raise DataError(f"{output}: a folder, expected the name of a file")
     protect(output, *shards.paths)
     shards.examine()
 
@@ -90,8 +88,7 @@ def chosen_min_count(counts: Mapping[str, int]) -> int:
     the words of other text unknown, or else 1.
 
     If one of the n occurrences of a word were other text, the word would occur n - 1 times here. So
-    a minimum count of m leaves about the share of the tokens unknown whose words occur at most m
-    times.
+    a minimum count of m leaves about those tokens unknown whose words occur at most m times.
     """
     n_tokens = sum(counts.values())
     chosen = 1

@@ -30,8 +30,7 @@ class ElmoEmbedder:
     sentences: each one starts with zero state. `<S>` and `</S>` are read as marks of a sentence.
     Threads may share an embedder. A pickle contains the paths of the model's files, which are
     loaded again, also in processes that multiprocessing spawns. In a forked process TensorFlow
-    would hang; embedders raise BilmError there. If the sentences look untokenized, one warning is
-    logged.
+    would hang; embedders raise BilmError there. One warning is logged for untokenized sentences.
 
     Args:
         options_file: `options.json`, or a model: see `bilm.storage.stored_model.open_model`.

@@ -164,7 +164,7 @@ def _softmax(
 ) -> dict[str, np.ndarray]:
     """Return the content of a softmax file; the kernel of a shared softmax is the word table."""
     words = stored.vocabulary(vocab_file).words
-    counts = {} if stored.ngrams is None else {DATASET: stored.ngrams.pairs}
+    counts = {} if stored.ngrams is None else {DATASET: stored.ngrams.counts}
     return {
         "softmax/W": values.get("softmax/W", values.get("embedding")),
         "softmax/b": values["softmax/b"],

@@ -1,5 +1,4 @@
-"""The model card of an export: facts about the run and the files, in Markdown with the YAML head
-that model hubs read."""
+"""The model card of an export: facts about run and files, Markdown with model hubs' YAML head."""
 
 from collections.abc import Mapping
 from pathlib import Path

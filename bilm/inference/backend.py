@@ -62,8 +62,7 @@ class Backend:
     Fields:
         encode: function from tokens to their vectors, float32 (U, P). Tokens are characters, int32
             (U, C), C at least the width of the widest filter, or words, (U,).
-        runs_ahead: whether windows may be computed in a thread while the caller processes the last
-            one.
+        runs_ahead: whether a thread may compute the next window while the caller uses the last.
     """
 
     options: ModelOptions
@@ -83,8 +82,7 @@ def open_backend(
 ) -> Backend:
     """Load a model, with its softmax if `has_softmax`, into one of `BACKENDS`; with the precision
     "int8", `keras` uses ONNX Runtime. Raises: OptionsError if the library does not support the
-    precision, see `BiLM`, or the softmax; WeightsError; ValueError for an unknown name or
-    precision."""
+    precision, see `BiLM`, or the softmax; WeightsError; ValueError for unknown ones."""
     if name not in BACKENDS:
         raise ValueError(f"backend is {name!r}, expected one of {BACKENDS}")
     if name == "numpy" and precision != "float32":

@@ -35,8 +35,7 @@ def load(stored: StoredModel, precision: str, has_softmax: bool) -> Backend:
 def onnx_backend(model: BiLM) -> Backend:
     """Return the backend of a frozen, built biLM with `precision` "int8", whose weights move to it.
 
-    Activations, maxima, the cells' states, gates, clips and sums are float32; a table of words is
-    read by Keras.
+    Activations, maxima, cell states, gates, clips and sums are float32; Keras reads word tables.
     """
     if model.options.reads_words:
         return Backend(model.options, model.n_tokens, KerasEncoder(model), OnnxStacks(model))

@@ -60,11 +60,7 @@ def in_reading_order(places: np.ndarray, direction: str) -> np.ndarray:
 
 
 def run_windows(
-    backend: Backend,
-    packing: Packing,
-    table: np.ndarray,
-    places: ByDirection,
-    batch_tokens: int,
+    backend: Backend, packing: Packing, table: np.ndarray, places: ByDirection, batch_tokens: int
 ) -> Generator[tuple[slice, ByDirection], None, None]:
     """Yield the steps and the layers of one window of packed sequences after another.
 

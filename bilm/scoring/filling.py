@@ -155,8 +155,7 @@ class Filler:
         self.counts[problem] += len(names)
 
     def _fill_surest_first(self, text: list[str], allowed: dict[int, np.ndarray]) -> None:
-        """Replace each gap of a text by its best word: first the one whose best word is the most
-        probable, then the others given this word."""
+        """Replace each gap of a text by its best word, as `Scorer.fill` explains."""
         remaining = [i for i in allowed if len(allowed[i])]
         while remaining:
             best = {i: self._ranked(text, i, allowed[i], 1)[0] for i in remaining}

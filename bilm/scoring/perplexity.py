@@ -101,8 +101,7 @@ class TextLosses:
         self._new_alone, self._new_mixed = LossCounter(), LossCounter()
 
     def add(self, score: Score, remembered: Logs | None = None) -> Score:
-        """Count a sentence; return its score by the mixture, if there is a memory. `remembered`:
-        see `Memory.mixed`."""
+        """Count a sentence; return its score, by the mixture if any: see `Memory.mixed`."""
         self._alone.add(score)
         if self._memory is None:
             return score

@@ -14,8 +14,7 @@ ZIPF_OFFSET = 2.7  # P(word) is proportional to 1 / (rank + offset), after Mande
 class PredictedWords(Vocabulary):
     """The V words, in the order of ids, that a language model predicts, including `MARKS`.
 
-    Attributes: `proper`, the ids of the words that can be substitutes, integer, without marks and
-        without equal words.
+    Attributes: `proper`, integer ids of possible substitutes: no marks, each word once.
     """
 
     def __init__(self, words: Sequence[str]):

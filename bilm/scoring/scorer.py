@@ -169,8 +169,7 @@ class Scorer:
     def substitutes(self, tokens: Sequence[str], position: int, n: int = 10) -> Substitutes:
         """Return the likeliest words at a position, independently of its word.
 
-        Probabilities are normalized over the whole vocabulary. The lists omit the marks `<S>`,
-        `</S>` and `<UNK>`.
+        Probabilities are normalized over the whole vocabulary. The lists omit its marks.
 
         Args:
             tokens, position: a sentence and an index, see `log_probabilities`.
@@ -225,8 +224,7 @@ class Scorer:
         self, text: Iterable[Sequence[str]], heldout: Iterable[Sequence[str]]
     ) -> tuple[StoredMemory, Perplexity, Perplexity]:
         """Return the memory of a training text, fitted to the held-out sentences that it does not
-        contain, and their perplexities with and without it. Raises: DataError if a text has too few
-        words."""
+        contain, and their perplexities with and without it. Raises: DataError for too few words."""
         bar = Progress("scoring held-out text", "sentences")
         scores = list(bar.over(self.score(heldout)))
         if not any(score.tokens for score in scores):
@@ -281,12 +279,10 @@ def load_scorer(
     """Load a language model that scores sentences and predicts words.
 
     Args:
-        model: a run or an export with its softmax, see `bilm.storage.stored_model.open_model`.
+        model, weight_file, softmax_file: a run or an export with its softmax: see
+            `bilm.storage.stored_model.open_model`.
         vocab_file: the vocabulary of a run; None for `vocab.txt` in its folder. An export has its
             own words.
-        weight_file: the HDF5 weights, where `model` is an options file.
-        softmax_file: HDF5 with `softmax/W`, `softmax/b` and `vocabulary`, as `dump_weights` writes
-            it; None for `<stem>_softmax.hdf5` beside the weights.
         backend: `keras`, or `numpy`, which does not import Keras: it starts sooner, but computes
             more slowly.
     Raises: OptionsError, WeightsError, DataError.

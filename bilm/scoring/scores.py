@@ -62,13 +62,7 @@ class Score(NamedTuple):
     """The log-probabilities of a sentence w_1 ... w_T in each direction, in nats.
 
     The arrays have T + 1 entries each, one per prediction. For word `i` of the sentence, counted
-    from 0, read `tokens[i]`, `is_known[i]`, `forward[i]` and `backward[i + 1]`:
-
-        position      0     1    ...   T - 1   T
-        tokens       w_1   w_2   ...    w_T
-        is_known     w_1   w_2   ...    w_T   </S>
-        forward      w_1   w_2   ...    w_T   </S>
-        backward     <S>   w_1   ...  w_T-1   w_T
+    from 0, read `tokens[i]`, `is_known[i]`, `forward[i]` and `backward[i + 1]`.
 
     Fields:
         forward: float32 (T + 1,): each word and then `</S>`, given the words to its left.

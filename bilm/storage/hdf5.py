@@ -135,8 +135,7 @@ def numbers(file: h5py.File, name: str) -> h5py.Dataset:
 
 
 def strings(file: h5py.File, name: str) -> list[str]:
-    """Read a dataset of strings, shape (n,). Raises: WeightsError as `numbers` does, or if they are
-    not UTF-8."""
+    """Read a dataset of UTF-8 strings, shape (n,). Raises: WeightsError as `numbers` does."""
     dataset = _dataset(file, name)
     is_list = dataset.shape is not None and dataset.ndim == 1
     if not is_list or h5py.check_string_dtype(dataset.dtype) is None:

@@ -1,8 +1,7 @@
 """Translates between the tensors of `bilm.tensors`, their names in files, and the variables of a
 biLM.
 
-All files store the same values: the variables in memory, without the padding row of a model with
-padding.
+All files store the same values: the variables in memory, without the row of padding.
 """
 
 from __future__ import annotations

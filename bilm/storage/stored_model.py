@@ -123,13 +123,13 @@ class StoredModel:
         with open_hdf5(path) as file:
             if DATASET not in file:
                 return None
-            pairs = numbers(file, DATASET)[...]
-        if pairs.shape[1:] != (3,) or pairs.min() < 0 or pairs[:, :2].max() >= self.n_words:
+            ngrams = Ngrams(numbers(file, DATASET)[...], self.n_words)
+        if not ngrams.has_order(2):
             raise WeightsError(
                 f"{path}: expected counts of pairs of the model's {self.n_words} words in the "
                 f"dataset {DATASET}, but it is damaged or of another model; export or train again"
             )
-        return Ngrams(pairs, self.n_words)
+        return ngrams
 
     @property
     def checkpoint(self) -> Checkpoint | None:
@@ -138,8 +138,7 @@ class StoredModel:
 
     @cached_property
     def n_words(self) -> int | None:
-        """The number of words of the softmax, or else of the word table; None if the model has
-        neither."""
+        """The number of words of the softmax, or else of the word table; None without both."""
         if self.softmax is not None:
             return self.softmax.n_words
         return names.n_words(self.tensors) if self.options.reads_words else None
@@ -241,8 +240,7 @@ class StoredModel:
         return StoredWeights(options, n_words, sources, has_softmax)
 
     def build(self, token_ids: bool = False, token_table: str | Path | None = None) -> BiLM:
-        """Build a biLM with padding, which reads the ids of `Batcher` or `TokenBatcher`; for the
-        arguments, see `weights`."""
+        """Build a biLM with padding, for ids of batchers; for the arguments, see `weights`."""
         return self.weights(token_ids, token_table).build(padding=True)
 
     def build_language_model(self, purpose: str = SCORING) -> BiLM:

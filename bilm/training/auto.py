@@ -160,8 +160,7 @@ def options_for(n_predictions: int, n_epochs: float = math.inf) -> RunOptions:
 
 
 def expected_ratio(n_read: int, n_train_tokens: int) -> float:
-    """Return the held-out perplexity that a run should reach, divided by that of bigrams: see
-    `bilm.data.verdict`.
+    """Return the perplexity that a run should reach, divided by bigrams': see `data.verdict`.
 
     A model is ahead of bigrams by more, the more text it reads, and the more often. The bigrams of
     more than `SAMPLE_TOKENS` would be better: they are not counted. `n_read`: predictions per

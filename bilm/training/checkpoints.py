@@ -36,8 +36,7 @@ class RunCheckpoints:
         self._best = CheckpointFolder(folder.best, 1)
 
     def save(self, step: int, position: Position | None = None) -> str:
-        """Save the trainer after `step` steps, with the position of the readers then; return the
-        checkpoint's path.
+        """Save the trainer after `step` steps, with the readers' position; return the path.
 
         Raises: WeightsError if it cannot be written, NotFiniteError if a number is not finite;
             earlier checkpoints are not touched then.

@@ -81,8 +81,7 @@ class Evaluator:
         return Perplexity.of(losses, n_predictions, known_loss, n_known)
 
     def _window(self, batch, mask, state):
-        """Return for each direction the summed loss and that of known words, float32 (), and the
-        next state."""
+        """Return the summed losses of all and of known words by direction, and the next state."""
         outputs, state = self.model.windows(self.model.encode(batch), state, mask=mask)
         targets = batch["targets"]
         sums = {}

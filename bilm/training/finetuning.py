@@ -52,8 +52,7 @@ WARMUP_SHARE, SHORT_WARMUP = 10, 15
 
 
 class TuneResult(NamedTuple):
-    """The result of fine-tuning: see `TrainResult`; `before` is the held-out perplexity before
-    the first step."""
+    """The result, see `TrainResult`; `before`: held-out perplexity before the first step."""
 
     step: int
     finished: bool
@@ -233,8 +232,7 @@ class Source:
         )
 
     def vocabulary_file(self) -> Path | None:
-        """Return a file of the source's words, which exists as long as this object; None if
-        unknown."""
+        """Return a file of the source's words, which this object keeps; None if unknown."""
         softmax = self.model.softmax
         if softmax is None or softmax.words is None:
             beside = self.model.format.vocabulary_path

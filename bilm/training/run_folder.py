@@ -198,8 +198,7 @@ class RunFolder:
                 )  # fmt: skip
 
     def training_part(self, text: Shards) -> Shards:
-        """Return a text without all sentences of the held-out part in this folder, if there is
-        one."""
+        """Return a text without all sentences of the held-out part in this folder, if any."""
         if not self.heldout_file.is_file():
             return text
         return text.without(Shards([str(self.heldout_file)]).digests())
@@ -213,14 +212,13 @@ class RunFolder:
             return
         schema.write(self.options_file, options)
         if ngrams is not None:
-            save_hdf5(self.path / NGRAMS, {DATASET: ngrams.pairs})
+            save_hdf5(self.path / NGRAMS, {DATASET: ngrams.counts})
         if not (self.holds_run and self.vocab_file.exists()):
             with replacing(self.vocab_file) as temporary:
                 temporary.write_bytes(vocab_content)
 
     def copy_inputs_to_best(self, measured: Measurement) -> None:
-        """Copy options, vocabulary and counts into `best`, which is then a complete model, and
-        write its evaluation."""
+        """Copy options, vocabulary and counts into `best`, and write its evaluation."""
         self.best.mkdir(exist_ok=True)
         schema.write(self.best / MEASURED, measured.to_record())
         for path in (self.options_file, self.vocab_file, *self.path.glob(NGRAMS)):

@@ -4,6 +4,7 @@ import csv
 import re
 
 import keras
+import numpy as np
 import pytest
 
 if keras.backend.backend() != "tensorflow":
@@ -12,8 +13,9 @@ from command_runs import assert_fails
 from tiny_runs import tiny_run
 
 import bilm
-from bilm.analysis import surprisal_table
+from bilm.analysis import load_trigrams, surprisal_table
 from bilm.data.readers import form
+from bilm.storage.hdf5 import save_hdf5
 
 TEXT = 'w1 w2 w3\n\nw1 iPhone "NA" NA\n'
 SENTENCES = [line.split() for line in TEXT.splitlines() if line]
@@ -126,6 +128,31 @@ def test_marks_of_regions_that_are_read_as_words_are_a_warning(run_here, tmp_pat
     read = "2 of 2 sentences contain //, which was read as a word"
     assert read in run_here(*command).stderr
     assert read not in run_here(*command, "--regions", "//").stderr
+
+
+def test_trigram_surprisal_by_the_counts_of_bilm_vocab(measured, run_here, tmp_path):
+    text, counts = tmp_path / "train.txt", tmp_path / "counts.hdf5"
+    text.write_text("w1 w2 w3\nw1 w2 w3\nw1 x\n")
+    command = ["bilm vocab", "--input", text, "--output", tmp_path / "v", "--ngrams", counts]
+    assert run_here(*command, "--min_count=2").returncode == 0
+    rows = measured("w1 w2\nw1 w2 | w4 x w3\n", "--ngrams", counts, "--context=1", "--regions=|")
+    assert [row["trigram_known"] for row in rows] == ["true"] * 4 + ["false"] * 2 + ["true"]
+    scorer, trigrams = bilm.load_scorer(tiny_run("words")), load_trigrams(counts)
+    table = surprisal_table(scorer, ["w1 w2", "w1 w2 w4 x w3"], trigrams=trigrams)
+    assert [row["trigram"] for row in rows] == [shown(bits) for bits in table["trigram"]]
+    assert table["trigram"][:2] == table["trigram"][2:4]  # without a context
+    # </S> w1 w2 occurs twice of three times, the pair w1 w2 after one word and w2 after w1 only.
+    words = (1 - 0.75 + 0.75 * 6 / 6) / 6.75  # w2, one of 6 words; 6 pairs end in the 5 that occur
+    pairs = (1 - 0.75 + 0.75 * 3 * words) / 2.75
+    assert table["trigram"][1] == pytest.approx(-np.log2((2 - 0.75 + 0.75 * 3 * pairs) / 3.75))
+
+    assert_fails(run_here(*command[:-1], text), f"{text}: is also an input or another output")
+    save_hdf5(counts, {"ngrams": np.zeros((1, 3), np.int32), "vocabulary": np.array(["a"], object)})
+    command = ["bilm surprisal", "--model", tiny_run("words"), "--input", text]
+    assert_fails(
+        run_here(*command, "--ngrams", counts),
+        "counts.hdf5: ngrams does not contain counts of triples of words",
+    )
 
 
 def test_surprisal_errors_are_one_line(run_here, tmp_path):

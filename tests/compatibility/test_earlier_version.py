@@ -3,8 +3,7 @@
 `version_0_2_0/run` was written by commit 03ccaec and stopped at step 6 of 12. It has Muon, weight
 decay, variational and embedding dropout, and resets of states. `expected_weights.npz` contains the
 weights of the same run trained without an interruption; `/` in names is written as `|`. The vectors
-and scores are those of step 6. `version_0_1_0` is a run of commit fc5b6c2, without the keys of its
-options that were removed later.
+and scores are those of step 6. `version_0_1_0` is a run of commit fc5b6c2 without removed keys.
 """
 
 import json

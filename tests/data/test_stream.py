@@ -90,9 +90,7 @@ def test_bidirectional_dataset_continues_from_a_position(folders):
     straight = list(islice(reader.iter_placed_batches(3, 4), 9))
     position = straight[4][1]
     for (window, _), (expected, _) in zip(
-        reader.iter_placed_batches(3, 4, position),
-        straight[5:],
-        strict=False,
+        reader.iter_placed_batches(3, 4, position), straight[5:], strict=False
     ):
         np.testing.assert_equal(arrays(window), arrays(expected))
     with pytest.raises(DataError, match="position has 3 rows, expected 2"):

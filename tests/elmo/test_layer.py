@@ -18,12 +18,7 @@ from bilm import Batcher, Elmo
 from bilm.layers.tensorflow.spelling import char_ids
 
 FILES = dict(options_file=OPTIONS, weight_file=WEIGHTS)
-SENTENCES = [
-    ["She", "saw", "日本語", "x" * 70, "</S>"],
-    [],
-    ["<S>", "café", "😀"],
-    ["one"],
-]
+SENTENCES = [["She", "saw", "日本語", "x" * 70, "</S>"], [], ["<S>", "café", "😀"], ["one"]]
 
 
 def padded(sentences):

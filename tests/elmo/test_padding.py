@@ -72,9 +72,7 @@ def check(found, mask, compact):
 @pytest.mark.parametrize("left", [False, True], ids=["begin mark first", "begin mark at the word"])
 @pytest.mark.parametrize("how", COMBINED)
 @pytest.mark.parametrize(
-    ("kind", "ids"),
-    [(make, character_ids), (word_layer, word_ids)],
-    ids=["characters", "words"],
+    ("kind", "ids"), [(make, character_ids), (word_layer, word_ids)], ids=["characters", "words"]
 )
 def test_golden_padding_anywhere_in_ids(kind, ids, how, left):
     compact, padded = ids(left)

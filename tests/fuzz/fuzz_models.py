@@ -181,8 +181,4 @@ def prepare() -> None:
         make()
 
 
-KINDS = {
-    "export": try_export,
-    "keras": try_keras,
-    "run": try_run,
-}
+KINDS = {"export": try_export, "keras": try_keras, "run": try_run}

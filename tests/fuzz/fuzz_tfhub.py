@@ -7,16 +7,11 @@ import tarfile
 from pathlib import Path
 
 import keras
+from fuzz_allennlp import try_model
 from fuzz_models import home
-from fuzzing import damaged, expect
-from stored_files import load_bilm
+from fuzzing import damaged
 from tiny_runs import GOLDEN
 
-from bilm import Elmo, ElmoEmbedder
-from bilm.commands.info import describe
-from bilm.storage.stored_model import open_model
-
-SENTENCES = [["The", "cat", "T\u00e9"], []]
 ARCHIVE = next(iter(sorted((GOLDEN / "tfhub").glob("*/module.tar.gz"))), None)
 FILES = {
     "graph": "saved_model.pb",
@@ -50,14 +45,6 @@ def try_file(kind: str, path: Path, rng: random.Random) -> None:
             content = content[: rng.randrange(len(content) + 1)]
         target.write_bytes(content)
     try_model(folder, rng.random() < 0.05)
-
-
-def try_model(source: Path, embeds: bool) -> None:
-    expect(load_bilm, source)
-    expect(lambda: describe(open_model(source)))
-    if embeds:
-        expect(lambda: ElmoEmbedder(source).embed_batch(SENTENCES))
-        expect(lambda: Elmo(source, combine="stored").build())
 
 
 def prepare() -> None:

@@ -4,7 +4,7 @@ import json
 from pathlib import Path
 
 import numpy as np
-from manylangs_files import legacy, zipped
+from manylangs_files import legacy, lstm_shapes, zipped
 
 DIM, WIDTH, FILTERS, N_HIGHWAY = 6, 4, [[1, 2], [2, 3]], 1
 EMBEDDING_DIM, N_CHARACTERS = 3, 262
@@ -45,17 +45,7 @@ def shapes() -> dict[str, tuple[int, ...]]:
     found[f"{token}_highways._layers.0.weight"] = (2 * n, n)
     found[f"{token}_highways._layers.0.bias"] = (2 * n,)
     found[f"{token}_projection.weight"], found[f"{token}_projection.bias"] = (WIDTH, n), (WIDTH,)
-    for direction in ("forward", "backward"):
-        found |= {
-            f"{layer}{direction}_layer_0.{name}": shape
-            for name, shape in {
-                "input_linearity.weight": (4 * DIM, WIDTH),
-                "state_linearity.weight": (4 * DIM, WIDTH),
-                "state_linearity.bias": (4 * DIM,),
-                "state_projection.weight": (WIDTH, DIM),
-            }.items()
-        }
-    return found
+    return found | {f"{layer}{name}": shape for name, shape in lstm_shapes(DIM, WIDTH).items()}
 
 
 def mixes(n: int = 1) -> dict[str, np.ndarray]:

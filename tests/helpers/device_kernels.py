@@ -2,8 +2,7 @@
 
 TensorFlow's packages for Linux register the kernels of GPUs also on a host without GPUs. Without a
 kernel for its types, an operation runs on the host. Some kernels of GPUs read or write arguments in
-the host's memory, for example all int32 values of most operations. Both copy values between host
-and device in each step.
+the host's memory, for example all int32 values of most operations. Both copy values in each step.
 """
 
 from __future__ import annotations
@@ -41,8 +40,7 @@ def without_kernel(graph: tf.Graph, host: str) -> list[Found]:
 
     Args:
         graph: the graph of a concrete function; the functions that it calls are included.
-        host: end of the name of the device, such as `CPU:0`, whose operations run on the host if
-            the other operations run on a GPU.
+        host: end of the name of the device, such as `CPU:0`, that represents the host.
     """
     return [
         Found(op.type, op.name, _types(op.node_def))

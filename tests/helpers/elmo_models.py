@@ -38,10 +38,7 @@ def functional(layer, shape=(None,), dtype="string"):
     return keras.Model(tokens, layer(tokens))
 
 
-COPIES = {
-    "deep copy": copy.deepcopy,
-    "pickle": lambda layer: pickle.loads(pickle.dumps(layer)),
-}
+COPIES = {"deep copy": copy.deepcopy, "pickle": lambda layer: pickle.loads(pickle.dumps(layer))}
 
 
 def assert_golden(found, batch):

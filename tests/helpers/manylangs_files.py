@@ -149,23 +149,22 @@ def small(dtype="f4") -> dict[str, dict[str, np.ndarray]]:
         "projection.weight": (WIDTH, 2 + n_filters),
         "projection.bias": (WIDTH,),
     }
-    lstms = {
-        f"{direction}_layer_0.{name}": shape
-        for direction in ("forward", "backward")
-        for name, shape in {
-            "input_linearity.weight": (4 * DIM, WIDTH),
-            "state_linearity.weight": (4 * DIM, WIDTH),
-            "state_linearity.bias": (4 * DIM,),
-            "state_projection.weight": (WIDTH, DIM),
-        }.items()
-    }
 
     def drawn(shapes):
         return {n: rng.normal(0, 0.5, shape).astype(dtype) for n, shape in shapes.items()}
 
-    found = {"token_embedder.pkl": drawn(shapes), "encoder.pkl": drawn(lstms)}
+    found = {"token_embedder.pkl": drawn(shapes), "encoder.pkl": drawn(lstm_shapes(DIM, WIDTH))}
     found["encoder.pkl"]["forward_layer_0.state_linearity.bias"][0] = 0.25  # tests search for it
     return found
+
+
+def lstm_shapes(dim: int, width: int) -> dict[str, tuple[int, ...]]:
+    shapes = {
+        "input_linearity.weight": (4 * dim, width),
+        "state_linearity.weight": (4 * dim, width),
+    }
+    shapes |= {"state_linearity.bias": (4 * dim,), "state_projection.weight": (width, dim)}
+    return {f"{d}_layer_0.{n}": shapes[n] for d in ("forward", "backward") for n in shapes}
 
 
 def write_model(folder: Path, dtype="f4", packed=False) -> Path:

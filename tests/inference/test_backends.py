@@ -1,7 +1,6 @@
 """One suite for all backends of the embedder, over every option that a model may have.
 
-The reference is the Keras model in float32, called on whole sentences. Each golden case is a test
-of each backend, too.
+The reference is the Keras model in float32 on whole sentences. Golden cases test each backend, too.
 """
 
 import json

@@ -8,13 +8,7 @@ from command_runs import assert_fails
 from stored_files import OPTIONS, WEIGHTS, files_in, make_zip, resolve, same
 
 from bilm.errors import WeightsError
-from bilm.storage.finding.cache import (
-    RECORD,
-    cached,
-    entries,
-    filled,
-    write_record,
-)
+from bilm.storage.finding.cache import RECORD, cached, entries, filled, write_record
 
 pytestmark = pytest.mark.usefixtures("cache")
 

@@ -172,10 +172,7 @@ def test_new_folder_is_complete_or_missing(tmp_path):
     with new_folder(tmp_path / "out") as folder:
         (folder / "data").touch()
     assert names(tmp_path) == ["out"] and names(tmp_path / "out") == ["data"]
-    with (
-        pytest.raises(DataError, match="exists and is not empty"),
-        new_folder(tmp_path / "out"),
-    ):
+    with pytest.raises(DataError, match="exists and is not empty"), new_folder(tmp_path / "out"):
         pass
     with pytest.raises(DataError, match="exists"), new_folder(tmp_path / "out" / "data"):
         pass

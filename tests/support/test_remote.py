@@ -16,14 +16,7 @@ from bilm.errors import DataError
 from bilm.export.hdf5 import dump_weights
 from bilm.support.files import new_folder, output_path, replacing
 from bilm.support.imports import MissingExtraError
-from bilm.support.remote import (
-    RemoteError,
-    check_writable,
-    matching,
-    reading,
-    stat,
-    upload,
-)
+from bilm.support.remote import RemoteError, check_writable, matching, reading, stat, upload
 from bilm.support.urls import is_url, name_of, require_local
 from bilm.training.run_folder import RunFolder
 
@@ -131,10 +124,7 @@ def test_interrupted_write_keeps_the_earlier_file(place, tmp_path, monkeypatch):
 
 @pytest.mark.parametrize(
     ("url", "expected"),
-    [
-        ("memory://missing/a.txt", "no file matches"),
-        ("unknown://a/b", "cannot be used"),
-    ],
+    [("memory://missing/a.txt", "no file matches"), ("unknown://a/b", "cannot be used")],
 )
 def test_wrong_address_is_one_line(url, expected):
     with pytest.raises(RemoteError, match=f"^{url}: {expected}[^\n]*$"):

@@ -9,15 +9,7 @@ if keras.backend.backend() != "tensorflow":
     pytest.skip("training is TensorFlow's", allow_module_level=True)
 import tensorflow as tf
 from command_runs import assert_fails
-from tiny_runs import (
-    HELDOUT,
-    TEXT,
-    VOCABULARY,
-    WORDS,
-    on_cpu,
-    tiny_options,
-    train,
-)
+from tiny_runs import HELDOUT, TEXT, VOCABULARY, WORDS, on_cpu, tiny_options, train
 
 from bilm.commands import options
 from bilm.data.ngrams import Ngrams, text_ids

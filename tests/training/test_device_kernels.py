@@ -1,7 +1,6 @@
 """Whether a GPU can run the training step and the embedder, from TensorFlow's registry of kernels.
 
-The step is traced for the second logical CPU device, so that the operations that are placed on the
-host have the name of the first one.
+The step is traced for the second logical CPU device; the host's operations name the first one.
 """
 
 import keras

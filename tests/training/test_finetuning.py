@@ -279,14 +279,7 @@ def test_finetune_refuses_folders_of_other_runs(tmp_path):
     match = "this folder's run started from .*, but .*moved was requested"
     fails(BilmError, match, tmp_path / "moved", tmp_path / "tuned", n_steps=2)
     words = {"new_vocab_file": new_vocabulary}
-    fails(
-        DataError,
-        "run differs from",
-        source,
-        tmp_path / "tuned",
-        2,
-        **words,
-    )
+    fails(DataError, "run differs from", source, tmp_path / "tuned", 2, **words)
 
 
 # --- the command ---

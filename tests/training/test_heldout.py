@@ -314,7 +314,7 @@ def test_bigrams_predict_unknown_words_of_a_text_without_them(tmp_path, is_compl
     vocab = Vocabulary(tmp_path / "vocab")
     train = text_ids(resolve_shards(tmp_path / "train"), vocab)
     pairs = np.insert(np.arange(vocab.size), np.arange(vocab.size), 3)  # 3 before each word
-    after = Ngrams.of(train, vocab).bigram_probabilities(pairs)[::2]
+    after = Ngrams.of(train, vocab).probabilities(pairs)[::2]
     assert sum(after) == pytest.approx(1) and min(after) > 0
     unknown, b, d = (after[vocab.word_to_id(word)] for word in ("<UNK>", "b", "d"))
     assert unknown > d and (d > b) == is_complete

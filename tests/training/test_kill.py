@@ -16,14 +16,7 @@ from tiny_runs import REGULARIZED
 
 
 @pytest.mark.slow
-@pytest.mark.parametrize(
-    "changes",
-    [
-        {},
-        REGULARIZED,
-    ],
-    ids=["default", "regularized"],
-)
+@pytest.mark.parametrize("changes", [{}, REGULARIZED], ids=["default", "regularized"])
 def test_resume_after_sigkill_is_bit_identical(tmp_path, changes):
     training = kill.Training(tmp_path)
     few_layers = {"lstm": kill.OPTIONS["lstm"] | {"n_layers": 1}, "unroll_steps": 4}

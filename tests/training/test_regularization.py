@@ -5,15 +5,7 @@ from contextlib import closing, contextmanager
 import keras
 import numpy as np
 import pytest
-from tiny_runs import (
-    REGULARIZED,
-    TEXT,
-    VOCABULARY,
-    WORDS,
-    run,
-    tiny_options,
-    weights_of,
-)
+from tiny_runs import REGULARIZED, TEXT, VOCABULARY, WORDS, run, tiny_options, weights_of
 
 if keras.backend.backend() != "tensorflow":
     pytest.skip("training is TensorFlow's", allow_module_level=True)

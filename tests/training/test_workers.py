@@ -9,15 +9,7 @@ import pytest
 
 if keras.backend.backend() != "tensorflow":
     pytest.skip("training is TensorFlow's", allow_module_level=True)
-from tiny_runs import (
-    HELDOUT,
-    REGULARIZED,
-    VARIANTS,
-    WORDS,
-    run,
-    tiny_run,
-    weights_of,
-)
+from tiny_runs import HELDOUT, REGULARIZED, VARIANTS, WORDS, run, tiny_run, weights_of
 from worker_runs import addresses, end_all, finish, log_file, start_worker, start_workers, wait_for
 
 from bilm.storage.checkpoint import latest_checkpoint
@@ -54,10 +46,7 @@ def measured(folder):
 
 @pytest.mark.parametrize(
     "changes",
-    [
-        REGULARIZED,
-        pytest.param(MUON, marks=pytest.mark.slow),
-    ],
+    [REGULARIZED, pytest.param(MUON, marks=pytest.mark.slow)],
     ids=["regularized", "muon"],
 )
 def test_two_workers_equal_one_process_of_their_replicas(tmp_path, changes):

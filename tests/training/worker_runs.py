@@ -35,8 +35,7 @@ def addresses(n_workers):
 def start_worker(index, workers, folder, changes, **flags):
     """Start one worker of a run that is saved in `folder`; it logs to a file beside it.
 
-    Without `workers` it is a run of one process; without `changes` of options a stored model,
-    the flag `model`, is fine-tuned.
+    Without `workers` it is a run of one process; without `changes`, the flag `model` is tuned.
     """
     if changes is not None:
         options = folder.with_suffix(".json")

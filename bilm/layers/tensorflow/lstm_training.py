@@ -267,8 +267,7 @@ def _step_gradient(recurrent: tf.Tensor, w_p: tf.Tensor | None, spec: Spec) -> C
 
 
 def _through_clip(gradient, clipped, bound):
-    """Return the gradient where the value is within its bound, and 0 elsewhere, faster than
-    tf.where."""
+    """Return the gradient where the value is within its bound, else 0, faster than tf.where."""
     return tf.raw_ops.ReluGrad(gradients=gradient, features=bound - tf.abs(clipped))
 
 

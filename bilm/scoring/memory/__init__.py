@@ -4,8 +4,3 @@
 and `fitting` fits the weights of the comparison, the shares of the mixture with the biLM and the
 exponents of gap filling. Imports NumPy, but not Keras.
 """
-
-from bilm.support.imports import lazily
-
-HOMES = {"Memory": "scoring.memory.memory", "StoredMemory": "scoring.memory.memory"}
-__getattr__, __dir__, __all__ = lazily(__name__, HOMES)

@@ -54,8 +54,7 @@ def fit_memory(
 
 def fit_view(text: RememberedText, view: str, bar: Progress) -> np.ndarray:
     """Return the weights of a view that maximize the log-probability of words of the text, by Adam
-    (Kingma and Ba 2015, arXiv:1412.6980). In the second half of the steps, the rate decreases
-    linearly."""
+    (Kingma and Ba 2015, arXiv:1412.6980), whose rate decreases in the second half of the steps."""
     weights = np.tile(FIRST_WEIGHTS, (len(OFFSETS[view]) + 1, 1))
     weights[-1, 0] = 0  # words of the sentence that are not rare do not count
     places = np.flatnonzero(text.is_predicted[view])

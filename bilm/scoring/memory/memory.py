@@ -51,8 +51,7 @@ class Memory:
         return logs | {"frequency": np.log(self.text.frequencies)}
 
     def sentence_log_probabilities(self, tokens: Sequence[str], directions: Iterable[str]) -> Logs:
-        """Return the log-probabilities of the words of a sentence by direction, float64 (T + 1,),
-        in the order of `Score`."""
+        """Return the log-probabilities of words by direction, float64 (T + 1,): see `Score`."""
         sentence = self.text.vocabulary.encode(tokens)
         logs = {}
         for direction in directions:

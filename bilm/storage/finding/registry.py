@@ -44,8 +44,7 @@ NLPL, COLLECTIONS = "http://vectors.nlpl.eu/repository", (20, 11)
 
 def local_files(name: str) -> Sequence[Path] | None:
     """Return the local paths of a published model: options and weights, or one folder or archive;
-    None if the name is unknown. Raises: BilmError, naming every address that was tried and why it
-    failed."""
+    None if the name is unknown. Raises: BilmError, naming each tried address and its error."""
     alternatives = _addresses(name)
     if not alternatives:
         return None

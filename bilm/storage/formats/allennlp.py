@@ -18,14 +18,7 @@ from absl import logging
 from bilm.errors import OptionsError, WeightsError
 from bilm.options import schema
 from bilm.options.model_options import ModelOptions
-from bilm.storage.formats.base import (
-    Format,
-    LazyTensors,
-    Mix,
-    json_files,
-    one_folder,
-    paths_inside,
-)
+from bilm.storage.formats.base import Format, LazyTensors, Mix, json_files, one_folder, paths_inside
 from bilm.storage.formats.derived import derived_options, numbered
 from bilm.storage.formats.pytorch import StateDict
 from bilm.storage.formats.pytorch_rows import StoredRow, encoder_rows, lstm_rows, variables_of

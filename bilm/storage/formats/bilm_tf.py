@@ -8,14 +8,7 @@ from bilm.errors import OptionsError, WeightsError
 from bilm.options.model_options import EXPORT_ID, ModelOptions
 from bilm.storage.formats.base import Format, Softmax
 from bilm.storage.hdf5 import HDF5Tensors, attribute, open_hdf5, strings
-from bilm.support.model_files import (
-    CARD,
-    HDF5_SUFFIXES,
-    META,
-    OPTIONS,
-    SOFTMAX_ENDING,
-    VOCABULARY,
-)
+from bilm.support.model_files import CARD, HDF5_SUFFIXES, META, OPTIONS, SOFTMAX_ENDING, VOCABULARY
 
 OPTIONS_262 = "options262.json"  # options with n_characters 262, which several weights may share
 EXPECTED_OPTIONS = "options.json, beside the weights or the checkpoints of a run"
