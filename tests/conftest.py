@@ -1,8 +1,8 @@
 """Shared fixtures, the folder of golden measurements, and settings of pytest and Hypothesis."""
 
-import functools
 import gc
 import os
+import re
 import shutil
 import signal
 import sys
@@ -87,13 +87,16 @@ def stored_embedder():
 def one_embedder():
     """Make functions that embed a corpus share one embedder per model, with an empty cache."""
     from bilm.embedding import corpus
+    from bilm.embedding.embedder import ElmoEmbedder
 
-    made = functools.cache(corpus.ElmoEmbedder)
+    made = {}
 
-    def make(*arguments, **settings):
-        embedder = made(*arguments, **settings)
-        embedder.clear_cache()
-        return embedder
+    def make(model, *arguments, **settings):
+        key = model.digest, *map(str, arguments), *settings.items()
+        if key not in made:
+            made[key] = ElmoEmbedder(model, *arguments, **settings)
+        made[key].clear_cache()
+        return made[key]
 
     with pytest.MonkeyPatch.context() as patch:
         patch.setattr(corpus, "ElmoEmbedder", make)
@@ -144,6 +147,16 @@ def own_environment(monkeypatch):
     monkeypatch.delenv("TF_CPP_MIN_LOG_LEVEL")
     yield
     signal.signal(signal.SIGINT, handler)
+
+
+@pytest.fixture(autouse=True)
+def optimized_graphs(request):
+    """Let TensorFlow optimize graphs, as in other programs, in tests of stored numbers and of
+    resuming. In other tests it would take a sixth of the time."""
+    tf = sys.modules.get("tensorflow")  # None with other backends
+    if tf is not None:
+        is_optimized = re.search("golden|packaged|resume", request.node.nodeid)
+        tf.config.optimizer.set_experimental_options({"disable_meta_optimizer": not is_optimized})
 
 
 @pytest.fixture(autouse=True, scope="module")

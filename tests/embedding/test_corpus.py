@@ -12,6 +12,7 @@ import pytest
 from conftest import golden_cases
 
 from bilm.data.readers import Corpus
+from bilm.embedding import corpus
 from bilm.embedding.corpus import dump_bilm_embeddings
 from bilm.embedding.embedder import ElmoEmbedder
 from bilm.embedding.embedding_file import read_embeddings
@@ -190,17 +191,18 @@ def test_inputs_are_not_overwritten(tmp_path, name):
 def test_model_replaced_while_it_is_read_is_refused(tmp_path, monkeypatch):
     model = Path(shutil.copytree(FILES[0].parent, tmp_path / "model"))
     (tmp_path / "text.txt").write_text("a b\nc\n")
-    build = ElmoEmbedder.__init__
+    build = corpus.ElmoEmbedder
 
-    def build_and_replace(self, *arguments, **settings):
-        build(self, *arguments, **settings)
+    def build_and_replace(*arguments, **settings):
         with h5py.File(model / "new", "w") as new, h5py.File(model / "weights.hdf5") as old:
             for name in old:
                 old.copy(name, new)
             new["char_embed"][...] *= 2
+        embedder = build(*arguments, **settings)
         os.replace(model / "new", model / "weights.hdf5")
+        return embedder
 
-    monkeypatch.setattr(ElmoEmbedder, "__init__", build_and_replace)
+    monkeypatch.setattr(corpus, "ElmoEmbedder", build_and_replace)
     with pytest.raises(WeightsError, match="replaced or removed while the model was read"):
         dump_bilm_embeddings(None, tmp_path / "text.txt", model, None, tmp_path / "out.hdf5")
     assert not (tmp_path / "out.hdf5").exists()
