@@ -13,7 +13,7 @@ if keras.backend.backend() != "tensorflow":
     pytest.skip("the commands are TensorFlow's", allow_module_level=True)
 from manylangs_files import write_model
 from odd_server import serving
-from tiny_runs import GOLDEN, tiny_run, weights_of
+from tiny_runs import GOLDEN, N_CHARACTERS, tiny_run, weights_of
 
 from bilm.export.hdf5 import dump_weights
 from bilm.storage.finding import registry
@@ -72,7 +72,7 @@ def test_info_of_a_run_and_its_export(run_here, tmp_path):
     softmax = sum(size for name, size in sizes.items() if name.startswith("softmax"))
     found = run_info["parameters"], run_info["softmax_parameters"], run_info["vocabulary"]
     assert found == (sum(sizes.values()) - softmax, softmax, 49)
-    assert (run_info["max_word_bytes"], run_info["stored_as"]) == (48, ["float32"])
+    assert (run_info["max_word_bytes"], run_info["stored_as"]) == (N_CHARACTERS - 2, ["float32"])
     assert run_info["embedder_bytes"] == 4 * run_info["parameters"]
     for file in export_info["files"]:
         content = Path(file["path"]).read_bytes()

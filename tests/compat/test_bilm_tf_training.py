@@ -13,7 +13,7 @@ if keras.backend.backend() != "tensorflow":
 import numpy as np
 import tensorflow as tf
 from stored_files import OPTIONS, WEIGHTS
-from tiny_runs import HELDOUT, TEXT, VOCABULARY, tiny_options, tiny_run
+from tiny_runs import HELDOUT, N_CHARACTERS, TEXT, VOCABULARY, tiny_options, tiny_run
 
 import bilm.data
 import bilm.elmo
@@ -72,7 +72,7 @@ def test_reference_placeholder_is_refused():
 
 
 def dataset(test=False, **how):
-    vocab = bilm.training.load_vocab(VOCABULARY, 50)
+    vocab = bilm.training.load_vocab(VOCABULARY, N_CHARACTERS)
     return bilm.data.BidirectionalLMDataset(HELDOUT if test else TEXT, vocab, test=test, **how)
 
 
@@ -102,7 +102,7 @@ def test_reference_arguments_that_do_not_fit_are_refused(tmp_path):
         train(char_cnn=dict(options()["char_cnn"], n_characters=262))
     with pytest.raises(DataError, match="test=True; training requires"):
         train(dataset(test=True))
-    vocab = bilm.training.load_vocab(VOCABULARY, 50)
+    vocab = bilm.training.load_vocab(VOCABULARY, N_CHARACTERS)
     with pytest.raises(DataError, match="reverse=True and test=False; training requires"):
         train(bilm.data.LMDataset(TEXT, vocab, reverse=True))
     path = str(tiny_run("characters") / "model.ckpt-2")

@@ -12,7 +12,7 @@ import numpy as np
 import pytest
 from killed_export import FILES
 from stored_files import load_bilm
-from tiny_runs import VOCABULARY, load_run, tiny_run
+from tiny_runs import N_CHARACTERS, VOCABULARY, load_run, tiny_run
 
 from bilm.data.model_ids import Batcher
 from bilm.errors import WeightsError
@@ -24,7 +24,7 @@ SENTENCE = ["money", "w3", "日本語", "unheard-of", "Москва"]
 
 
 def stored_vectors(folder):
-    return load_bilm(folder)(Batcher(None, 50).batch_sentences([SENTENCE]))["layers"]
+    return load_bilm(folder)(Batcher(None, N_CHARACTERS).batch_sentences([SENTENCE]))["layers"]
 
 
 # --- two files or three, of one export ---

@@ -108,7 +108,7 @@ def test_export_of_a_model_that_reads_words_contains_its_vocabulary(tmp_path):
 def test_export_warns_if_allennlp_cannot_load_the_model(variant, reason, tmp_path, caplog):
     dump_weights(tiny_run(variant), tmp_path / "weights.hdf5")
     (warning,) = [m for m in caplog.messages if "AllenNLP" in m]
-    assert f"cannot load this model ({reason})" in warning
+    assert "cannot load this model (" in warning and reason in warning
 
 
 def test_allennlp_cannot_load_an_activation_other_than_its_two(monkeypatch):

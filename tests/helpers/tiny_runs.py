@@ -18,6 +18,7 @@ from bilm.training.run import Saving, TrainingRun, TrainResult
 GOLDEN = Path(__file__).parents[1] / "golden"
 TEXT, HELDOUT = str(GOLDEN / "data" / "train" / "*"), str(GOLDEN / "data" / "heldout" / "*")
 VOCABULARY = GOLDEN / "data" / "vocab.txt"
+N_CHARACTERS = 10  # of a word: the graph of a step has several operations for each
 
 OPTIONS = {
     "bidirectional": True,
@@ -25,7 +26,7 @@ OPTIONS = {
         "activation": "relu",
         "embedding": {"dim": 4},
         "filters": [[1, 4], [2, 6]],
-        "max_characters_per_token": 50,
+        "max_characters_per_token": N_CHARACTERS,
         "n_characters": 261,
         "n_highway": 1,
     },
@@ -48,7 +49,7 @@ VARIANTS = {
     "characters": {},
     "words": {"char_cnn": None},
     "shared_softmax": {"char_cnn": None, "share_embedding_softmax": True},
-    "forward_only": {"bidirectional": False},
+    "forward_only": {"bidirectional": False, "lstm": {"n_layers": 1}},
     "one_layer": {"lstm": {"n_layers": 1}},
     "no_projection": {"lstm": {"projection_dim": 8}},
     "no_cnn_projection": {"char_cnn": {"filters": [[1, 2], [2, 2]]}},

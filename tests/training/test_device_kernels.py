@@ -12,7 +12,7 @@ import tensorflow as tf
 from device_kernels import copied_to_host, has_gpu_kernels, large_on_host, without_kernel
 from tiny_runs import HELDOUT, REGULARIZED, TEXT, VOCABULARY, WORDS, tiny_options, tiny_run
 
-from bilm.data.vocabulary import UnicodeCharsVocabulary
+from bilm.data.vocabulary import vocabulary_of
 from bilm.data.windows import model_batch
 from bilm.embedding.embedder import ElmoEmbedder
 from bilm.training.devices import Devices
@@ -36,7 +36,7 @@ STEPS = {
 def trainer_of(changes, precision="float32"):
     options = tiny_options(**changes, state_reset_probability=0.1)
     devices = Devices(tf.distribute.MirroredStrategy([DEVICE]))
-    vocab = UnicodeCharsVocabulary(VOCABULARY, 50)
+    vocab = vocabulary_of(VOCABULARY, options.model, None)
     return Trainer(options, vocab.size, devices, precision=precision), vocab
 
 

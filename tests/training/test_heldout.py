@@ -66,15 +66,11 @@ def test_best_score_survives_a_restart(tmp_path, monkeypatch, log):
     assert latest_checkpoint(tmp_path / "best").record.step == 2
     assert {path.name for path in (tmp_path / "best").iterdir()} >= {"options.json", "vocab.txt"}
     run(tmp_path, 4, heldout=HELDOUT, eval_steps=1)
-    assert (
-        latest_checkpoint(tmp_path / "best").record.step,
-        latest_checkpoint(tmp_path).record.best,
-    ) == (2, 5.0)
+    assert latest_checkpoint(tmp_path / "best").record.step == 2
+    assert latest_checkpoint(tmp_path).record.best == 5.0
     run(tmp_path, 5, heldout=HELDOUT, eval_steps=1)
-    assert (
-        latest_checkpoint(tmp_path / "best").record.step,
-        latest_checkpoint(tmp_path / "best").record.best,
-    ) == (5, 4.0)
+    best = latest_checkpoint(tmp_path / "best").record
+    assert (best.step, best.best) == (5, 4.0)
     assert log.text.count("the best so far") == 3
     load_run(tmp_path / "best")
 

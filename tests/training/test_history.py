@@ -5,7 +5,7 @@ import pytest
 
 if keras.backend.backend() != "tensorflow":
     pytest.skip("training is TensorFlow's", allow_module_level=True)
-from tiny_runs import HELDOUT, before_last_save, run
+from tiny_runs import HELDOUT, WORDS, before_last_save, run
 
 from bilm.training.history import COLUMNS, read_history
 from bilm.training.run import Saving
@@ -20,7 +20,8 @@ def rows_of(folder):
 @pytest.mark.parametrize("log_steps", [1, 2])
 def test_history_of_a_resumed_run_equals_that_of_a_straight_run(tmp_path, log_steps):
     straight, killed = tmp_path / "straight", tmp_path / "killed"
-    settings = {"heldout": HELDOUT, "eval_steps": 2, "log_steps": log_steps, "changes": {}}
+    settings = {"heldout": HELDOUT, "eval_steps": 2, "log_steps": log_steps}
+    settings["changes"] = WORDS | {"bidirectional": True}
     run(straight, 6, saving=Saving(steps=3), **settings)
     before_last_save(straight, 6, killed)  # its history is ahead of its checkpoint
     run(killed, 6, saving=Saving(steps=3), **settings)

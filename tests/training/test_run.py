@@ -264,7 +264,7 @@ def test_resume_logs_changed_options(a_run, log):
 
 @pytest.mark.parametrize("variant", ["forward_only", "shared_softmax"])
 def test_replicas_equal_one_of_all_rows(tmp_path, variant):
-    changes = VARIANTS[variant] | {"dropout": 0.0, "sample_softmax": False}
+    changes = VARIANTS[variant] | {"lstm": {"n_layers": 1}, "dropout": 0, "sample_softmax": False}
     for n_replicas in (1, 2):
         rows = changes | {"batch_size": 4 // n_replicas}
         run(tmp_path / str(n_replicas), 3, n_replicas=n_replicas, changes=rows)
@@ -373,18 +373,20 @@ def test_warning_if_heldout_text_is_trained_on(tmp_path, log):
     assert f"{link}: also occurs in the training text" in log.text
 
 
-@pytest.mark.parametrize("word", ["New York", "the\t17", "New\u00a0York"])
+@pytest.mark.parametrize("word", ["New York", "New\u00a0York"])
 def test_vocabulary_word_with_whitespace(tmp_path, monkeypatch, word):
     """Refused in a new run, unless published vocabularies may contain it."""
     given, reads_characters = tmp_path / "words", {"changes": VARIANTS["forward_only"]}
-    given.write_text(VOCABULARY.read_text() + f"{word}\n")
     monkeypatch.setattr("tiny_runs.VOCABULARY", given)
+    given.write_text(VOCABULARY.read_text() + f"{word}\n")
     if "\u00a0" in word:
         run(tmp_path / "run", 1, **reads_characters)
         return
-    with pytest.raises(DataError, match=re.escape(f"words: {word!r} contains whitespace")):
-        run(tmp_path / "run", 1, **reads_characters)
-    assert not (tmp_path / "run").exists()
+    for refused in ("the\t17", word):
+        given.write_text(VOCABULARY.read_text() + f"{refused}\n")
+        with pytest.raises(DataError, match=re.escape(f"words: {refused!r} contains whitespace")):
+            run(tmp_path / "run", 1, **reads_characters)
+        assert not (tmp_path / "run").exists()
     with monkeypatch.context() as patch:  # an earlier version accepted it
         patch.setattr(training, "check_words", lambda vocab: None)
         run(tmp_path / "run", 1, **reads_characters)

@@ -141,9 +141,9 @@ def replace(folder):
     run(folder, 1)
 
 
-@pytest.mark.parametrize("change", [move, shutil.rmtree, replace])
+@pytest.mark.parametrize("change", [move, replace])
 @pytest.mark.parametrize("when", ["before a save", "before an evaluation", "while evaluating"])
-def test_run_ends_if_its_folder_is_moved_or_removed(tmp_path, monkeypatch, change, when):
+def test_run_ends_if_its_folder_is_moved_or_replaced(tmp_path, monkeypatch, change, when):
     """Nothing is written to the path, where another process may train by now."""
     folder, done = tmp_path / "run", []
     owner, name = {

@@ -156,25 +156,24 @@ def test_learning_rate_is_logged_and_in_the_history(tmp_path, log):
     assert rates == {1: 0.25, 2: 0.5, 3: 0.75, 4: 1.0}
 
 
-@pytest.mark.parametrize("slot", ["adam_mean", "adam_square"])
-def test_not_finite_slots_are_neither_saved_nor_read(tmp_path, monkeypatch, slot, log):
+def test_not_finite_slots_are_neither_saved_nor_read(tmp_path, monkeypatch, log):
     step = Trainer.step
 
     def spoil(self, iterator, number):
         result = step(self, iterator, number)
-        variable = next(iter(self.optimizer.slots[slot].values()))
+        variable = next(iter(self.optimizer.slots["adam_square"].values()))
         variable.assign(variable * np.nan)
         return result
 
     run(tmp_path, 1, changes=WORDS | ADAM)
     with monkeypatch.context() as patch:
         patch.setattr(Trainer, "step", spoil)
-        with pytest.raises(NotFiniteError, match=rf"step 2: {slot}/\S+ is not finite"):
+        with pytest.raises(NotFiniteError, match=r"step 2: adam_square/\S+ is not finite"):
             run(tmp_path, 2, changes=WORDS | ADAM)
         patch.setattr(CheckpointContent, "check_finite", lambda *_: None)
         run(tmp_path, 2, changes=WORDS | ADAM)
     assert RunFolder(tmp_path).latest_checkpoint(whole=True).record.step == 1
-    assert f"{slot}/" in log.text and "is not finite; trying" in log.text
+    assert "adam_square/" in log.text and "is not finite; trying" in log.text
 
 
 # --- fine-tuning ---
