@@ -5,16 +5,16 @@ import json
 import re
 import shlex
 import shutil
-import subprocess
-import sys
 from functools import cache
 from importlib.util import find_spec
 from pathlib import Path
 
 import pytest
+from command_runs import help_texts
 from conftest import golden_cases
 
 import bilm
+from bilm.commands.main import COMMANDS
 from bilm.errors import BilmError
 
 ROOT = Path(__file__).parent.parent
@@ -66,19 +66,13 @@ def shell_commands():
 
 @cache
 def flags_of(program):
-    """Return the flags in the help of `bilm COMMAND` or of a script, with underscores."""
-    start = ["-m", *program.split()] if program.startswith("bilm") else [program]
-    command = [sys.executable, *start, "--help"]
-    text = subprocess.run(command, cwd=ROOT, capture_output=True, text=True).stdout
+    """Return the flags in the help of `bilm COMMAND` or of a script in bin/, with underscores; of
+    another script, those in its source."""
+    if program.startswith(("benchmarks/", "examples/")):
+        return set(re.findall(r"""["'](?:--)?(\w+)["'],""", (ROOT / program).read_text()))
+    text = help_texts()[program.removeprefix("bin/")]
     text = re.sub(r"--\[no_\](\w+)", r"--\1 --no_\1", text)
     return {flag.replace("-", "_") for flag in re.findall(r"--([a-z][\w-]*)", text)}
-
-
-def commands():
-    text = subprocess.run(
-        [sys.executable, "-m", "bilm", "--help"], cwd=ROOT, capture_output=True, text=True
-    ).stdout
-    return re.findall(r"^  ([a-z-]+)  ", text, flags=re.MULTILINE)
 
 
 def example_model():
@@ -179,10 +173,10 @@ def test_named_make_targets_files_and_modules_exist():
 
 
 def test_named_flags_exist():
-    known = set(OTHERS).union(*(flags_of(f"bilm {name}") for name in commands()))
+    known = set(OTHERS).union(*(flags_of(f"bilm {name}") for name in COMMANDS))
     known |= set().union(*(flags_of(f"bin/{name}") for name in SCRIPTS))
     for path in [*(ROOT / "benchmarks").glob("*.py"), *(ROOT / "examples").glob("*.py")]:
-        known |= set(re.findall(r"""["'](?:--)?(\w+)["'],""", path.read_text()))
+        known |= flags_of(str(path.relative_to(ROOT)))
     for page in PAGES:
         for flag in re.findall(r"(?<=[`( ])--([a-z]\w+)", prose(page)):
             assert flag in known or page.stem == "experiments", (page.name, flag)

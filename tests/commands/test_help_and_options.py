@@ -1,6 +1,5 @@
 """Help without TensorFlow, completion, and one line for wrong use of options."""
 
-import json
 import os
 import re
 import subprocess
@@ -8,7 +7,7 @@ import sys
 from pathlib import Path
 
 import pytest
-from command_runs import BIN
+from command_runs import BIN, help_texts
 
 import bilm
 from bilm.commands.main import COMMANDS, cli, run
@@ -20,36 +19,9 @@ EXAMPLES = sorted(
 SCRIPTS = sorted(path.name for path in BIN.glob("*.py"))
 PROGRAMS = ["bilm", *(f"bilm {name}" for name in COMMANDS), *SCRIPTS]
 WITHOUT_REQUIRED = "bilm", "bilm cache", "bilm doctor", "bilm info", "bilm models"
-HELP = """
-import json, os, runpy, sys
-from contextlib import redirect_stdout
-from io import StringIO
-paths = sys.argv[1:]
-sys.modules.update(dict.fromkeys(("tensorflow", "keras", "numpy", "h5py", "rich")))
-os._exit = sys.exit
-def printed(start, *words):
-    sys.argv, out = [*words, "--help"], StringIO()
-    try:
-        with redirect_stdout(out):
-            start()
-    except SystemExit as stopped:
-        assert not stopped.code, words
-    return out.getvalue()
-from bilm.commands.main import COMMANDS, main
-found = {"bilm": printed(main, "bilm")}
-found |= {f"bilm {name}": printed(main, "bilm", name) for name in COMMANDS}
-for path in paths:
-    start = lambda: runpy.run_path(path, run_name="__main__")
-    found[path.rpartition("/")[2]] = printed(start, path)
-print(json.dumps(found))
-"""
 
 
-@pytest.fixture(scope="module")
-def helps():
-    """The help of each program, printed where TensorFlow, NumPy and others cannot be imported."""
-    command = [sys.executable, "-c", HELP, *BIN.glob("*.py")]
-    return json.loads(subprocess.run(command, check=True, capture_output=True, text=True).stdout)
+helps = pytest.fixture(scope="module")(help_texts)
 
 
 def shown_options(text):

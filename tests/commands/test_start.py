@@ -1,5 +1,7 @@
 """Commands start without Keras and TensorFlow if their work is short."""
 
+import functools
+import re
 import subprocess
 import sys
 
@@ -15,6 +17,7 @@ status = run(cli, "bilm", sys.argv[1:])
 print(status, "keras" in sys.modules, "tensorflow" in sys.modules)
 """
 SENTENCE = "She rose from her chair ."
+NUMBER = re.compile(r"-?\d+(\.\d+)?")
 PAIR = (
     '{"sentence_good": "She rose .", "sentence_bad": "Rose she .", "linguistics_term": "order", '
     '"UID": "swap"}'
@@ -31,6 +34,7 @@ COMMANDS = {
 }
 
 
+@functools.cache
 def status_and_modules(command, folder, **settings):
     """Return the line of RUN after a command with the packaged model."""
     name, *flags = command.split()
@@ -70,15 +74,7 @@ def test_a_chosen_backend_of_keras_scores_alike(command, folder):
     numbers, words = [], []
     for output in (found, expected):
         cells = [cell for line in output.splitlines()[:-1] for cell in line.split()]
-        numbers.append([float(cell) for cell in cells if is_number(cell)])
-        words.append([cell for cell in cells if not is_number(cell)])
+        numbers.append([float(cell) for cell in cells if NUMBER.fullmatch(cell)])
+        words.append([cell for cell in cells if not NUMBER.fullmatch(cell)])
     assert words[0] == words[1]
     assert numbers[0] == pytest.approx(numbers[1], rel=1e-4)
-
-
-def is_number(cell):
-    try:
-        float(cell)
-    except ValueError:
-        return False
-    return True

@@ -1,15 +1,41 @@
 """Running `bilm` and the scripts of `bin/` in tests, in new processes or in this one."""
 
 import atexit
+import functools
+import json
 import os
 import runpy
 import subprocess
 import sys
 from pathlib import Path
+from types import SimpleNamespace
 
 import pytest
 
 BIN = Path(__file__).parents[2] / "bin"
+HELP = """
+import json, os, runpy, sys
+from contextlib import redirect_stdout
+from io import StringIO
+paths = sys.argv[1:]
+sys.modules.update(dict.fromkeys(("tensorflow", "keras", "numpy", "h5py", "rich")))
+os._exit = sys.exit
+def printed(start, *words):
+    sys.argv, out = [*words, "--help"], StringIO()
+    try:
+        with redirect_stdout(out):
+            start()
+    except SystemExit as stopped:
+        assert not stopped.code, words
+    return out.getvalue()
+from bilm.commands.main import COMMANDS, main
+found = {"bilm": printed(main, "bilm")}
+found |= {f"bilm {name}": printed(main, "bilm", name) for name in COMMANDS}
+for path in paths:
+    start = lambda: runpy.run_path(path, run_name="__main__")
+    found[path.rpartition("/")[2]] = printed(start, path)
+print(json.dumps(found))
+"""
 
 
 def words_of(command):
@@ -39,15 +65,25 @@ def environment(**variables):
     return env | variables
 
 
+@functools.cache
+def help_texts():
+    """Return the help by program: "bilm", "bilm train", "train_elmo.py". It is printed where
+    TensorFlow, NumPy and others cannot be imported."""
+    command = [sys.executable, "-c", HELP, *BIN.glob("*.py")]
+    return json.loads(subprocess.run(command, check=True, capture_output=True, text=True).stdout)
+
+
 @pytest.fixture
 def run_here(monkeypatch, capfd):
-    """Run commands in this process, without the seconds that TensorFlow needs to start."""
+    """Run commands in this process, without the seconds that TensorFlow needs to start. As in a new
+    process, where Keras is not imported, NumPy computes short texts."""
     import tensorflow as tf
     from absl import logging  # not before pytest holds standard error
 
     monkeypatch.delenv("TF_CPP_MIN_LOG_LEVEL", raising=False)
     monkeypatch.setattr(atexit, "_run_exitfuncs", lambda: None)  # pytest needs its own later
     monkeypatch.setattr(os, "_exit", sys.exit)
+    monkeypatch.setattr("bilm.inference.backend.sys", SimpleNamespace(modules={}))
     tf.config.list_logical_devices()  # starts TensorFlow, as an earlier test may or may not have
     verbosity, level = logging.get_verbosity(), tf.get_logger().level
 

@@ -1,9 +1,6 @@
 """Checkpoints of the TensorFlow 1 reference: perplexity and dump, through the real commands."""
 
 import json
-import subprocess
-import sys
-from pathlib import Path
 
 import h5py
 import keras
@@ -21,7 +18,6 @@ from bilm.export.hdf5 import dump_weights
 from bilm.storage.hdf5 import dataset_names
 from bilm.training.evaluation import heldout_dataset, perplexity
 
-BIN = Path(__file__).parents[2] / "bin"
 HELDOUT, VOCABULARY = str(GOLDEN / "data" / "heldout" / "*"), str(GOLDEN / "data" / "vocab.txt")
 
 
@@ -51,10 +47,10 @@ def test_perplexity_of_a_sentence_in_pieces(folder, monkeypatch, tmp_path):
 
 
 @pytest.mark.parametrize("folder", golden_cases("checkpoint"))
-def test_golden_run_test_command(folder):
-    command = [sys.executable, BIN / "run_test.py", "--test_prefix", HELDOUT]
-    command += ["--vocab_file", VOCABULARY, "--save_dir", folder, "--batch_size", "1"]
-    done = subprocess.run(command, capture_output=True, text=True, check=True)
+def test_golden_run_test_command(folder, run_here):
+    arguments = ["--test_prefix", HELDOUT, "--vocab_file", VOCABULARY, "--save_dir", folder]
+    done = run_here("run_test.py", *arguments, "--batch_size", "1")
+    assert done.returncode == 0, done.stderr
     last = done.stdout.strip().splitlines()[-1]
     assert last.startswith("AVERAGE PERPLEXITY = ")
     expected = json.loads((folder / "expected.json").read_text())["perplexity_batch_size_1"]
