@@ -37,9 +37,12 @@ def model_of(name):
     return model
 
 
+backend_of = functools.cache(keras_backend)  # compiled once for all scorers of a model
+
+
 def scorer_of(model, batch_tokens=1024, words=WORDS):
     """Return a scorer of a model in memory."""
-    return Scorer(keras_backend(model), words, batch_tokens)
+    return Scorer(backend_of(model), words, batch_tokens)
 
 
 def export(model, folder):

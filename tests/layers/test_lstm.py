@@ -14,7 +14,7 @@ import tensorflow as tf
 
 from bilm.layers.tensorflow import lstm_training, lstm_weights
 
-STEPS, ROWS, INPUT, DIM, PROJECTION = 6, 4, 5, 64, 3
+STEPS, ROWS, INPUT, DIM, PROJECTION = 4, 4, 5, 64, 3
 CASES = [
     dict(),
     dict(cell_clip=0.1, proj_clip=0.02),
@@ -44,7 +44,7 @@ def case(request):
 
     x = draw(STEPS, ROWS, INPUT)
     state = LSTMState(draw(ROWS, DIM), draw(ROWS, options["projection_dim"]))
-    mask = np.arange(STEPS)[:, None] < np.array([6, 3, 1, 0])[None, :]
+    mask = np.arange(STEPS)[:, None] < np.array([4, 3, 1, 0])[None, :]
     return layer, x, state, ops.convert_to_tensor(mask) if masked else None, reverse
 
 

@@ -13,9 +13,8 @@ if keras.backend.backend() != "tensorflow":
     pytest.skip("checkpoints are TensorFlow's", allow_module_level=True)
 from scorers import ATOL, MARKS, MODELS, WORDS, check, model_of, one, scorer_of
 
-from bilm.data.shards import Shards
 from bilm.data.signs import TextSigns
-from bilm.data.vocabulary import Vocabulary, vocabulary_of
+from bilm.data.vocabulary import vocabulary_of
 from bilm.errors import DataError
 from bilm.scoring.perplexity import perplexity_of_scores
 from bilm.training.evaluation import heldout_dataset, perplexity
@@ -96,18 +95,7 @@ def test_substitutes_mark_an_unknown_word(scorer):
     assert scorer.substitutes(["the", "unheard"], 1).is_known is False
 
 
-def test_score_of_a_vocabulary_with_equal_words_equals_the_perplexity(tmp_path):
-    model, text = model_of("words"), tmp_path / "text"
-    text.write_text("the cat the\nthe the mat\n", encoding="utf-8")
-    (tmp_path / "vocab").write_text("\n".join(WORDS) + "\n", encoding="utf-8")
-    vocab = Vocabulary(tmp_path / "vocab")
-    assert vocab.size == len(WORDS) and vocab.word_to_id("the") == 7
-    expected = perplexity(model, heldout_dataset(str(text), vocab, True), 2)
-    found = perplexity_of_scores(scorer_of(model).score(Shards([text]).sentences()))
-    assert found.directions == pytest.approx(expected.directions, rel=1e-5)
-
-
-@pytest.mark.parametrize("n_rows", [1, 3, 20])
+@pytest.mark.parametrize("n_rows", [1, 3, 13])
 @pytest.mark.parametrize("name", MODELS)
 def test_scores_of_rows_equal_the_perplexity_of_running_text(tmp_path, name, n_rows):
     text = [["the", "cat", "sat"], ["mat"], ["unheard", "on", "the", "<UNK>", "mat"], ["on"]] * 3
@@ -115,6 +103,7 @@ def test_scores_of_rows_equal_the_perplexity_of_running_text(tmp_path, name, n_r
     path.write_text("".join(f"{' '.join(words)}\n" for words in text), encoding="utf-8")
     (tmp_path / "vocab").write_text("\n".join(WORDS) + "\n", encoding="utf-8")
     vocab = vocabulary_of(tmp_path / "vocab", model.options, len(WORDS))
+    assert vocab.word_to_id("the") == 7  # the last of two equal words
     dataset = heldout_dataset(str(path), vocab, len(model.directions) == 2)
     expected = perplexity(model, dataset, n_rows)
     for batch_tokens in (4, 1024):
