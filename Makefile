@@ -17,7 +17,7 @@ INSTALLED_BY := setup.py pyproject.toml constraints.txt
 
 .DEFAULT_GOAL := help
 .PHONY: help install demo docs package test test-slow test-slow-short lint format test-backends test-backends-short test-clients test-clients-short
-.PHONY: test-processors test-versions test-cluster test-cluster-short fuzz test-all clean
+.PHONY: test-processors test-processors-short test-versions test-cluster test-cluster-short fuzz test-all clean
 
 help:  ## list the targets
 	@sed -n 's/^\([a-z-]*\):.*##  *\(.*\)/\1: \2/p' $(MAKEFILE_LIST)
@@ -40,16 +40,19 @@ PARALLEL := --numprocesses auto --maxprocesses 4 --dist
 PYTEST = $(VENV)/bin/python -m pytest $(PARALLEL)
 
 DEFAULT := -m "not slow and not cluster and not clients" tests
-test: $(VENV)/installed  ## run the tests except the slow ones: at most 6 minutes on 2 cores
+test: $(VENV)/installed  ## run the tests except the slow ones: about 8 minutes on 2 cores
 	$(PYTEST) loadfile $(DEFAULT)
 
 # The libraries then compute as on a processor without AVX-512, in which TensorFlow has no bfloat16.
 WIDE := from numpy._core._multiarray_umath import __cpu_dispatch__ as names; \
   print(*[name for name in names if "512" in name or name == "X86_V4"])
+NARROW = NPY_DISABLE_CPU_FEATURES="$$($(VENV)/bin/python -c '$(WIDE)')" OPENBLAS_CORETYPE=Haswell ONEDNN_MAX_CPU_ISA=AVX2
 test-processors: $(VENV)/installed  ## run the tests of test as on a processor without AVX-512, and on one core
-	NPY_DISABLE_CPU_FEATURES="$$($(VENV)/bin/python -c '$(WIDE)')" \
-	  OPENBLAS_CORETYPE=Haswell ONEDNN_MAX_CPU_ISA=AVX2 $(PYTEST) loadfile $(DEFAULT) -k "not bfloat16 and not product_rounds"
+	$(NARROW) $(PYTEST) loadfile $(DEFAULT) -k "not bfloat16 and not product_rounds"
 	taskset --cpu-list 0 $(VENV)/bin/python -m pytest $(DEFAULT)
+
+test-processors-short: $(VENV)/installed  ## run golden tests as on a processor without AVX-512, for CI
+	$(NARROW) $(PYTEST) load -m "not slow" -k "golden and not bfloat16" tests/inference tests/scoring tests/training/test_step.py
 
 test-slow: $(VENV)/installed  ## run the slow tests: demo, examples, killed runs
 	$(PYTEST) load -m slow tests
