@@ -117,17 +117,13 @@ def test_downstream_writes_table_and_resumes(tmp_path):
         table = (tmp_path / "out" / "downstream.csv").read_text(encoding="utf-8").splitlines()
         assert len(table) == 1 + n_rows * len(tasks.split(","))
         if tasks == "sentiment":
-            _change_scores(tmp_path / "out" / "results.json", 12.5)
+            path = tmp_path / "out" / "results.json"
+            results = [result | {"score": 12.5} for result in json.loads(path.read_text())]
+            path.write_text(json.dumps(results))  # scores to recognize in the table
     assert done.stdout.count("task sentiment") == n_rows  # only those of seed 1
     line = r"^\| a biLM \| \d.*\| [\d.]+ \(12\.50, [\d.]+\) \| (-?[\d.]+ %|) \|$"
     text = (tmp_path / "out" / "downstream.md").read_text(encoding="utf-8")
     assert re.search(line, text, re.MULTILINE), text
-
-
-def _change_scores(path, score):
-    """Replace stored scores, to recognize them in the table."""
-    results = [result | {"score": score} for result in json.loads(path.read_text())]
-    path.write_text(json.dumps(results))
 
 
 @pytest.mark.slow

@@ -34,17 +34,12 @@ def keys_of(*classes):
     return {field.name: field for cls in classes for field in schema.keys(cls)}
 
 
-def documented_keys(page: str) -> dict[str, str]:
-    """Return the keys of the tables of a page, with their defaults."""
-    rows = re.findall(r"^\| `(\w+)` \| ([^|]+) \|([^|]*)\|", page, re.MULTILINE)
-    return {name: default.strip().strip("`") for name, _, default in rows}
-
-
 def test_options_page_lists_every_key_with_its_default():
     page = (DOCS / "options.md").read_text("utf-8")
     expected = keys_of(RunOptions, ModelOptions, CharCnnOptions, LstmOptions)
     del expected["lexicon_encoder"]  # written by bilm; the page names it below the tables
-    found = documented_keys(page)
+    rows = re.findall(r"^\| `(\w+)` \| ([^|]+) \|([^|]*)\|", page, re.MULTILINE)
+    found = {name: default.strip().strip("`") for name, _, default in rows}
     assert found.keys() == expected.keys()
     own_default = keys_of(RunOptions)
     for name, field in (expected | own_default).items():

@@ -22,9 +22,8 @@ def answers_of(
 ) -> np.ndarray:
     """Return the answer for each row of a table of `measure_change`, by its first measure.
 
-    A word has changed if the adjusted p-value is at most `LEVEL` and, if there are control words,
-    if its measure exceeds the mean over random splits more than that of each control word.
-    `has_enough`: whether the word has `MIN_USAGES` in both groupings.
+    `bilm change --help` states the rule. `has_enough`: whether a word has `MIN_USAGES` in both
+    groupings.
     """
     cited = settings.measures[0]
     is_control = table["word"].isin(settings.controls)

@@ -72,9 +72,7 @@ def write_usages(
     beside the output contains all vectors until they are written in the order of the table.
 
     Args:
-        output: the Parquet file.
         layers: numbers of the layers to store; None for all.
-        dtype: dtype of the stored vectors, float32 or float16.
     Raises: OptionsError for a layer that does not exist; DataError if `output` is one of the texts
         or belongs to a model.
     """

@@ -1,9 +1,8 @@
 """Data sets in the layout of DWUG (Schlechtweg et al. 2021, arXiv:2104.08540).
 
 A data set is a folder with a file `data/<lemma>/uses.csv` per word, separated by tabs, without
-quotes. Columns: lemma, pos, date, grouping, identifier, description, context,
-indexes_target_token and indexes_target_sentence. `context` is text of one or more sentences; the
-last two columns are ranges of its characters, such as `10:14`.
+quotes. `context` is text of one or more sentences; indexes_target_token and indexes_target_sentence
+are ranges of its characters, such as `10:14`.
 """
 
 import csv

@@ -40,9 +40,8 @@ def cluster(vectors: np.ndarray, n_clusters: int = N_CLUSTERS, seed: int = 0) ->
 def usage_map(
     usages: Usages, layer: int | None = None, n_clusters: int = N_CLUSTERS, seed: int = 0
 ) -> pandas.DataFrame:
-    """Project the usages of a word to the plane by their first two principal components.
-
-    Vectors are divided by their norms first, so that distances depend on cosines.
+    """Project the usages of a word to the plane by their first two principal components, after
+    division by their norms, so that distances depend on cosines.
 
     Args:
         layer: number of the layer; None for the highest.

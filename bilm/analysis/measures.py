@@ -15,10 +15,8 @@ depend on the number of usages; without change, it is the mean over random split
 
 Intervals are percentile bootstrap intervals (usages are drawn with replacement within each
 grouping), shifted by the bootstrap's estimate of the bias. In simulations without change, those of
-`prt` contained 0 in at least 96 % from 20 usages per grouping on, and in 81 to 97 % with 5 or 6 in
-one and 60 or 200 in the other. p-values are results of a permutation test: the share of the random
-splits with a measure at least as large. A small one means that the two samples differ in
-distribution, for example in topic; it does not show that the meaning changed.
+`prt` contained 0 in at least 96 % from 20 usages per grouping on, but in 81 % with fewer. p-values
+are results of a permutation test: the share of the random splits with a measure at least as large.
 
 The baseline `ppmi` needs no biLM: the cosine distance between a word's rows of positive pointwise
 mutual information in both groupings, after Hamilton et al. 2016, arXiv:1605.09096. The entry of a

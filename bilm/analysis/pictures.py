@@ -114,9 +114,8 @@ def draw_change(frame: pandas.DataFrame, output: str | Path, measure: str = "apd
 
     Args:
         frame: result of `measure_change`; its first measure gave the answers.
-        output: picture; the ending .png, .svg or .pdf selects its form.
+        output: picture, see `draw_map`.
         measure: measure that ranks the words.
-    Raises: OptionsError for another ending.
     """
     rows = ranked(frame, measure).dropna(subset=measure).head(MAX_WORDS)
     is_few = (rows["answer"] == FEW).to_numpy()

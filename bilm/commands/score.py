@@ -1,5 +1,6 @@
 """`bilm score`: log-probabilities of sentences."""
 
+from collections import Counter
 from collections.abc import Iterator
 
 from bilm.commands import options as opt
@@ -43,15 +44,18 @@ def score(model: scoring.Model, text: scoring.Text, output: str | None) -> None:
     """
     from absl import logging
 
+    from bilm.data.verdict import MANY_UNKNOWN
     from bilm.scoring.perplexity import TextLosses
 
     scorer = text.scorer(model)
     losses = TextLosses(model.memory)
+    counts = Counter[str]()  # words, and those that the vocabulary lacks
 
     def rows() -> Iterator[Row]:
         for place, sentence in text.scored(scorer.score, logs_progress=output is not None):
             sentence = losses.add(sentence)
             totals = sentence.total
+            counts.update(words=len(sentence.tokens), unknown=len(sentence.unknown))
             del place["sentence"]  # the column contains the words instead
             yield (
                 *place.values(), totals["forward"], totals.get("backward", MISSING), sentence.mean,
@@ -64,4 +68,10 @@ def score(model: scoring.Model, text: scoring.Text, output: str | None) -> None:
     alone, mixed = losses.perplexities(text.name)
     if mixed is not None:
         logging.info("PERPLEXITY WITH MEMORY = %.2f", mixed.mean)
+    if counts["unknown"] > MANY_UNKNOWN * counts["words"]:
+        logging.warning(
+            "%s: the vocabulary lacks %.1f %% of the words; they are scored as <UNK>, which is "
+            "easy to predict; perplexity without them is %.2f", text.name,
+            100 * counts["unknown"] / counts["words"], alone.known,
+        )  # fmt: skip
     logging.info("AVERAGE PERPLEXITY = %s (single sentences)", alone)

@@ -116,7 +116,10 @@ class Text:
         on_bad_utf8: str, tokenize: str | None, keep: tuple[str, ...] | None,
         mask: str | None = None, regions: str | None = None,
     ):  # fmt: skip
-        self.name, self._signs = input_, TextSigns(input_)
+        self.name = input_
+        self._signs = TextSigns(input_)
+        if mask:
+            del self._signs.unreported["gap"]
         mark = regions if mask is None else mask
         marks = None if mark is None else gap_marks.marks(mark)
         self.mark = mark or ""

@@ -86,7 +86,8 @@ def train(vocab: str | None, options: str | None, **run: Any) -> int:
         text = resolve_shards(run["train_prefix"], run["on_bad_utf8"])
         if record is None:
             folder.check_resume(run["resume"])
-            folder.make_inputs(text, makes_vocab, makes_vocab and not run["heldout_prefix"])
+            holds_out = makes_vocab and not run["heldout_prefix"]
+            hosts.from_chief("inputs", lambda: folder.make_inputs(text, makes_vocab, holds_out))
         text = folder.training_part(text)
         heldout = run["heldout_prefix"]
         if not heldout and folder.heldout_file.is_file():

@@ -195,7 +195,6 @@ def dump_token_embeddings(
     `BidirectionalLanguageModel(use_character_inputs=False, embedding_weight_file=outfile)`.
 
     Args:
-        vocab_file: one word per line.
         options_file, weight_file: see `ElmoEmbedder`.
         outfile: renamed into place when it is complete.
     Raises: OptionsError if the model already reads words; DataError, WeightsError.

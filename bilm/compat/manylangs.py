@@ -48,7 +48,6 @@ class Embedder:
         """Return the vectors of each sentence.
 
         Args:
-            sents: sentences, each a list of words.
             output_layer: number of a layer, 0 for the token vectors; -1 for the mean of the layers;
                 -2 for all layers.
         Returns: arrays float32 (T, 2 P), for -2 (layers, T, 2 P).

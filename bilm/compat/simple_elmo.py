@@ -56,7 +56,6 @@ class ElmoModel:
             full: also load the softmax, for `get_elmo_substitutes`.
             top: whether the top layer, instead of the average, is the default of `layers`; an
                 argument of older versions of simple_elmo.
-        Returns: a message, as in simple_elmo.
         Raises: OptionsError, WeightsError, DataError.
         """
         self.batch_size = max_batch_size
@@ -74,7 +73,6 @@ class ElmoModel:
         """Return the vectors of sentences in one array, padded with zeros.
 
         Args:
-            texts: sentences, each a list of words.
             layers: `average`, the default, `top` or `all`.
         Returns: float64 (n, T, 2 P), for `all` (n, layers, T, 2 P); T is the number of words in
             the longest sentence.

@@ -1,7 +1,7 @@
 """Marks of gaps in a text: lost words, and lost letters of words."""
 
 import re
-from collections.abc import Sequence
+from collections.abc import Container, Sequence
 from unicodedata import normalize
 
 from bilm.errors import DataError
@@ -12,6 +12,7 @@ LOST = r"[\[⟦〚]+ *((?:[.‥…] *)+|(?:[-‐-―−] *)+)[\]⟧〛]+"
 # Marks of other programs and of EpiDoc
 FOREIGN = r"[\[<{] *(?:mask|gap|blank|lacuna|extra_id_\d+)(?: *[\]>}]|\b[^<>]{0,99}>)|_{2,}"
 OTHER = r"[\[\]⟦⟧〚〛]|(?<!\S)_(?!\S)"  # other brackets, and a letter of ___ that was split
+BARE = r"[.…‥]{2,}|[…‥]|(?<!\w)\.(?: \.){2,}|[-‐-―−]{3,}|[-‐-―−](?: [-‐-―−]){2,}"  # not in brackets
 
 
 def pattern(token: str, mask: str = MASK) -> re.Pattern[str] | None:
@@ -42,9 +43,11 @@ def marks(mask: str = MASK) -> re.Pattern[str]:
     return re.compile(f"(?i:{FOREIGN})|{LOST}|(?i:{spaced})")
 
 
-def unread_marks(tokens: Sequence[str], mask: str = MASK) -> list[str]:
+def unread_marks(tokens: Sequence[str], mask: str = MASK, known: Container[str] = ()) -> list[str]:
     """Return the tokens of a sentence that contain or look like a mark, but are not gaps. Parts of
-    a mark that was split are joined with blanks. Raises: as `marks`."""
+    a mark that was split are joined with blanks. Known words such as `...` are punctuation. Raises:
+    as `marks`."""
     text = " ".join("\n" if pattern(token, mask) else token for token in tokens)
-    marked = rf"(?<!\S)\S*?(?:{marks(mask).pattern}|{OTHER})\S*"
-    return [match[0] for match in re.finditer(marked, text)]
+    marked = rf"(?<!\S)\S*?(?:{marks(mask).pattern}|{OTHER}|{BARE})\S*"
+    unread = (match[0] for match in re.finditer(marked, text))
+    return [token for token in unread if token not in known or not re.fullmatch(BARE, token)]

@@ -9,7 +9,7 @@ from unicodedata import normalize
 
 from absl import logging
 
-from bilm.data import marks
+from bilm.data import gap_marks, marks
 from bilm.options import model_options
 
 Item = TypeVar("Item")
@@ -31,7 +31,7 @@ class Sign(NamedTuple):
     unit: str = "words"
 
 
-NORMAL_FORMS: tuple[Literal["NFC", "NFD"], ...] = ("NFC", "NFD")
+NORMAL_FORMS: tuple[Literal["NFC", "NFD", "NFKC"], ...] = ("NFC", "NFD", "NFKC")
 SPLIT = "bilm text --tokenize LANG does this"
 SIGNS: dict[str, Sign] = {
     "end": Sign("are the marks of a sentence's ends", "remove them: a model adds its own", share=0),
@@ -49,6 +49,11 @@ SIGNS: dict[str, Sign] = {
     "markup": Sign("are markup, or times of subtitles", "keep the sentences only", 2, 0.005),
     "fasta": Sign("are headers, as in FASTA",
         "let the name of the file end with .fasta; bilm text converts it to text", share=0.01),
+    "gap": Sign("contain marks of gaps, or square brackets",
+        "remove the brackets, or sentences with gaps, which only bilm fill fills: a model reads "
+        "marks as words or letters", share=0.002),
+    "hyphens": Sign("end with a part of a word", "join it with the rest on the next line",
+        3, 0.02, "lines"),
     "missing": Sign("are _, as in CoNLL-U files whose words are left out",
         "insert the words, as the description of the treebank explains", 2, 0.5),
     "long": Sign("are in very long words, as in text without blanks",
@@ -91,14 +96,16 @@ LETTER, CLOSING, QUOTE = r"[^\W_]", "[\"'”’“«»›」)\\]}]*", f"[{KINDS[
 PATTERNS = {  # of words, by signs and kinds of punctuation
     "end": "|".join((marks.BOS, marks.EOS, model_options.BOS, model_options.EOS)),
     "foreign": r"(?!<UNK>)(?i:</?s>|<(?:[be]os|sos|start|end|pad|unk|oov|cls|sep)>|<\|\w+\|>|"
-        r"\[(?:[be]os|pad|unk|cls|sep)\]|@@(?:unknown|padding)@@)",
+        r"\[(?:[be]os|pad|unk|cls|sep)\]|@@(?:unknown|padding)@@|__label__\S+)",
     "escape": r".*&(?:#\d+|#x[\da-fA-F]+|[a-z]+\d*);.*|@[^\w\s]@",
     "subword": r".+@@|##\w.*|▁.*|Ġ[A-Za-z]{1,3}|.+</w>|￭.*|.+￭|.+￨.+",
     "blank": r"\s+",
     "invisible": ".*[\u00ad\u200b\u2060\ufeff].*",
     "encoding": ".*(?:[ÂÃ][\u0080-\u00bf]|â€).*",
-    "markup": r".*(?:</[A-Za-z][\w:-]*>?|<(?:br|p|hr|img)\b|\]\(https?:).*|[\w:-]+=\"[^\"]*\"?/?>?|"
-        r"(?:\d+:)?\d\d:\d\d[,.]\d{3}|\{\d+\}\{\d+\}.*|\{\{\w.*|\\[a-z]+\{.*",
+    "markup": r".*(?:</[A-Za-z][\w:-]*>?|<(?:br|p|hr|img|ref)\b|\]\(https?:).*|\\[a-z]+\{.*|"
+        r"[\w:-]+=\"[^\"]*\"?/?>?|(?:\d+:)?\d\d:\d\d[,.]\d{3}|\{\d+\}\{\d+\}.*|"
+        r"[\"'(]*(?:\[\[|\{\{|={2,}|'{3})\w.*|.*\w(?:\]\]|\}\}).*|={2,}",  # of wikis
+    "gap": rf"(?i:{gap_marks.FOREIGN})|(?=.*[^\W_]).*[\[\]⟦⟧〚〛].*|[\[⟦〚].+[\]⟧〛]|[.…]{{7,}}",
     "fasta": r">\w.*",
     "missing": "_",
     "long": f".*(?:{LONG}).*",
@@ -111,6 +118,7 @@ GROUPS = "|".join(f"(?P<{name}>{pattern})" for name, pattern in PATTERNS.items()
 WORD = re.compile(f"(?:{GROUPS}) ?")
 LAST = (".", "!", "?", "…")  # words at the end of a sentence
 LINE_ENDS = re.compile(r"[\r\v\x85\u2028\u2029]+")
+DIVIDED = re.compile(r"[^\W\d_][-‐¬⸗]$")  # the end of a line
 LINE_NUMBER = re.compile(r"(\d{1,18})[.:)]?")
 TAG = re.compile(r"O|_|[BIESLUM]-\S+|-?[A-Z]+[\dA-Z]*[$|-]?|[A-Z]+[:=|]\S+|[^\w\s]+")
 
@@ -120,7 +128,7 @@ class TextSigns:
 
     Attributes: `known`, words that are not signs, such as a model's vocabulary; `vocabulary`, words
         that are searched for other normal forms, if not `known`; `done`, whether further sentences
-        are ignored.
+        are ignored; `unreported`, the signs to report.
     """
 
     def __init__(self, name: object, known: Container[str] = (), vocabulary: Container[str] = ()):
@@ -132,7 +140,7 @@ class TextSigns:
         self._examples = {name: Counter[str]() for name in (*SIGNS, *KINDS)}  # counted words
         self._rows: list[tuple[int, Sequence[str]]] = []  # length and first words of sentences
         self._number = 0  # at the start of the last sentence
-        self._unreported = dict(SIGNS)
+        self.unreported = dict(SIGNS)
 
     def watch(self, items: Iterable[Item], words_of: Callable[..., list[str]]) -> Iterator[Item]:
         """Yield the items unchanged; warn after `SAMPLE_WORDS` words or the last item."""
@@ -152,6 +160,8 @@ class TextSigns:
             self._examples["returns"][text[:MAX_EXAMPLE]] += len(ends)
         if "\t" in text and " " in text:
             self._examples["tabs"][text[:MAX_EXAMPLE]] += 1
+        if DIVIDED.search(text):
+            self._examples["hyphens"][text[-MAX_EXAMPLE:]] += 1
         return line
 
     def add(self, words: Sequence[str]) -> None:
@@ -188,6 +198,7 @@ class TextSigns:
             for form in NORMAL_FORMS:
                 if normalize(form, word) in vocabulary:
                     self._examples[form][word] += 1
+                    break
 
         match = WORD.fullmatch(f"{word} " if is_last else word)
         if match is None:
@@ -214,13 +225,13 @@ class TextSigns:
         totals["rows"] = len(rows)
         examples["columns"].update(map(" ".join, _rows_of_columns(rows)))
 
-        for name, sign in list(self._unreported.items()):
+        for name, sign in list(self.unreported.items()):
             n = examples[name].total()
             total = totals[sign.unit]
-            is_explained = name in FORMS and not self._unreported.keys() >= FORMS
+            is_explained = name in FORMS and not self.unreported.keys() >= FORMS
             if n < max(sign.least, sign.share * total) or is_explained:
                 continue
-            del self._unreported[name]
+            del self.unreported[name]
             frequent = examples[name].most_common(N_EXAMPLES)
             logging.warning(
                 "%s: %s of the first %s %s %s, such as %s; %s", self._name, f"{n:,}", f"{total:,}",

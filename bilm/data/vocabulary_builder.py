@@ -40,7 +40,6 @@ def build_vocabulary(
 
     Args:
         filepattern: `Shards`, or their glob, plain or compressed, one tokenized sentence per line.
-        outfile: output, one word per line.
         min_count: skip words that occur less often; None for `chosen_min_count`.
         max_size: maximum number of lines of `outfile`, including the marks.
         on_bad_utf8: see `bilm.data.shards.Shards`.

@@ -112,11 +112,13 @@ def _training(model: StoredModel, measured: Measurement | None) -> dict[str, obj
     checkpoint = model.checkpoint
     if checkpoint is None or checkpoint.is_reference:
         return {}
-    record = checkpoint.record
+    record, options = checkpoint.record, checkpoint.record.options
+    n_epochs = record.step * record.n_rows * options["unroll_steps"] / options["n_train_tokens"]
     facts: dict[str, object] = {
         "corpus": "; ".join(record.shards[:MAX_SHARDS]),
         "files of the corpus": len(record.shards),
         "steps": f"{record.step:,} of {record.n_steps:,}",
+        "n_epochs": f"{n_epochs:.2f} read, {options['n_epochs']} requested",
         "rows per step": record.n_rows,
         "seed": record.seed,
     }

@@ -144,7 +144,7 @@ class Filler:
         self.counts["gaps"] += len(gaps)
         self._report(UNFILLED, [gap.token for gap in gaps if not gap.candidates])
         self._report(TIED, [tokens[i] for i in allowed if _has_tie(ranked[i], n)])
-        self._report(UNREAD, unread_marks(tokens, mask))
+        self._report(UNREAD, unread_marks(tokens, mask, self._model.vocabulary))
         return gaps
 
     def _report(self, problem: str, names: Sequence[str]) -> None:

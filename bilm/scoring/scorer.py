@@ -177,8 +177,10 @@ class Scorer:
         """
         if n < 1:
             raise ValueError(f"n is {n}, expected at least 1")
-        (tokens,) = self.signs.watch([checked_sentence(tokens, "the sentence")], list)
+        tokens = checked_sentence(tokens, "the sentence")
         logs = next(self.log_probabilities(tokens, [position]))
+        self.signs.add([*tokens[:position], *tokens[position + 1 :]])
+        self.signs.warn()
         if len(logs) == 2:
             logs["both"] = self.vocabulary.both_sides(logs)
         lists = {name: self.vocabulary.likeliest(log, n) for name, log in logs.items()}

@@ -6,6 +6,7 @@ import math
 import shutil
 import tempfile
 import weakref
+from collections.abc import Mapping
 from pathlib import Path
 from typing import Any, NamedTuple
 
@@ -90,7 +91,7 @@ def finetune(
     Raises: BilmError if an input cannot be used.
     """
     start = Source(source, weight_file)
-    _check_folder(RunFolder(save_dir), start)
+    stored = _check_folder(RunFolder(save_dir), start)
 
     # Both vocabularies are read before the run starts: the files may be edited later.
     options = start.run_options(changes or {})
@@ -121,26 +122,28 @@ def finetune(
     if vocab_file is None and new_vocab_file is None:
         # The file may be temporary, so messages name the model.
         run.vocab.filename = f"the vocabulary of {start.model}"
-    result = run.train()
-
-    record = run.finetuning or {}
-    before = Perplexity.from_record(record["before"]) if record.get("before") else None
-    if before and text and not same_shards(text, record.get("text", text)):
-        before = None
+    measured_text = stored.get("text") or text or []
+    is_same_text = not text or same_shards(text, measured_text)
+    if not is_same_text:
         logging.warning(
             "%s: the perplexity before the first step was measured on another held-out text "
-            "(%s, now %s) and is discarded", run.folder, record["text"], text,
+            "(%s, now %s) and is discarded", run.folder, measured_text, text,
         )  # fmt: skip
+    result = run.train()
+
+    record = (run.finetuning or {}).get("before")
+    before = Perplexity.from_record(record) if record and is_same_text else None
     return TuneResult(result.step, result.finished, before, result.heldout)
 
 
-def _check_folder(folder: RunFolder, start: Source) -> None:
-    """Raise BilmError for the folder of the source or of another run."""
+def _check_folder(folder: RunFolder, start: Source) -> Mapping[str, Any]:
+    """Return the record of the fine-tuning in a folder, empty without a run. Raises: BilmError for
+    the folder of the source or of another run."""
     if start.model.folder.resolve() == folder.path.resolve():
         raise BilmError(f"{folder}: source and save_dir are one folder; use another save_dir")
     stored = folder.record()
     if stored is None:
-        return
+        return {}
     if not stored.finetuning:
         raise BilmError(f"{folder}: contains a run that is not a fine-tuning; use another save_dir")
     source = stored.finetuning["source"]
@@ -149,6 +152,7 @@ def _check_folder(folder: RunFolder, start: Source) -> None:
             f"{folder}: this folder's run started from {' '.join(source)}, but "
             f"{' '.join(start.id)} was requested"
         )
+    return stored.finetuning
 
 
 def _set_weights(

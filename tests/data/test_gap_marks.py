@@ -45,12 +45,13 @@ def test_gap_is_no_other_token():
         ("[MASK]", '<gap reason="lost"/> mask the <gap>', 2),
         ("___", "___ ___. the ___-like", 2),
         ("X", "Xerxes saw X X. x.", 2),
-        ("[?]", "who [?] is [?]? f(x) a_b _c_ a < b ...", 1),
+        ("[?]", "who [?] is [?]? f(x) a_b _c_ a < b ... -- U.S. . .", 1),
+        ("[MASK]", "the … (...) .... ki.. …ος ---", 5),
     ],
 )
 def test_unread_marks_are_those_that_only_look_like_gaps(mask, text, expected):
     words = keep_whole(str.split, marks(mask))(text)
-    unread = unread_marks(words, mask)
+    unread = unread_marks(words, mask, known={"...", ".", "ki...", "-", "---"})
     assert len(unread) == expected and set(unread) <= set(words)
 
 
@@ -58,6 +59,8 @@ def test_unread_marks_that_were_split_are_named_as_one():
     words = ["a", "[", "MASK", "]", ",", "b", "<", "mask", ">", "_", "_", "_", "ki[", "..", "]g"]
     assert unread_marks(words) == ["[ MASK ]", "< mask >", "_", "_", "_", "ki[ .. ]g"]
     assert unread_marks(words, "___")[2:] == ["_ _ _", "ki[ .. ]g"]
+    words = ["a", ".", ".", ".", "(.", ".", ".)", "-", "-", "-", "b", ".", "."]
+    assert unread_marks(words, known=words) == [". . .", "(. . .)", "- - -"]
 
 
 @pytest.mark.clients

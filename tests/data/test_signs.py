@@ -28,7 +28,10 @@ RECORDS = {
     "encoding": ["nâ€™t a b", "a cafÃ© .", "Ã¼ber a"],
     "subword": ["un ￭believ able", "she￨C rose￨L", "un@@ believ@@ able",
                 "un ##believ ##able", "▁un believ able", "The Ġold Ġcat Ġis"],
-    "markup": ["<p>A cat .</p>", "a cat<br />", 'a <doc id="1"', "00:01.000 --> 00:02.500"],
+    "markup": ["<p>A cat .</p>", "a cat<br />", 'a <doc id="1"', "00:01.000 --> 00:02.500",
+               "== History ==", "the [[old cat]] {{lost}}"],
+    "gap": ["a [MASK]", "a <mask>", "the ___", "a ki[..]g", "the c[a]t", "[---] c", "a ......."],
+    "hyphens": ["the old hou-", "das alte Zim¬"],
     "tagged": ["The/DT cat/NN ./.", "Die_ART Katze_NN ._$.", "我/r 爱/v 你/r", "a|a|DT cat|cat|NN"],
     "missing": ["_ _ _", "the _ _"], "returns": ["a b\rc d\re f", "a b\u2028c d"],
     "tabs": ["7\ta cat sleeps", "eng\ta cat", "a cat\tune chatte\t7"],
@@ -46,6 +49,7 @@ FRAGMENTS = {
     "numbers": "number of the line", "fasta": "FASTA", "end": "are the marks",
     "escape": "escapes of Moses", "long": "very long words", "attached": "contain punctuation",
     "columns": "columns of a word", "single": "only one word", "joined": "a capitalized word after",
+    "gap": "square brackets", "hyphens": "part of a word",
 }  # fmt: skip
 
 
@@ -94,7 +98,7 @@ def test_each_sign_gives_one_warning(sign, lines, caplog):
             [THAI],
             [", ,"],
         ),
-        *([":) :: http://a.b/c <UNK> [MASK] e.g. U.S."], ["the old house sees a dog ."]),
+        *([":) :: http://a.b/c <UNK> :[ e.g. U.S."], ["the old house sees a dog ."]),
         *ORDINARY,
         ("O", "what a", "day is", "this , my", "I", "sing"),  # a poem
         ["what I see is this", "what A wants is that"],

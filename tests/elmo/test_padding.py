@@ -30,12 +30,6 @@ SENTENCE = ["The", "bank", "café", "of", "river", "."]
 N_TOKENS = 6
 
 
-def rows_of_words():
-    return [
-        [SENTENCE[k] if k in places else "" for k in range(N_TOKENS)] for places in ROWS.values()
-    ]
-
-
 def spread(compact, n_steps, left):
     """Move the ids of a sentence with its marks to the places of its words; `left` pads before."""
     ids = np.zeros((len(ROWS), n_steps, *compact.shape[2:]), np.int32)
@@ -84,7 +78,8 @@ def test_golden_padding_anywhere_in_ids(kind, ids, how, left):
 @strings
 @pytest.mark.parametrize("how", COMBINED)
 def test_padding_anywhere_in_strings(how):
-    layer, tokens = make(**COMBINED[how]), ops.convert_to_tensor(rows_of_words())
+    rows = [[SENTENCE[k] if k in row else "" for k in range(N_TOKENS)] for row in ROWS.values()]
+    layer, tokens = make(**COMBINED[how]), ops.convert_to_tensor(rows)
     check(layer(tokens), layer.compute_mask(tokens), layer(character_ids()[0]))
 
 

@@ -64,10 +64,6 @@ def outfile(tmp_path):
     return tmp_path / "out" / "vectors.hdf5"
 
 
-def read_corpus(path):
-    return [record.words for record in Corpus(path)]
-
-
 def dump(text, outfile, **kwargs):
     how = {"part_sentences": PART} | kwargs
     return dump_bilm_embeddings(None, text, *FILES, outfile, **how)
@@ -99,7 +95,7 @@ def test_corpus_of_conllu_and_gzip(tmp_path, outfile):
         opened = gzip.open if name.endswith("gz") else open
         with opened(tmp_path / name, "wt", encoding="utf-8") as file:
             file.write(CONLLU)
-        assert read_corpus(tmp_path / name) == CONLLU_SENTENCES
+        assert [record.words for record in Corpus(tmp_path / name)] == CONLLU_SENTENCES
     assert dump(tmp_path / "b.CONLLU.gz", outfile) == 2
     assert [words for _, words, _ in read_embeddings(outfile)] == CONLLU_SENTENCES
 

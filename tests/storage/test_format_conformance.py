@@ -110,11 +110,6 @@ def embedded(model):
     return ElmoEmbedder(model, backend="numpy").embed_batch(SENTENCES)
 
 
-def assert_same_vectors(found, expected):
-    for ours, theirs in zip(found, expected, strict=True):
-        np.testing.assert_array_equal(ours, theirs)
-
-
 @pytest.mark.parametrize("inside", ["", "inside"])
 @pytest.mark.parametrize("packed", [None, "zip", "gztar"])
 def test_model_is_found_in_folders_and_archives(case, folder, tmp_path, inside, packed):
@@ -130,7 +125,8 @@ def test_model_is_found_in_folders_and_archives(case, folder, tmp_path, inside, 
     expected = open_model(case.source / case.names[0], case.source / case.weights)
     if case.format is not ManyLangs:
         assert model.options.lstm == expected.options.lstm
-    assert_same_vectors(embedded(model), embedded(expected))
+    for ours, theirs in zip(embedded(model), embedded(expected), strict=True):
+        np.testing.assert_array_equal(ours, theirs)
 
 
 def test_model_is_found_by_options_and_weights(case, folder):

@@ -52,6 +52,9 @@ def measured(folder):
 def test_two_workers_equal_one_process_of_their_replicas(tmp_path, changes):
     several, one, flags = tmp_path / "several", tmp_path / "one", {"n_steps": 4, "eval_steps": 2}
     changes = SMALLEST | changes
+    several.mkdir()
+    for name in (".lock", "heldout.txt"):  # of an interrupted command, for all workers
+        (several / name).touch()
     lines = finish(start_workers(2, several, changes, **flags), several)
     assert "to export" in lines[0] and "writes the run's files and its log" in lines[1]
     run(one, 4, heldout=HELDOUT, n_replicas=2, changes=changes, eval_steps=2)

@@ -3,8 +3,7 @@ r"""Tables: one row per sentence, in CSV, TSV, JSON Lines or Parquet.
 CSV and TSV are read and written, by `bilm.commands.output`, as pandas reads and writes them by
 default (RFC 4180): a field that contains the delimiter, `"` or a line break is enclosed in `"`, and
 each `"` inside it is doubled. Quotation marks elsewhere, as in `a "b"`, are part of the text. A
-field that starts with `"` but is not quoted correctly is an error, as are rows that such marks may
-have joined; the option `quoting` states how the file was written.
+field that starts with `"` but is not quoted correctly is an error, as are rows that it may join.
 """
 
 import csv
@@ -54,9 +53,8 @@ def delimited_rows(source: InputFile, columns: Sequence[str]) -> Rows:
 
 
 def _may_be_rows(row: list[str], delimiter: str) -> bool:
-    """Return whether a row has several lines, each with as many fields as the row, so that
-    quotation marks at the start of one text and at the end of another may have joined them.
-    Doubled quotation marks inside a field show that it is quoted."""
+    """Return whether quotation marks of two texts may have joined rows: a row has several lines,
+    each with as many fields as the row, and no doubled marks inside a field, as if quoted."""
     lines = delimiter.join(row).split("\n")
     lengths = {line.count(delimiter) + 1 for line in lines if line.strip()}
     is_quoted = any('"' in field for field in row if "\n" in field)
