@@ -173,7 +173,6 @@ def _result(
     words: list[list[str]],
     vectors: list[np.ndarray],
 ) -> pyarrow.RecordBatch:
-    """Return the result of some rows of an input batch, their words and their vectors."""
     import pyarrow
 
     records = [Record(sentence) for sentence in words]
@@ -191,7 +190,6 @@ def _content(
     dtype: str,
     normalize: bool = False,
 ) -> Content:
-    """Return the content of the batches."""
     if dtype not in ("float32", "float16"):
         raise ValueError(f"dtype is {dtype!r}, expected float32 or float16")
     selection = Selection(model.options, layers, pool, normalize)
@@ -199,7 +197,6 @@ def _content(
 
 
 def _words(batch: pyarrow.RecordBatch, column: str, split: Split) -> list[list[str]]:
-    """Return the words of each row of a batch. Raises: DataError."""
     if not hasattr(batch, "schema"):
         raise DataError(
             f"found a {type(batch).__name__}, expected record batches; of a table, pass "

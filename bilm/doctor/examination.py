@@ -56,7 +56,12 @@ def examine() -> Report:
     """Examine this installation; log the name of each step before it starts."""
     report = Report()
     report.checks["versions"] = _versions()
-    report.checks["machine and settings"] = _settings()
+    variables = [name for name in sorted(os.environ) if name.startswith(SETTINGS)]
+    report.checks["machine and settings"] = {
+        "cores": f"{available_cores()} of {os.cpu_count()}",
+        "load": f"{load_average():.1f}",
+        **{name: os.environ[name] for name in variables},
+    }
     logging.info("checking devices")
     report.checks["devices"], gpus = _devices(report)
     report.checks["vectors compared with bilm-tf"] = _vectors(report, gpus)
@@ -64,7 +69,6 @@ def examine() -> Report:
 
 
 def _versions() -> Values:
-    """Return the versions of Python, of bilm, and of the installed packages that bilm can use."""
     values = {
         "bilm": _version(DISTRIBUTION) or "not installed as a package",
         "python": f"{platform.python_version()} ({sys.executable})",
@@ -83,16 +87,6 @@ def _version(distribution: str) -> str | None:
         return metadata.version(distribution)
     except metadata.PackageNotFoundError:
         return None
-
-
-def _settings() -> Values:
-    """Describe the machine and the settings in the environment."""
-    names = [name for name in sorted(os.environ) if name.startswith(SETTINGS)]
-    return {
-        "cores": f"{available_cores()} of {os.cpu_count()}",
-        "load": f"{load_average():.1f}",
-        **{name: os.environ[name] for name in names},
-    }
 
 
 def _devices(report: Report) -> tuple[Values, list[str] | None]:
@@ -121,7 +115,6 @@ def _devices(report: Report) -> tuple[Values, list[str] | None]:
 
 
 def _vectors(report: Report, gpus: list[str] | None) -> Values:
-    """Compute the golden case with every backend and in every precision."""
     if not any(map(find_spec, BACKENDS)):
         report.problem(
             f"no backend of Keras is installed, expected one of {', '.join(BACKENDS)}",

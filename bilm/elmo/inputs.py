@@ -33,7 +33,6 @@ def is_string(inputs: Any) -> bool:
 
 
 def _check_type(inputs: Any) -> None:
-    """Raise DataError unless a tensor contains strings or integers."""
     dtype = keras.backend.standardize_dtype(inputs.dtype)
     if dtype != "string" and "int" not in dtype:
         raise DataError(

@@ -116,7 +116,10 @@ class Elmo(keras.layers.Layer):
         # The outputs, whose variables `build` creates.
         starts: Sequence[MixStart | None] = [None] * (n_representations or 1)
         if combine == "stored":
-            starts, do_layer_norm = _stored_mixes(model)
+            if model is None or not model.mixes:
+                raise WeightsError(f"{model}: contains no learned mix; remove combine='stored'")
+            starts = [(mix.weights.tolist(), mix.gamma) for mix in model.mixes]
+            do_layer_norm = WITH_BOUNDARIES if model.mixes[0].do_layer_norm else False
             combine = "mix"
         self.combine, self.n_representations = combine, len(starts)
         self.do_layer_norm, self.l2_coef = do_layer_norm, l2_coef
@@ -262,7 +265,6 @@ class Elmo(keras.layers.Layer):
         return self._per_representation((n_rows, n_steps, width))
 
     def _per_representation(self, value: Any) -> Any:
-        """Return a property that all outputs share, in a list unless there is one output."""
         return value if self.n_representations == 1 else [value] * self.n_representations
 
     def get_config(self) -> dict[str, Any]:
@@ -308,7 +310,6 @@ class Elmo(keras.layers.Layer):
 def _check_arguments(
     n_representations: int | None, combine: str, do_layer_norm: bool | str, stateful: bool
 ) -> None:
-    """Raise ValueError for arguments of `Elmo` that are invalid or contradict each other."""
     require_one_of("combine", combine, COMBINATIONS)
     require_one_of("do_layer_norm", do_layer_norm, (True, False, WITH_BOUNDARIES))
     if combine == "stored" and (n_representations is not None or do_layer_norm):
@@ -318,14 +319,6 @@ def _check_arguments(
         )
     if stateful and keras.backend.backend() != "tensorflow":
         raise ValueError("stateful=True requires the TensorFlow backend of Keras")
-
-
-def _stored_mixes(model: StoredModel | None) -> tuple[list[MixStart], bool | str]:
-    """Return the learned mixes of a model, and `do_layer_norm`. Raises: WeightsError without any"""
-    if model is None or not model.mixes:
-        raise WeightsError(f"{model}: contains no learned mix; remove combine='stored'")
-    starts = [(mix.weights.tolist(), mix.gamma) for mix in model.mixes]
-    return starts, WITH_BOUNDARIES if model.mixes[0].do_layer_norm else False
 
 
 def _outside_of_functions() -> AbstractContextManager[None]:

@@ -142,7 +142,6 @@ def _write_parts(
     vectors: Vectors,
     bar: Progress,
 ) -> None:
-    """Write the parts that do not exist."""
     existing: list[list[Record]] = []  # since the cache was cleared
     for number, records in enumerate(corpus):
         if number % WARM_PARTS == 0:

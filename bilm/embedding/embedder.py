@@ -218,7 +218,6 @@ class ElmoEmbedder:
     def _embed(
         self, group: list[list[str]], selection: Selection
     ) -> Generator[tuple[int, np.ndarray], None, None]:
-        """Yield the number and the vectors of each sentence of a group when they are computed."""
         row_of, table = self._look_up(group)
         begin, end = self._encode.marks
         marked = {}  # rows of the words of each sentence that is not empty, with its marks
@@ -237,7 +236,6 @@ class ElmoEmbedder:
                 yield k, _with_padding(Collector(selection, 0).result(), words, selection)
 
     def _check_process(self) -> None:
-        """Raise BilmError in a forked process, which lacks TensorFlow's threads."""
         if os.getpid() != self._process:
             raise BilmError(
                 f"process {os.getpid()} was forked from process {self._process}, which had made an "

@@ -75,14 +75,8 @@ def refuse_tabs(words: Sequence[str], where: str) -> None:
             )
 
 
-def dataset_name(id_: str) -> str:
-    """Return the dataset name for an id; HDF5 does not allow `/` or a lone `.` in names."""
-    return "_" if id_ == "." else id_.replace("/", "_")
-
-
 @contextmanager
 def _naming(where: str | os.PathLike) -> Iterator[None]:
-    """Let errors in reading name a place."""
     try:
         yield
     except (*DAMAGE, MemoryError, EOFError, zipfile.BadZipFile) as error:
@@ -113,7 +107,6 @@ def _dataset(file: h5py.File, name: str) -> h5py.Dataset:
 
 
 def _read(file: h5py.File, name: str) -> tuple[list[str] | None, np.ndarray]:
-    """Return the words and the vectors of a sentence."""
     dataset = _dataset(file, name)
     is_pooled = POOLED in file.attrs
     if not isinstance(dataset, h5py.Dataset) or dataset.ndim + is_pooled not in (2, 3):

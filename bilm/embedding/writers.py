@@ -88,8 +88,6 @@ class Writer(ABC):
 class HDF5Writer(Writer):
     """A dataset of HDF5 per sentence, named by its id or else its number, in any order."""
 
-    name_of = staticmethod(embedding_file.dataset_name)
-
     def __init__(self, path: Path, content: Content, first: int, n_rows: int):
         super().__init__(path, content, first, n_rows)
         self._file = NewHDF5(path)
@@ -97,6 +95,11 @@ class HDF5Writer(Writer):
             self._file.attrs[embedding_file.BY_ID] = True
         if content.is_pooled:
             self._file.attrs[embedding_file.POOLED] = True
+
+    @staticmethod
+    def name_of(id_: str) -> str:
+        """Return the dataset name for an id; HDF5 does not allow `/` or a lone `.` in names."""
+        return "_" if id_ == "." else id_.replace("/", "_")
 
     def add(self, number: int, record: Record, vectors: np.ndarray) -> None:
         """Write a sentence: see `Writer.add`."""

@@ -75,16 +75,24 @@ def dump_weights(
     softmax_file = weight_file.with_name(weight_file.stem + SOFTMAX_ENDING)
     words_copy = weight_file.with_name(VOCABULARY)
     words_file = _words_to_copy(stored, vocab_file, words_copy)
-    _log_losses(stored)
+    if stored.mixes:
+        logging.warning("%s: the learned mix of the layers is not exported", stored)
+    if reasons := "; ".join(missing_for_allennlp(stored.options)):
+        logging.warning("AllenNLP's Elmo cannot load this model (%s); bilm can.", reasons)
 
-    # Their content. The id that they share depends on the softmax of a run even if it is not
-    # exported.
+    # Their content
     values = dict(stored.weights(has_softmax=has_softmax).values())
     weights = {name: value for name, value in values.items() if names.is_bilm(name)}
     softmax = _softmax(stored, values, vocab_file) if include_softmax else {}
     options = stored.options.for_export()
     options.pop(EVALUATION, None)  # of the run whose options were copied
-    mark = {EXPORT_ID: _export_id(options, values)}
+
+    # The id that they share depends on the softmax of a run even if it is not exported.
+    digest = hashlib.sha256(json.dumps(options, sort_keys=True).encode())
+    for name in sorted(values):
+        digest.update(name.encode() + b"\0")
+        digest.update(np.ascontiguousarray(values[name]).data)
+    mark = {EXPORT_ID: digest.hexdigest()[:16]}
     if measured := Measurement.of(stored):
         options[EVALUATION] = measured._replace(text=[]).to_record()
 
@@ -106,14 +114,6 @@ def dump_weights(
                     f"{name} differs after it was written and read back; no file was kept"
                 )
     return [weight_file, options_file, *([softmax_file] if include_softmax else [])]
-
-
-def _log_losses(stored: StoredModel) -> None:
-    """Log a warning of what the export of a model does not contain, or what cannot load it."""
-    if stored.mixes:
-        logging.warning("%s: the learned mix of the layers is not exported", stored)
-    if reasons := "; ".join(missing_for_allennlp(stored.options)):
-        logging.warning("AllenNLP's Elmo cannot load this model (%s); bilm can.", reasons)
 
 
 def missing_for_allennlp(options: ModelOptions) -> list[str]:
@@ -148,15 +148,6 @@ def _words_to_copy(stored: StoredModel, vocab_file: str | Path | None, copy: Pat
     if copy.read_bytes() != words_file.read_bytes():
         raise DataError(f"{copy}: contains other words than {words_file}; use another folder")
     return None
-
-
-def _export_id(options: Mapping[str, object], values: Mapping[str, np.ndarray]) -> str:
-    """Return a digest of the options and values of an export, 16 hexadecimal digits."""
-    digest = hashlib.sha256(json.dumps(options, sort_keys=True).encode())
-    for name in sorted(values):
-        digest.update(name.encode() + b"\0")
-        digest.update(np.ascontiguousarray(values[name]).data)
-    return digest.hexdigest()[:16]
 
 
 def _softmax(

@@ -108,7 +108,6 @@ def write_card(model: StoredModel, written: list[Path]) -> Path | None:
 
 
 def _training(model: StoredModel, measured: Measurement | None) -> dict[str, object]:
-    """Return the known facts about the steps, the corpus and the perplexity of a run."""
     checkpoint = model.checkpoint
     if checkpoint is None or checkpoint.is_reference:
         return {}
@@ -133,7 +132,6 @@ def _training(model: StoredModel, measured: Measurement | None) -> dict[str, obj
 
 
 def _table(facts: Mapping[str, object]) -> str:
-    """Return a table of the facts that are known."""
     lines = ["| | |", "| --- | --- |"]
     for name, value in facts.items():
         if value is None or value == "":

@@ -109,8 +109,6 @@ class KerasSoftmax(Softmax):
         return {name: ops.convert_to_numpy(column) for name, column in columns.items()}
 
     def _compile_columns(self, n):
-        """Return the function that computes the columns of `described_dtype(n)`."""
-
         def columns(hidden, targets):
             scores = self._scores(hidden)
             return described_columns(ops, scores, targets, partial(ops.top_k, k=n))
@@ -118,7 +116,6 @@ class KerasSoftmax(Softmax):
         return compiled(columns, self._signature)
 
     def _normalized(self, hidden):
-        """Return the log-probabilities of all words: float (N, P) -> (N, V)."""
         scores = self._scores(hidden)
         return scores - ops.logsumexp(scores, axis=1, keepdims=True)
 

@@ -39,7 +39,6 @@ class KerasStacks(Stacks):
         return self._run(table, places, fresh, state)
 
     def _window(self, table, places, fresh, state, mask=None):
-        """Run a window of tensors."""
         model = self._model
         vectors = {d: ops.take(table, places[d], axis=0) for d in model.directions}
         packed = model.pack_state(state)
@@ -107,7 +106,6 @@ class JaxStacks(KerasStacks):
 
 
 def _padded(array: np.ndarray, n_rows: int, n_columns: int) -> np.ndarray:
-    """Add rows and columns of zeros to an array up to a size."""
     more_rows = n_rows - array.shape[0]
     more_columns = n_columns - array.shape[1]
     return np.pad(array, [(0, more_rows), (0, more_columns)])

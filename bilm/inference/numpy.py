@@ -76,15 +76,7 @@ class NumpyEncoder:
 
     def _cnn(self, vectors: np.ndarray) -> np.ndarray:
         """Encode tokens from the vectors of their characters: float32 (U, C, E) -> (U, F)."""
-        x = self._activate(np, self._maxima(vectors) + np.concatenate(self._biases))
-        for gate, gate_bias, transform, bias in self._highways:
-            g = 0.5 + 0.5 * np.tanh(0.5 * (x @ gate + gate_bias))
-            x = x + g * (np.maximum(x @ transform + bias, 0) - x)
-        return x
-
-    def _maxima(self, vectors: np.ndarray) -> np.ndarray:
-        """Return the maximum of each filter over its places: float32 (U, C, E) -> (U, F)."""
-        maxima = []
+        maxima = []  # of each filter over its places
         for kernel in self._kernels:
             _, width, dim, n = kernel.shape
             windows = sliding_window_view(vectors, width, axis=1)  # U, places, E, width
@@ -93,7 +85,13 @@ class NumpyEncoder:
             scores = rows @ kernel.reshape(width * dim, n)
             scores = scores.reshape(*windows.shape[:2], n)  # U, places, n
             maxima.append(scores.max(axis=1))
-        return np.concatenate(maxima, axis=1)
+        maximum = np.concatenate(maxima, axis=1)  # U, F
+
+        x = self._activate(np, maximum + np.concatenate(self._biases))
+        for gate, gate_bias, transform, bias in self._highways:
+            g = 0.5 + 0.5 * np.tanh(0.5 * (x @ gate + gate_bias))
+            x = x + g * (np.maximum(x @ transform + bias, 0) - x)
+        return x
 
 
 # --- the softmax ---

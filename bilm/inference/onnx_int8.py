@@ -25,26 +25,23 @@ FULL, REDUCED = 127, 63  # largest quantized inputs
 
 
 def load(stored: StoredModel, precision: str, has_softmax: bool) -> Backend:
-    """Load a model: see `open_backend`."""
-    largest_input()  # raises an error without ONNX Runtime, before weights are read
-    backend = onnx_backend(stored.weights().build(precision=precision, frozen=True))
-    return_freed_memory()
-    return backend
-
-
-def onnx_backend(model: BiLM) -> Backend:
-    """Return the backend of a frozen, built biLM with `precision` "int8", whose weights move to it.
+    """Load a model, whose weights move to ONNX Runtime: see `open_backend`.
 
     Activations, maxima, cell states, gates, clips and sums are float32; Keras reads word tables.
     """
+    levels = largest_input()  # raises an error without ONNX Runtime, before weights are read
+    model = stored.weights().build(precision=precision, frozen=True)
     if model.options.reads_words:
-        return Backend(model.options, model.n_tokens, KerasEncoder(model), OnnxStacks(model))
-    encoder = _session(encoder_model(model.encoder, largest_input()), available_cores())
+        backend = Backend(model.options, model.n_tokens, KerasEncoder(model), OnnxStacks(model))
+    else:
+        encoder = _session(encoder_model(model.encoder, levels), available_cores())
 
-    def encode(ids):
-        return encoder.run(None, {"ids": ids.astype(np.int32, copy=False)})[0]
+        def encode(ids):
+            return encoder.run(None, {"ids": ids.astype(np.int32, copy=False)})[0]
 
-    return Backend(model.options, None, encode, OnnxStacks(model))
+        backend = Backend(model.options, None, encode, OnnxStacks(model))
+    return_freed_memory()
+    return backend
 
 
 class OnnxStacks(Stacks):
@@ -99,7 +96,6 @@ def largest_input() -> int:
 
 
 def _session(model: bytes, n_threads: int) -> Any:
-    """Return an `onnxruntime.InferenceSession` of a serialized model."""
     with needed("onnx", "precision int8"):
         import onnxruntime
     settings = onnxruntime.SessionOptions()

@@ -1,6 +1,6 @@
 """What a language model predicts at the places of texts."""
 
-from collections.abc import Callable, Iterable, Iterator, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from itertools import chain
 from typing import NamedTuple
 
@@ -8,7 +8,7 @@ import numpy as np
 
 from bilm.data.vocabulary import BOS, EOS
 from bilm.inference.backend import Backend, ByDirection
-from bilm.inference.packing import Packing, in_reading_order, pack, run_windows
+from bilm.inference.packing import in_reading_order, pack, run_windows
 from bilm.inference.words import TokenCache, WordVectors
 
 CACHED_WORDS = 20_000  # number of recently used words whose vectors are cached
@@ -65,15 +65,19 @@ class TextReader:
             following[direction] = np.zeros(packing.shape, np.int32)
         is_measured: np.ndarray = np.zeros(packing.shape, bool)
         measured_places = []
-        for sentence, place, is_context in _placed(packing, texts):
-            marked = np.array([number_of[word] for word in (BOS, *sentence, EOS)])
-            for direction in directions:
-                ordered = in_reading_order(marked, direction)
-                read[direction][place] = ordered[:-1]
-                following[direction][place] = ordered[1:]
-            if not is_context:
-                is_measured[place] = True
-                measured_places.append(place)
+        for text, row, start in zip(texts, packing.rows, packing.starts, strict=True):
+            for number, sentence in enumerate(text.sentences):
+                stop = start + len(sentence) + 1
+                place = row, slice(start, stop)
+                start = stop
+                marked = np.array([number_of[word] for word in (BOS, *sentence, EOS)])
+                for direction in directions:
+                    ordered = in_reading_order(marked, direction)
+                    read[direction][place] = ordered[:-1]
+                    following[direction][place] = ordered[1:]
+                if number >= text.n_context:
+                    is_measured[place] = True
+                    measured_places.append(place)
 
         # The measured values, one window of steps after another
         values: ByDirection = {}
@@ -89,14 +93,3 @@ class TextReader:
                 values[direction][:, steps][is_used] = measured
         for place in measured_places:
             yield {d: in_reading_order(grid[place], d) for d, grid in values.items()}
-
-
-def _placed(
-    packing: Packing, texts: Iterable[Text]
-) -> Iterator[tuple[list[str], tuple[int, slice], bool]]:
-    """Yield each sentence, its row and steps, and whether it is context."""
-    for text, row, start in zip(texts, packing.rows, packing.starts, strict=True):
-        for number, sentence in enumerate(text.sentences):
-            stop = start + len(sentence) + 1
-            yield sentence, (row, slice(start, stop)), number < text.n_context
-            start = stop

@@ -79,7 +79,6 @@ class Softmax(ABC):
         return records
 
     def _parts(self, n_vectors: int) -> Iterator[slice]:
-        """Yield slices of hidden vectors whose scores are computed at a time."""
         at_once = max(1, MAX_SCORES // self.n_words)
         for start in range(0, n_vectors, at_once):
             yield slice(start, start + at_once)

@@ -152,7 +152,6 @@ def set_hooks(doc: Doc) -> None:
 
 
 def _sentences(doc: Doc) -> Iterator[list[Token]]:
-    """Yield the tokens of each sentence, without white space and empty sentences."""
     sentences = doc.sents if doc.has_annotation("SENT_START") else [doc]
     for sentence in sentences:
         tokens = [token for token in sentence if not token.is_space]
@@ -165,7 +164,6 @@ def _token_vector(token: Token) -> np.ndarray:
 
 
 def _mean_vector(tokens: Doc | Span) -> np.ndarray:
-    """Return the mean over the tokens of a document or span; zeros if it has none."""
     doc = tokens if isinstance(tokens, Doc) else tokens.doc
     rows = [token.i for token in tokens]
     if not rows:
@@ -178,7 +176,6 @@ def _has_vector(of: Doc | Span | Token) -> bool:
 
 
 def _similarity(of: Doc | Span | Token, other: Doc | Span | Token) -> float:
-    """Return the cosine of two vectors; 0 if one of them is 0."""
     norms = np.linalg.norm(of.vector) * np.linalg.norm(other.vector)
     if norms == 0:
         return 0.0

@@ -110,7 +110,6 @@ class ElmoVectorizer(ClassNamePrefixFeaturesOutMixin, TransformerMixin, BaseEsti
         return {**settings, "tokenizer": self.tokenizer}
 
     def _sentences(self, texts: Iterable[str | Sequence[str]]) -> Iterator[list[str]]:
-        """Return the words of each text."""
         return checked_sentences(texts, self.tokenizer or str.split, "text", "X")
 
     def __sklearn_tags__(self):

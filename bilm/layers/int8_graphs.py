@@ -195,23 +195,17 @@ def _add_cnn(graph: Int8Graph, cnn: CharacterCNN, ids: Value) -> Value:
     maxima = []
     for i, ((width, n_filters), kernel) in enumerate(zip(cnn.filters, cnn.kernels, strict=True)):
         weight = ops.convert_to_numpy(kernel).reshape(-1, n_filters)  # width E, n
-        windows = _add_windows(graph, vectors, width)
+        # The inputs of the filter at each place: C - width + 1, U, width E
+        shifted = []
+        for start in range(width):
+            end = start + 1 - width or END  # from the last character
+            shifted.append(graph.slice(vectors, start, end, axis=0))
+        windows = graph.concat(shifted, axis=2)
         maxima.append(_add_maximum(graph, f"filter_{i}", windows, n_tokens, weight))
 
     biases = np.concatenate([ops.convert_to_numpy(bias) for bias in cnn.biases])
     maximum = graph.concat(maxima, axis=1) + graph.constant("filter_bias", biases)
     return graph.add(ACTIVATIONS[cnn.activation].onnx, maximum)
-
-
-def _add_windows(graph: Int8Graph, vectors: Value, width: int) -> Value:
-    """Add the inputs of a filter at each place: (C, U, E) -> (C - width + 1, U, width E)."""
-    if width == 1:
-        return vectors
-    shifted = []
-    for start in range(width):
-        end = start + 1 - width or END  # from the last character
-        shifted.append(graph.slice(vectors, start, end, axis=0))
-    return graph.concat(shifted, axis=2)
 
 
 def _add_maximum(

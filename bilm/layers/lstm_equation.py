@@ -45,20 +45,14 @@ class Library(NamedTuple):
     negates_f: bool = False
 
 
-class Gates(NamedTuple):
-    """The gates of a step after their activation, float (B, D) each."""
-
-    i: Tensor
-    j: Tensor
-    f: Tensor
-    o: Tensor
-
-
 class Step(NamedTuple):
     """The next state, and values that a gradient reads, float (B, D) each."""
 
     state: LSTMState
-    gates: Gates
+    i: Tensor  # of the gates after their activation
+    j: Tensor
+    f: Tensor
+    o: Tensor
     tanh_cell: Tensor  # tanh(c')
     unprojected: Tensor  # sigmoid(o) tanh(c')
 
@@ -105,4 +99,4 @@ def next_state(
     if keep is not None:
         cell = library.where(keep, cell, old.cell)
         hidden = library.where(keep, hidden, old.hidden)
-    return Step(LSTMState(cell, hidden), Gates(i, j, f, o), tanh_cell, unprojected)
+    return Step(LSTMState(cell, hidden), i, j, f, o, tanh_cell, unprojected)

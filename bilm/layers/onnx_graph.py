@@ -21,7 +21,7 @@ END = np.iinfo(np.int64).max  # as the end of a slice
 class Value:
     """A tensor in a graph: an input, a constant or the output of a node.
 
-    `+`, `-` and `*`, with another value or a number, add a node to the graph.
+    `+`, `-` and `*`, with another value or a number on the right, add a node to the graph.
     """
 
     graph: GraphWriter
@@ -33,14 +33,8 @@ class Value:
     def __sub__(self, other: Operand) -> Value:
         return self.graph.add("Sub", self, other)
 
-    def __rsub__(self, other: Operand) -> Value:
-        return self.graph.add("Sub", other, self)
-
     def __mul__(self, other: Operand) -> Value:
         return self.graph.add("Mul", self, other)
-
-    __radd__ = __add__
-    __rmul__ = __mul__
 
 
 # A number is a constant float32 (), and a tuple a constant int64 (n,).
@@ -138,8 +132,7 @@ class GraphWriter:
     def graph(self, name: str) -> Any:
         """Return the `onnx.GraphProto`. A graph inside another one uses the constants of that."""
         constants = [] if self.prefix else list(self.constants.values())
-        make = self.onnx.helper.make_graph
-        return make(self.nodes, name, self.inputs, self.outputs, constants)
+        return self.onnx.helper.make_graph(self.nodes, name, self.inputs, self.outputs, constants)
 
     def model(self, name: str) -> bytes:
         """Return a serialized `onnx.ModelProto` of the graph."""

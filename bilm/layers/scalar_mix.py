@@ -73,10 +73,8 @@ class ScalarMix(keras.layers.Layer):
 
     def get_config(self) -> dict[str, Any]:
         """Return the constructor's arguments."""
-        config: dict[str, Any] = {"do_layer_norm": self.do_layer_norm, "l2_coef": self.l2_coef}
-        if self.start is not None:
-            config["start"] = self.start
-        return super().get_config() | config
+        names = "do_layer_norm", "l2_coef", "start"
+        return super().get_config() | {name: getattr(self, name) for name in names}
 
 
 class Penalty(keras.regularizers.L2):

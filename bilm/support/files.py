@@ -171,7 +171,6 @@ def _digest(name: str) -> str:
 
 
 def _prefix(target: Path) -> str:
-    """Return the start of the names of a file's temporary folders."""
     return f"{PREFIX}{_digest(target.name)}-"
 
 

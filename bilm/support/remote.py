@@ -94,7 +94,6 @@ def check_writable(url: str) -> None:
 
 
 def _filesystem(url: str) -> tuple[Any, str]:
-    """Return fsspec's file system of a URL, and the path in it."""
     import fsspec.core
 
     settings: dict[str, Any] = {"use_listings_cache": False}  # objects change

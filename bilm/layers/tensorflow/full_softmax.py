@@ -49,6 +49,5 @@ def _scores(hidden, kernel, bias, chunk):
 
 
 def _after(tensor, done):
-    """Return the tensor, computed after other tensors."""
     with tf.control_dependencies(done):
         return tf.identity(tensor)

@@ -50,9 +50,7 @@ def run_over_time(
 
     # Spare units start at 0, and remain 0.
     start = tf.pad(state.cell, [[0, 0], [0, weights.n_spare]]), state.hidden
-    (last_cell, last_hidden), (outputs,) = loop(
-        body, start, n_steps, False, [state.hidden.shape], dtype
-    )
+    (last_cell, last_hidden), (outputs,) = loop(body, start, n_steps, False, [state.hidden.shape])
     if isinstance(outputs, list):
         outputs = tf.stack(outputs)  # T, B, P
     if reverse:

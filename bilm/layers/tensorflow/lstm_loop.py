@@ -21,10 +21,9 @@ def loop(
     n_steps: int | tf.Tensor,
     reverse: bool,
     shapes: Sequence[tf.TensorShape],
-    dtype: tf.DType,
 ) -> tuple[Tensors, list[Series]]:
     """Run `carry, values = body(t, carry)` over time; return the last carry, and the series of each
-    value, of this shape and dtype. A short static length is unrolled, so that the steps of the two
+    value, of this shape. A short static length is unrolled, so that the steps of the two
     directions overlap."""
     if isinstance(n_steps, int) and unrolled(n_steps):
         series: list[Series] = [[None] * n_steps for _ in shapes]
@@ -47,7 +46,7 @@ def loop(
         new = tuple(map(tf.ensure_shape, new, old_shapes))
         return k + 1, new, written
 
-    arrays = [tf.TensorArray(dtype, n_steps, element_shape=shape) for shape in shapes]
+    arrays = [tf.TensorArray(carry[0].dtype, n_steps, element_shape=shape) for shape in shapes]
     start = tf.constant(0), tuple(carry), arrays
     _, carry, arrays = tf.while_loop(lambda k, *_: k < n_steps, advance, start)
     return carry, [array.stack() for array in arrays]

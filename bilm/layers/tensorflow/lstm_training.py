@@ -41,7 +41,7 @@ class Spec(NamedTuple):
 
 
 class Saved(NamedTuple):
-    """The values of all steps that the gradient reads: see `Step` and `Gates`."""
+    """The values of all steps that the gradient reads: see `Step`."""
 
     hidden: Series
     cell: Series
@@ -95,8 +95,8 @@ def _forward(x, state, weights, spec):
     def step(inputs, old_cell, old_hidden, keep=None):
         old = LSTMState(old_cell, old_hidden)
         gates_before = gates_from(inputs, old_hidden)  # 4 D, B
-        new, gates, *others = next_state(library, gates_before, old, w_p, spec.clips, keep)
-        return tuple(Saved(new.hidden, new.cell, *gates, *others))
+        new, *others = next_state(library, gates_before, old, w_p, spec.clips, keep)
+        return tuple(Saved(new.hidden, new.cell, *others))
 
     step = _step_function(step, kernel, n_steps)
 
@@ -106,7 +106,7 @@ def _forward(x, state, weights, spec):
 
     cell, hidden = (tf.transpose(part) for part in state)  # D, B and P, B
     shapes = [hidden.shape, *[cell.shape] * 7]  # of `Saved`
-    last, series = loop(body, (cell, hidden), n_steps, spec.reverse, shapes, x.dtype)
+    last, series = loop(body, (cell, hidden), n_steps, spec.reverse, shapes)
     saved = Saved(*series)
     outputs = tf.stack(saved.hidden) if isinstance(saved.hidden, list) else saved.hidden
     last = LSTMState(*(tf.transpose(part) for part in last))
@@ -193,7 +193,7 @@ def _backward(x, start, weights, spec, saved, d_outputs, d_last):
     if projection:
         shapes.append(start_hidden.shape)  # of the projected output: P, B
     d_start = tuple(tf.transpose(part) for part in d_last)
-    d_start, series = loop(body, d_start, n_steps, not spec.reverse, shapes, x.dtype)
+    d_start, series = loop(body, d_start, n_steps, not spec.reverse, shapes)
     d_gates, *d_projected = map(_columns, series)  # 4 D, T B and P, T B
 
     # One product over all steps: the input's gradient.

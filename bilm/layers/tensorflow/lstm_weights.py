@@ -65,7 +65,10 @@ class CellWeights(NamedTuple):
         dtype = self.biases[0].dtype
         operands = tf.cast(x, dtype)
         # One product for all steps, kept in the dtype of its inputs.
-        of_input = [_times_all(operands, matrix) for matrix in self.of_input]  # T, B, 4 D or D
+        of_input = []
+        for matrix in self.of_input:
+            product = tf.matmul(tf.reshape(operands, (-1, x.shape[-1])), matrix)  # T B, 4 D or D
+            of_input.append(tf.reshape(product, (size_of(x, 0), size_of(x, 1), product.shape[1])))
 
         def gates_at(t, hidden):
             read = tf.cast(hidden, dtype)
@@ -142,11 +145,4 @@ def frozen_weights(cell: Any) -> CellWeights:
 
 
 def _biases(cell, dtype):
-    """Return b + u."""
     return tf.cast(tf.convert_to_tensor(cell.bias) + forget_bias(cell.dim), dtype)
-
-
-def _times_all(x, matrix):
-    """Multiply vectors of all steps: float (T, B, M) -> (T, B, N), as one product."""
-    product = tf.matmul(tf.reshape(x, (-1, x.shape[-1])), matrix)  # T B, N
-    return tf.reshape(product, (size_of(x, 0), size_of(x, 1), product.shape[1]))
