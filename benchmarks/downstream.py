@@ -116,15 +116,6 @@ class FastText:
             yield np.stack([vector(word) for word in words])[None]
 
 
-def embedder(model: str) -> Any:
-    """Return an object with `embed_sentences`."""
-    if model == FASTTEXT:
-        return FastText(Path(FLAGS.output) / "fasttext")
-    import bilm
-
-    return bilm.ElmoEmbedder(model)
-
-
 def rows() -> dict[str, str]:
     """Return the model of each row of the table."""
     pairs = [text.rpartition("=") for text in FLAGS.vectors]
@@ -135,6 +126,8 @@ def train(name: str, vectors: str, model: str, seeds: list[int]) -> Iterator[dic
     """Train a task with vectors of a model, once per seed; yield the results."""
     import keras
 
+    import bilm
+
     task = TASKS[name]
     folder = Path(FLAGS.data) / task.folder
     files = [str(folder / f"{part}.tsv") for part in ("train", "dev")]
@@ -144,8 +137,9 @@ def train(name: str, vectors: str, model: str, seeds: list[int]) -> Iterator[dic
     args = task.example.define_flags().parse_args(known)
     texts = [task.read(file, None) for file in files]
     if model != NONE:
-        found = embedder(model)
-        texts = [running.with_vectors(part, found) for part in texts]
+        fasttext_file = Path(FLAGS.output) / "fasttext"
+        embedder = FastText(fasttext_file) if model == FASTTEXT else bilm.ElmoEmbedder(model)
+        texts = [running.with_vectors(part, embedder) for part in texts]
     for seed in seeds:
         keras.backend.clear_session()
         start = time.perf_counter()
@@ -184,8 +178,7 @@ def markdown(table: pd.DataFrame) -> str:
     return common.markdown(["vectors", *columns], body)
 
 
-def main(argv):
-    del argv
+def main(_: list[str]) -> None:
     import pandas as pd
 
     for task in FLAGS.tasks:

@@ -347,8 +347,7 @@ def check_outputs(name: str, folder: Path) -> None:
     print(f"{name}: {FLAGS.schedules} schedules, {hits} kills; all outputs equal", flush=True)
 
 
-def main(argv) -> None:
-    del argv
+def main(_: list[str]) -> None:
     for name in FLAGS.command:
         with tempfile.TemporaryDirectory(prefix="bilm_kill_") as folder:
             if name == "train":

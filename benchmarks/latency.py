@@ -27,7 +27,7 @@ import subprocess
 import sys
 import tempfile
 import time
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from contextlib import ExitStack, contextmanager
 from itertools import chain, islice
 from pathlib import Path
@@ -89,7 +89,6 @@ class Worker:
         self._log.close()
 
     def _answer(self) -> dict:
-        assert self._process.stdout is not None
         for line in self._process.stdout:
             if line.startswith("{"):
                 return json.loads(line)
@@ -100,7 +99,6 @@ class Worker:
 
     def embed(self, words: list[str]) -> dict[str, float]:
         """Embed a sentence and return the milliseconds."""
-        assert self._process.stdin is not None
         self._process.stdin.write(json.dumps(words) + "\n")
         self._process.stdin.flush()
         return self._answer()
@@ -121,20 +119,14 @@ def sentences(folder: Path) -> Iterator[list[str]]:
         yield found
 
 
-def write(model: str, folder: Path) -> tuple[list[object], list[object]]:
-    """Write a model as the peers read it; return what `ElmoEmbedder` opens, and options and weight
-    file for the peers, if there are any."""
-    if model in packaged_options():
-        files = [*common.random_model(model, folder)]
-        return files, files
-    if not FLAGS.peer:
-        return [model], []
-    return [model], [*common.write_model(open_model(model).build(), folder)]
-
-
 def workers(model: str, folder: Path) -> Iterator[tuple[str, Worker]]:
     """Start the processes of a model. Yields: their names and the processes."""
-    stored, files = write(model, folder)
+    stored: Sequence[object] = [model]  # what `ElmoEmbedder` opens
+    files: Sequence[Path] = []  # options and weights, as the peers read them
+    if model in packaged_options():
+        stored = files = common.random_model(model, folder)
+    elif FLAGS.peer:
+        files = common.write_model(open_model(model).build(), folder)
     vocab_file = folder / "marks.txt"
     vocab_file.write_text("\n".join(MARKS), encoding="utf-8")
     arguments = {

@@ -32,6 +32,7 @@ import shutil
 import sys
 import time
 from contextlib import suppress
+from importlib.util import find_spec
 from pathlib import Path
 from typing import Any
 
@@ -44,7 +45,8 @@ from common import bilm
 
 from bilm.data.dataset import LMDataset
 from bilm.data.vocabulary import Vocabulary
-from bilm.options.run_options import RunOptions, load_run_options
+from bilm.options.run_options import load_run_options
+from bilm.storage.stored_model import open_model
 from bilm.support.files import replacing
 from bilm.training.auto import options_for
 from bilm.training.history import read_history
@@ -106,9 +108,8 @@ class Texts:
 
     def known_words(self, path: Path) -> list[str]:
         """Return the sentences with <UNK> for each word outside the vocabulary."""
-        known = set(self.vocab_file.read_text(encoding="utf-8").split("\n"))
         return [
-            " ".join(word if word in known else "<UNK>" for word in words)
+            " ".join(word if word in self.vocab else "<UNK>" for word in words)
             for words in common.sentences(path)
         ]
 
@@ -166,23 +167,16 @@ def run_torch(texts: Texts, name: str) -> dict[str, Any]:
     }
 
 
-def bilm_options(texts: Texts) -> RunOptions:
-    """Return the options of bilm, for one direction."""
+def run_bilm(texts: Texts) -> dict[str, Any]:
+    run = texts.folder / "bilm_run"
+    base = ["train", "--input", texts.train, "--vocab", texts.vocab_file]
     if FLAGS.options == "auto":
         sentences = common.sentences(texts.train)
         options = options_for(sum(len(words) + 1 for words in sentences))
     else:
         options = load_run_options(FLAGS.options)
-    return options.replace(
-        bidirectional=False,
-        n_negative_samples_batch=min(options.n_negative_samples_batch, texts.vocab.size // 2),
-    )
-
-
-def run_bilm(texts: Texts) -> dict[str, Any]:
-    run = texts.folder / "bilm_run"
-    base = ["train", "--input", texts.train, "--vocab", texts.vocab_file]
-    options = bilm_options(texts)
+    n_negatives = min(options.n_negative_samples_batch, texts.vocab.size // 2)
+    options = options.replace(bidirectional=False, n_negative_samples_batch=n_negatives)
     options_file = texts.folder / "options.json"
     options_file.write_text(json.dumps(options.to_dict()), encoding="utf-8")
     base += ["--options", options_file, "--precision", FLAGS.precision]
@@ -206,8 +200,6 @@ def run_bilm(texts: Texts) -> dict[str, Any]:
         {"seconds": seconds * int(row["step"]) / last, "perplexity": float(row["heldout_forward"])}
         for row in rows
     ]
-    from bilm.storage.stored_model import open_model
-
     model = open_model(run).build_language_model()
     return {
         "perplexity": figures["forward_perplexity"],
@@ -265,8 +257,7 @@ def plot(results: list[dict[str, Any]], path: Path) -> None:
     figure.savefig(path)
 
 
-def main(argv):
-    del argv
+def main(_: list[str]) -> None:
     if "ngram" in FLAGS.peers and not shutil.which(FLAGS.lmplz):
         sys.exit(f"--lmplz: found {FLAGS.lmplz}, expected KenLM's program lmplz (see --help)")
     output, results, rows = Path(FLAGS.output), [], []
@@ -285,11 +276,8 @@ def main(argv):
     text = common.markdown(COLUMNS, rows)
     (output / "peers.md").write_text(text, encoding="utf-8")
     print(text)
-    try:
-        import matplotlib  # noqa: F401
-    except ImportError:
-        return
-    plot(results, output / "peers.png")
+    if find_spec("matplotlib"):
+        plot(results, output / "peers.png")
 
 
 if __name__ == "__main__":
