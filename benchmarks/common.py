@@ -92,6 +92,12 @@ def peak_memory_mb() -> float:
     return resource.getrusage(resource.RUSAGE_SELF).ru_maxrss / 1024
 
 
+def children_seconds() -> float:
+    """Return the processor seconds of finished commands."""
+    used = resource.getrusage(resource.RUSAGE_CHILDREN)
+    return used.ru_utime + used.ru_stime
+
+
 def bilm(*arguments: object) -> str:
     """Run a command of bilm; return its standard output."""
     command = [sys.executable, "-m", "bilm", *map(str, arguments)]

@@ -27,7 +27,6 @@ from __future__ import annotations
 import json
 import os
 import re
-import resource
 import shutil
 import sys
 import time
@@ -114,11 +113,6 @@ class Texts:
         ]
 
 
-def children_seconds() -> float:
-    used = resource.getrusage(resource.RUSAGE_CHILDREN)
-    return used.ru_utime + used.ru_stime
-
-
 def budget_seconds() -> float:
     return FLAGS.hours * 3600 * len(os.sched_getaffinity(0))
 
@@ -126,9 +120,9 @@ def budget_seconds() -> float:
 def run_ngram(texts: Texts) -> dict[str, Any]:
     import peer_models
 
-    arpa, start = texts.folder / "ngram.arpa", children_seconds()
+    arpa, start = texts.folder / "ngram.arpa", common.children_seconds()
     peer_models.train_ngram(FLAGS.lmplz, "\n".join(texts.known_words(texts.train)), arpa)
-    seconds = children_seconds() - start
+    seconds = common.children_seconds() - start
     logs = peer_models.ngram_log_probabilities(arpa, texts.known_words(texts.test))
     with open(arpa, encoding="utf-8") as file:
         head = file.read(1000)
@@ -187,10 +181,10 @@ def run_bilm(texts: Texts) -> dict[str, Any]:
         options = options.replace(warmup_steps=min(options.warmup_steps, n_steps // 5))
         options_file.write_text(json.dumps(options.to_dict()))
     shutil.rmtree(run, ignore_errors=True)  # interrupted: its processor time is not known
-    start = children_seconds()
+    start = common.children_seconds()
     bilm(*base, "--heldout", texts.curve, "--checkpoint_minutes", 60, "--output", run,
          "--n_steps", n_steps, "--eval_steps", max(1, n_steps // 8))  # fmt: skip
-    seconds = children_seconds() - start
+    seconds = common.children_seconds() - start
     figures = json.loads(
         bilm("test", "--model", run, "--input", texts.test, "--batch_size", ROWS, "--json")
     )
@@ -216,9 +210,9 @@ def n_affordable_steps(base: list, texts: Texts) -> int:
     few, more = 20, 60
     for n_steps in (few, more):
         folder = texts.folder / f"probe_{n_steps}_{time.time_ns()}"
-        start = children_seconds()
+        start = common.children_seconds()
         bilm(*base, "--output", folder, "--n_steps", n_steps)
-        used.append(children_seconds() - start)
+        used.append(common.children_seconds() - start)
     per_step = (used[1] - used[0]) / (more - few)
     fixed = used[0] - few * per_step
     return max(more, int((budget_seconds() - fixed) / per_step))

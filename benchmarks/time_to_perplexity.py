@@ -1,18 +1,21 @@
 #!/usr/bin/env python
-"""Held-out perplexity over training steps, for several training recipes.
+"""Held-out perplexity over training steps and processor minutes, for several training recipes.
 
 Examples:
   python benchmarks/time_to_perplexity.py --n_steps 500 --recipe 'adagrad: {}' \\
       --recipe 'adam: {"optimizer": "adam", "learning_rate": 0.004}' --plot recipes.png
   python benchmarks/time_to_perplexity.py --options compact --n_steps 744 --eval_steps 62 \\
       --recipe 'none: {"dropout": 0}' --recipe 'dropout: {"dropout": 0.5}' --losses losses.png
+  python benchmarks/time_to_perplexity.py --input text.txt --vocab vocab.txt --heldout dev.txt \\
+      --n_steps 100,400,1600 --eval_steps 1600 --minutes minutes.png --recipe 'auto: {}' \\
+      --recipe 'tiny: {"options": "tiny", "optimizer": "muon", "learning_rate": 0.012}'
 
-A recipe is a name and a JSON object whose keys replace those of --options; by default, these are
-the options of `compact` with the optimizer of bilm-tf. Each recipe is one run of `bilm train`; with
---output, the same command resumes interrupted runs. The default text is that of train.py. --plot
-and --losses require the extra analysis.
+A recipe is a name and a JSON object whose keys replace those of --options (`compact` with the
+optimizer of bilm-tf) or of another size, "options"; `auto` is what `bilm train` chooses. The
+default text is that of train.py. With --output, the same command resumes interrupted runs.
 """
 
+import itertools
 import json
 import re
 import subprocess
@@ -23,8 +26,7 @@ from pathlib import Path
 import common
 from absl import app, flags
 
-from bilm.errors import BilmError
-from bilm.options.run_options import RunOptions, load_run_options
+from bilm.options.run_options import AUTO, RunOptions, load_run_options
 
 RECIPES = (
     "adagrad: {}",
@@ -36,6 +38,7 @@ AS_BILM_TF = {
     "decay_start": 0.0, "softmax_bias": "zeros", "n_negative_samples_batch": 1024,
 }  # fmt: skip
 EVALUATION = re.compile(r"step (\d+) of .*: held-out perplexity ([\d.]+)")
+BIGRAMS = re.compile(r"bigrams alone: ([\d.]+)")
 TEXTS = ("input", "vocab", "heldout")
 
 FLAGS = flags.FLAGS
@@ -44,31 +47,41 @@ flags.DEFINE_string("options", None, "Name or path [compact, with Adagrad].")
 flags.DEFINE_string("input", None, "Training text [classics_en].")
 flags.DEFINE_string("vocab", None, "Vocabulary of the text.")
 flags.DEFINE_string("heldout", None, "Held-out text.")
-flags.DEFINE_integer("n_steps", 1500, "Steps of each run.", 1)
+flags.DEFINE_list("n_steps", ["1500"], "Steps of the runs of each recipe.")
 flags.DEFINE_integer("eval_steps", 250, "Steps between evaluations.", 1)
 flags.DEFINE_integer("seed", 0, "Seed of each run.")
 flags.DEFINE_enum("precision", "float32", ("float32", "bfloat16"), "Precision of products.")
 flags.DEFINE_string("output", None, "Folder for the runs [a temporary folder].")
 flags.DEFINE_string("plot", None, "PNG file for a plot of perplexity over steps.")
+flags.DEFINE_string("minutes", None, "PNG file for a plot of perplexity over processor minutes.")
 flags.DEFINE_string("losses", None, "PNG file for training and held-out losses over steps.")
 
 
-def measure(name: str, options: RunOptions, text: common.Text, folder: Path) -> list[dict]:
-    """Train; return the step and perplexity of each evaluation."""
-    options_file = folder / f"{name}.json"
-    options_file.write_text(json.dumps(options.to_dict()))
+def measure(
+    name: str, options: RunOptions | None, n_steps: str, text: common.Text, folder: Path
+) -> list[dict]:
+    """Train; return step, perplexity, that of bigrams, and the run's minutes by evaluation."""
+    options_file = "auto"
+    if options is not None:
+        options_file = folder / f"{name}.json"
+        options_file.write_text(json.dumps(options.to_dict()))
     command = [
         sys.executable, "-m", "bilm", "train", f"--input={text.train}",
         f"--vocab={text.vocab_file}", f"--heldout={text.heldout}",
-        f"--options={options_file}", f"--output={folder / name}",
-        f"--n_steps={FLAGS.n_steps}", f"--eval_steps={FLAGS.eval_steps}", f"--seed={FLAGS.seed}",
+        f"--options={options_file}", f"--output={folder / name}-{n_steps}",
+        f"--n_steps={n_steps}", f"--eval_steps={FLAGS.eval_steps}", f"--seed={FLAGS.seed}",
         f"--precision={FLAGS.precision}",
     ]  # fmt: skip
+    before = common.children_seconds()
     done = subprocess.run(command, stderr=subprocess.PIPE, text=True)
     if done.returncode:
         sys.exit(done.stderr[-2000:])
-    found = EVALUATION.findall(done.stderr.replace(",", ""))
-    return [{"recipe": name, "step": int(step), "mean": float(mean)} for step, mean in found]
+
+    log = done.stderr.replace(",", "")
+    run = {"recipe": name, "bigrams": float(BIGRAMS.findall(log)[-1])}
+    run["minutes"] = (common.children_seconds() - before) / 60
+    figures = EVALUATION.findall(log)
+    return [{**run, "step": int(step), "mean": float(mean)} for step, mean in figures]
 
 
 def plot(rows: list[dict], path: str) -> None:
@@ -76,6 +89,19 @@ def plot(rows: list[dict], path: str) -> None:
 
     table = pd.DataFrame(rows).pivot(index="step", columns="recipe", values="mean")
     table.plot(style="o-", logy=True, ylabel="held-out perplexity").figure.savefig(path)
+
+
+def plot_minutes(rows: list[dict], path: str) -> None:
+    """Plot the last perplexity of each run over its minutes, and that of bigrams."""
+    import pandas as pd
+
+    last = pd.DataFrame(rows).groupby(["recipe", "minutes"])["mean"].last().unstack("recipe")
+    axes = last.interpolate(limit_area="inside").plot(
+        style="o-", loglog=True, xlabel="processor minutes", ylabel="held-out perplexity"
+    )
+    axes.axhline(rows[-1]["bigrams"], color="gray", linestyle="--", label="bigrams")
+    axes.legend()
+    axes.figure.savefig(path)
 
 
 def plot_losses(folder: Path, names: list[str], path: str) -> None:
@@ -92,32 +118,34 @@ def plot_losses(folder: Path, names: list[str], path: str) -> None:
     axes.figure.savefig(path)
 
 
-def main(argv):
-    del argv
+def main(_):
     if len({bool(FLAGS[name].value) for name in TEXTS}) > 1:
         sys.exit("expected all of --input, --vocab and --heldout, or none of them")
     recipes, rows = [], []
-    try:
-        options = load_run_options(FLAGS.options or "compact")
-        if not FLAGS.options:
-            options = options.replace(**AS_BILM_TF)
-        for recipe in FLAGS.recipe:
-            name, _, changes = recipe.partition(":")
-            changed = RunOptions.from_dict(options.to_dict() | json.loads(changes))
-            recipes.append((name, changed))
-    except (BilmError, ValueError) as error:
-        sys.exit(str(error))
+    options = load_run_options(FLAGS.options or "compact")
+    if not FLAGS.options:
+        options = options.replace(**AS_BILM_TF)
+    for recipe in FLAGS.recipe:
+        name, _, changes = recipe.partition(":")
+        changes = json.loads(changes)
+        size = changes.pop("options", None)
+        changed = (load_run_options(size) if size else options).to_dict() | changes
+        recipes.append((name, None if name == AUTO else RunOptions.from_dict(changed)))
     with tempfile.TemporaryDirectory() as temporary:
         folder = Path(FLAGS.output or temporary)
         folder.mkdir(parents=True, exist_ok=True)
         given = [FLAGS[name].value for name in TEXTS]
         text = common.Text(*given) if all(given) else common.corpus(folder)
-        for name, options in recipes:
-            own = measure(name, options, text, folder)
-            print(f"{name:>12}:", ", ".join(f"{r['mean']:,.1f} at {r['step']:,}" for r in own))
+        for (name, options), n_steps in itertools.product(recipes, FLAGS.n_steps):
+            own = measure(name, options, n_steps, text, folder)
+            means = ", ".join(f"{row['mean']:,.1f} at {row['step']:,}" for row in own)
+            print(f"{name:>12}: {means}; {own[-1]['minutes']:.1f} processor minutes", flush=True)
             rows += own
         if FLAGS.losses:
-            plot_losses(folder, list(dict.fromkeys(row["recipe"] for row in rows)), FLAGS.losses)
+            runs = [f"{name}-{FLAGS.n_steps[-1]}" for name, _ in recipes]
+            plot_losses(folder, runs, FLAGS.losses)
+    if FLAGS.minutes:
+        plot_minutes(rows, FLAGS.minutes)
     if FLAGS.plot:
         plot(rows, FLAGS.plot)
 

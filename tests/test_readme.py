@@ -66,8 +66,7 @@ def shell_commands():
 
 @cache
 def flags_of(program):
-    """Return the flags in the help of `bilm COMMAND` or of a script in bin/, with underscores; of
-    another script, those in its source."""
+    """Return the flags in the help of a command or script in bin/, or in a script's source."""
     if program.startswith(("benchmarks/", "examples/")):
         return set(re.findall(r"""["'](?:--)?(\w+)["'],""", (ROOT / program).read_text()))
     text = help_texts()[program.removeprefix("bin/")]

@@ -40,6 +40,8 @@ lost.
     more=[
         opt.option("--n_train_tokens", opt.Integer(1), "Number of predictions per epoch and "
                    "direction; a long text is not counted then.", "counted in the text"),
+        opt.flag("--from_scratch", "With --options auto, do not start from the character encoder "
+                 "of a packaged model."),
     ],
 )  # fmt: skip
 @constraint(mutually_exclusive, ["hours", "n_steps"])
@@ -99,8 +101,9 @@ def train(vocab: str | None, options: str | None, **run: Any) -> int:
         # The options, and what auto chooses beside them.
         if is_auto:
             request = auto.Request(
-                changes, run["n_train_tokens"], run["n_steps"], run["precision"], run["hours"]
-            )
+                changes, run["n_train_tokens"], run["n_steps"], run["precision"], run["hours"],
+                run["from_scratch"],
+            )  # fmt: skip
             if record is None:
                 devices = Devices(arguments["strategy"], hosts)
                 arguments |= auto.chosen(text, heldout, vocabulary, request, devices)

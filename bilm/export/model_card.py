@@ -126,6 +126,8 @@ def _training(model: StoredModel, measured: Measurement | None) -> dict[str, obj
         facts["held-out perplexity"] = f"{perplexity} (running text), over {n:,} predictions"
     elif record.best is not None:
         facts["best held-out perplexity up to this step"] = f"{record.best:,.2f}"
+    if record.auto is not None:
+        facts["encoder started from"] = record.auto.get("encoder")
     if record.finetuning is not None:
         facts["fine-tuned from"] = ", ".join(map(str, record.finetuning["source"]))
     return facts

@@ -248,11 +248,13 @@ class StoredModel:
         self.require_softmax(purpose)
         return self.weights(has_softmax=True).build()
 
-    def assign(self, model: BiLM, softmax: bool = True) -> None:
-        """Set the variables of a built model, also of its softmax if `softmax`."""
+    def assign(self, model: BiLM, softmax: bool = True, stacks: bool = True) -> None:
+        """Set the variables of a built model: of its encoder, and of its softmax and LSTMs if
+        `softmax` and `stacks`."""
         variables = names.stored_variables(model)
         for name, value in self.weights(has_softmax=softmax).values(model.padding):
-            variables[name].assign(value)
+            if stacks or not name.startswith("RNN_"):
+                variables[name].assign(value)
 
     def vocabulary_file(self, vocab_file: str | Path | None = None) -> Path | None:
         """Return the absolute path of the vocabulary file of a model that reads words: the given

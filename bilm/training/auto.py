@@ -1,4 +1,4 @@
-"""Chooses size, regularization, length and precision of a run: the options `auto` of `bilm train`.
+"""Chooses regularization, length, precision and first weights: the options `auto` of `bilm train`.
 
 Nothing is timed before a run. With a time budget, a run starts with its longest useful length, and
 `bilm.training.callbacks.Budget` changes the length by the times of its steps. `RECIPES` were
@@ -6,6 +6,7 @@ measured on `classics_en`, English novels, on 2 cores: docs/experiments.md lists
 """
 
 import math
+import statistics
 from collections.abc import Mapping
 from pathlib import Path
 from typing import Any, NamedTuple
@@ -30,6 +31,7 @@ class Recipe(NamedTuple):
 
 
 BASE = "compact"  # packaged options
+ENCODER = "novels-en"  # the packaged model of that size whose encoder starts new runs
 STRONG = {"variational_dropout": True, "embedding_dropout": 0.1, "weight_decay": 0.5}
 RECIPES = (
     Recipe(60_000, {"dropout": 0.5, **STRONG, "batch_size": 16}, 24),
@@ -59,6 +61,7 @@ class Request(NamedTuple):
     n_steps: int | None  # None to choose the length
     precision: str | None  # None to choose it
     hours: float | None  # time budget of the command; None for as long as training is useful
+    from_scratch: bool  # whether all first weights are random
 
 
 def chosen(
@@ -77,26 +80,28 @@ def chosen(
     n_epochs = expected_epochs(options, request, devices, precision)
     options = options_for(n_predictions, n_epochs).replace(**request.changes)
 
+    encoder = None if request.from_scratch else ENCODER
     keys = [*recipe_for(n_predictions).changes, "learning_rate"]
     logging.info(
-        "auto: %s predictions per epoch and direction: options %s; at most %d epochs, in %s%s",
+        "auto: %s predictions per epoch and direction: options %s; %s; at most %d epochs, in %s%s",
         f"{n_predictions:,}",
         ", ".join([BASE, *(f"{key}={getattr(options, key)}" for key in keys)]),
+        f"starts from the character encoder of {encoder}" if encoder else "starts from scratch",
         options.n_epochs,
         precision,
         "; the times of the first steps determine the length" if request.hours else "",
     )
-    arguments = _arguments(options, request.n_steps, precision, request.hours)
-    return {**arguments, "survey": known}
+    choice = {"hours": request.hours, "encoder": encoder}
+    return {**_arguments(options, request.n_steps, precision, choice), "survey": known}
 
 
 def _arguments(
-    options: RunOptions, n_steps: int | None, precision: str, hours: float | None
+    options: RunOptions, n_steps: int | None, precision: str, choice: Mapping[str, Any]
 ) -> dict[str, Any]:
     """Return arguments of `TrainingRun`; without `n_steps`, `n_epochs` determines the length, until
     a time budget changes it. Checkpoints store the last one, `auto`."""
-    choice = {"n_steps": n_steps, "precision": precision}
-    return {"options": options, **choice, "auto": {**choice, "hours": hours}}
+    length = {"n_steps": n_steps, "precision": precision}
+    return {"options": options, **length, "auto": {**choice, **length}}
 
 
 def expected_epochs(
@@ -108,7 +113,8 @@ def expected_epochs(
     if request.n_steps is not None:
         n_steps = request.n_steps
     elif request.hours is not None:
-        step_seconds = STEP_PRODUCTS * product_seconds(devices, options, precision)
+        products = product_seconds(devices, options, precision)
+        step_seconds = STEP_PRODUCTS * statistics.median(products)
         n_steps = (3600 * request.hours - START_SECONDS) / step_seconds
     else:
         return options.n_epochs
@@ -131,7 +137,8 @@ def resumed(record: RunRecord, request: Request) -> dict[str, Any]:
     if request.n_train_tokens is not None:
         options = options.replace(n_train_tokens=request.n_train_tokens)
     precision = request.precision or record.auto["precision"]
-    return _arguments(options, n_steps, precision, request.hours)
+    choice = {**record.auto, "hours": request.hours}
+    return _arguments(options, n_steps, precision, choice)
 
 
 def recipe_for(n_predictions: int) -> Recipe:

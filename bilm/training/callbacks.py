@@ -11,6 +11,7 @@ from bilm.data.shards import Shards
 from bilm.data.stream import Position
 from bilm.data.verdict import Comparison
 from bilm.scoring.perplexity import Perplexity
+from bilm.support.process import available_cores, is_machine_busy
 from bilm.training.auto import expected_ratio, recipe_for
 from bilm.training.checkpoints import RunCheckpoints
 from bilm.training.evaluation import Evaluator, heldout_windows
@@ -20,6 +21,7 @@ from bilm.training.report import RunReport
 from bilm.training.settings import Saving
 from bilm.training.step import Trainer
 
+WATCHED_SECONDS = 10.0
 USEFUL_STEPS = 100  # of the shortest run that learns anything
 
 
@@ -176,6 +178,33 @@ class Save:
         path = run.checkpoints.save(run.step, run.position)
         self.last = time.monotonic()
         return path
+
+
+class Watch:
+    """Warns once if other programs leave a run few of its processors: within `WATCHED_SECONDS` from
+    the end of the first step, which compiles the graph."""
+
+    def __init__(self, run: RunState):
+        self.is_over = not run.trainer.devices.names[0].startswith("CPU")
+        self.start: float | None = None
+        self.computed = 0.0  # seconds of all processors until then
+
+    def __call__(self) -> None:
+        """Measure the share after a step."""
+        if self.is_over:
+            return
+        if self.start is None:
+            self.start = time.monotonic()
+            self.computed = time.process_time()
+        seconds = time.monotonic() - self.start
+        if seconds < WATCHED_SECONDS:
+            return
+
+        self.is_over = True
+        percent = 100 * (time.process_time() - self.computed) / seconds / available_cores()
+        # A quiet machine may have more processors than a step can use.
+        if is_machine_busy() and percent < 60:
+            logging.warning("the machine is busy: this run gets %.0f %% of its processors", percent)
 
 
 class Moment(NamedTuple):

@@ -23,12 +23,12 @@ from bilm.options.run_options import RunOptions
 from bilm.storage.checkpoint import Checkpoint
 from bilm.storage.finding.download import local_copy
 from bilm.storage.run_record import RunRecord
+from bilm.storage.stored_model import open_model
 from bilm.storage.tensor_reader import check_name
 from bilm.support.files import expanded
 from bilm.support.out_of_memory import explaining_memory
-from bilm.support.process import is_machine_busy, load_average
 from bilm.support.urls import is_url
-from bilm.training.callbacks import Budget, Evaluate, RunState, Save
+from bilm.training.callbacks import Budget, Evaluate, RunState, Save, Watch
 from bilm.training.checkpoints import RunCheckpoints
 from bilm.training.devices import Devices
 from bilm.training.history import History
@@ -161,6 +161,7 @@ class TrainingRun:
             evaluate()  # the run was killed before this evaluation ended
         save = Save(run, self.settings.saving, text.shards)
         budget = Budget(run, save, self.settings.deadline)
+        watch = Watch(run)
 
         with progress_bar(plan.n_steps) as run.report.bar:
             while run.step < plan.n_steps:
@@ -176,6 +177,7 @@ class TrainingRun:
                 run.position = text.positions.popleft()
                 run.report.add(run.step, result)
                 run.step += 1
+                watch()
                 budget()
                 save(late)
                 evaluate()
@@ -244,6 +246,8 @@ class TrainingRun:
             self.finetuning = stored.finetuning
         elif self.initialize is not None:
             self.finetuning = self.initialize(trainer.model, heldout)
+        elif encoder := (self.settings.auto or {}).get("encoder"):
+            open_model(encoder).assign(trainer.model, softmax=False, stacks=False)
 
         record = self._record(texts, plan, options.batch_size * n_replicas, stored)
         checkpoints = RunCheckpoints(trainer, self.folder, record, self.settings.saving.keep)
@@ -362,8 +366,6 @@ class TrainingRun:
         if not run.step:
             run.log_expected()
         check_memory(run.trainer, self.vocab.size, self.settings.ignore_memory)
-        if is_machine_busy():
-            logging.info("the machine is busy, with a load of %.1f", load_average())
         logging.info("the first step compiles the graph, which may take half a minute")
 
     def _log_end(self, result: TrainResult) -> None:

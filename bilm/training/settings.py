@@ -45,7 +45,8 @@ class RunSettings(Checked):
         ignore_memory: whether to train even if the estimated memory is 1.5 times the machine's.
         on_bad_utf8: "error", or "replace" to read bytes that are not UTF-8 as U+FFFD.
         deadline: `time.monotonic()` at which the run should end; see `bilm.training.callbacks`.
-        auto: length, precision and time budget of `--options auto`, which checkpoints store.
+        auto: length, precision, time budget and `encoder` of `--options auto`, which checkpoints
+            store. A new run starts from the encoder of that packaged model.
     Raises: OptionsError for a value that is not allowed.
     """
 

@@ -18,7 +18,9 @@ from bilm.data.verdict import Comparison
 from bilm.data.vocabulary import Vocabulary
 from bilm.errors import OptionsError
 from bilm.options.run_options import load_run_options
+from bilm.storage.names import stored_values
 from bilm.storage.run_record import RunRecord
+from bilm.storage.stored_model import open_model
 from bilm.training import auto, devices
 from bilm.training.hosts.exchange import Hosts
 from bilm.training.run_folder import RunFolder
@@ -48,7 +50,7 @@ def test_epochs_are_expected_from_steps_or_from_the_time_of_a_product(monkeypatc
 
     assert n_epochs() == options.n_epochs
     assert n_epochs(n_steps=25, hours=1.0) == 0.5
-    monkeypatch.setattr(auto, "product_seconds", lambda *of: 1.0 / auto.STEP_PRODUCTS)
+    monkeypatch.setattr(auto, "product_seconds", lambda *of: [1.0 / auto.STEP_PRODUCTS])
     assert n_epochs(hours=(auto.START_SECONDS + 100) / 3600) == pytest.approx(2.0)
 
 
@@ -184,6 +186,15 @@ def test_longer_runs_are_expected_to_be_better(n_steps, better):
     assert few[0] > many[0] > 1 and few[1] > many[1]
 
 
+def test_run_starts_from_the_encoder_of_a_packaged_model_only():
+    stored = open_model(auto.ENCODER)
+    model = stored.build_language_model()
+    model.set_weights([0 * value for value in model.get_weights()])
+    stored.assign(model, softmax=False, stacks=False)
+    names = [name for name, value in stored_values(model).items() if value.any()]
+    assert {re.split("[/_]", name)[0] for name in names} == {"char", "CNN"}
+
+
 def test_auto_refuses_several_workers(tmp_path, run_here, monkeypatch):
     two = Hosts()
     two.n_workers = 2
@@ -202,7 +213,8 @@ def test_auto_run_starts_at_once_and_resumes_with_its_own_length(tmp_path, run_h
         assert done.returncode == 0 and len(own) <= 20, done.stderr  # without TensorFlow's lines
         n_steps = int(length[1]) if length else 3
         assert RunFolder(folder).latest_checkpoint().record.step == n_steps
-        assert RunFolder(folder).record().auto["n_steps"] == n_steps
+        choice = RunFolder(folder).record().auto
+        assert (choice["n_steps"], choice["encoder"]) == (n_steps, auto.ENCODER)
     assert load_run_options(folder / "options.json").lstm.dim == 512  # compact
 
 

@@ -194,8 +194,7 @@ def applied(optimizer, gradient, start, decay, max_norm=10.0):
 @pytest.mark.parametrize("optimizer", OPTIMIZERS)
 @pytest.mark.parametrize("shape", [(5, 3), (5,)], ids=["table", "bias"])
 def test_weight_decay_is_decoupled_from_the_gradient(optimizer, sparse, shape):
-    """The change beyond that without decay is a part of the weights before the step, whatever the
-    gradient; biases do not decay, and the slots are equal."""
+    """Weights lose a share, whatever the gradient; biases do not, and the slots are equal."""
     start = np.random.default_rng(0).normal(size=shape).astype("float32")
     rows = np.array([3, 1])
     decays = np.zeros(shape, bool)

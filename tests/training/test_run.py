@@ -36,6 +36,7 @@ from bilm.options.run_options import load_run_options
 from bilm.scoring.perplexity import Perplexity
 from bilm.storage.checkpoint import latest_checkpoint
 from bilm.storage.names import stored_values
+from bilm.support.process import available_cores
 from bilm.training import callbacks, memory
 from bilm.training import run as training
 from bilm.training.finetuning import finetune
@@ -452,15 +453,17 @@ def test_memory_is_estimated_before_the_first_step(tmp_path, log, monkeypatch):
 
 @pytest.fixture
 def clock(monkeypatch):
-    """Let each step of training take a second of the clock of a time budget; return its time."""
-    now = SimpleNamespace(seconds=100.0)
+    """Let each step take a second of the clock; return its time and the processors that compute."""
+    now = SimpleNamespace(seconds=100.0, n_processors=available_cores())
     step = Trainer.step
 
     def timed(self, iterator, number):
         now.seconds += 1
         return step(self, iterator, number)
 
-    monkeypatch.setattr(callbacks, "time", SimpleNamespace(monotonic=lambda: now.seconds))
+    times = SimpleNamespace(monotonic=lambda: now.seconds)
+    times.process_time = lambda: now.n_processors * now.seconds
+    monkeypatch.setattr(callbacks, "time", times)
     monkeypatch.setattr(Trainer, "step", timed)
     return now
 
@@ -500,7 +503,8 @@ def test_length_is_not_stored_before_it_was_measured(tmp_path, clock):
 
 
 @pytest.mark.parametrize(("load", "is_logged"), [(1_000.0, True), (0.0, False)])
-def test_busy_machine_is_logged_once(tmp_path, monkeypatch, log, load, is_logged):
+def test_busy_machine_is_logged_once(tmp_path, monkeypatch, clock, log, load, is_logged):
     monkeypatch.setattr("os.getloadavg", lambda: (load, load, load))
-    run(tmp_path, 2)
-    assert log.text.count("the machine is busy, with a load of 1000.0") == is_logged
+    clock.n_processors = available_cores() / 2
+    run(tmp_path, 20)
+    assert log.text.count("the machine is busy: this run gets 50 % of its") == is_logged
