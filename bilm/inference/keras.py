@@ -15,12 +15,15 @@ from bilm.inference.keras_stacks import (
     one_row_stacks,
     power_of_two,
 )
+from bilm.inference.numpy import FEW_WORDS, NumpyEncoder
+from bilm.inference.numpy_lstm import NumpyStacks
 from bilm.inference.softmax import Softmax, described_columns
 from bilm.inference.words import most_rows
 from bilm.language_model import BiLM
 from bilm.layers.functional import compiled
 from bilm.layers.sampled_softmax import SampledSoftmax
 from bilm.storage.stored_model import StoredModel
+from bilm.storage.stored_weights import StoredWeights
 from bilm.support.process import return_freed_memory, share_cores
 
 ROW_STEP = 64  # step between large numbers of rows
@@ -30,21 +33,27 @@ def load(stored: StoredModel, precision: str, has_softmax: bool) -> Backend:
     """Load a model: see `open_backend`."""
     share_cores()
     weights = stored.weights(has_softmax=has_softmax)
-    backend = keras_backend(weights.build(precision=precision, frozen=True))
+    backend = keras_backend(weights.build(precision=precision, frozen=True), weights)
     return_freed_memory()
     return backend
 
 
-def keras_backend(model: BiLM) -> Backend:
-    """Return the backend of a built biLM without padding; with its softmax for scoring."""
+def keras_backend(model: BiLM, weights: StoredWeights | None = None) -> Backend:
+    """Return the backend of a built biLM without padding; with its softmax for scoring. `weights`:
+    those of the model, if they do not change."""
     library = keras.backend.backend()
     stacks = {"jax": JaxStacks, "torch": TorchStacks}.get(library, KerasStacks)
+    one_row = one_row_stacks(model) if library == "tensorflow" else None
+    few = None
+    if weights and isinstance(one_row, NumpyStacks) and not model.options.reads_words:
+        # NumPy also encodes the words of one sentence sooner.
+        few = NumpyEncoder(model.options, dict(weights.values()))
     return Backend(
         model.options,
         n_tokens=model.n_tokens if model.options.reads_words else None,
-        encode=KerasEncoder(model),
+        encode=KerasEncoder(model, few),
         stacks=stacks(model),
-        one_row=one_row_stacks(model) if library == "tensorflow" else None,
+        one_row=one_row,
         softmax=None if model.softmax is None else KerasSoftmax(model.softmax),
         runs_ahead=library == "tensorflow",
     )
@@ -58,9 +67,10 @@ def padded_rows(n: int, step: int) -> int:
 
 
 class KerasEncoder:
-    """The token encoder, compiled for characters."""
+    """The token encoder, compiled for characters; `few` encodes up to `FEW_WORDS` words."""
 
-    def __init__(self, model: BiLM):
+    def __init__(self, model: BiLM, few: NumpyEncoder | None = None):
+        self._few = few
         self._filters = model.options.filters
         self._encode: Any = model.encoder
         if not model.options.reads_words:
@@ -69,6 +79,8 @@ class KerasEncoder:
     def __call__(self, ids: np.ndarray) -> np.ndarray:
         """Return the vectors of tokens: see `Backend`."""
         n_tokens = len(ids)
+        if self._few is not None and n_tokens <= FEW_WORDS:
+            return self._few(ids)
         if ids.ndim == 2:
             n_rows = min(padded_rows(n_tokens, 8), most_rows(self._filters, ids.shape[1]))
             last_token = np.repeat(ids[-1:], n_rows - n_tokens, axis=0)
