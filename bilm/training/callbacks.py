@@ -63,12 +63,14 @@ class RunState:
         if not self.checkpoints.record.auto:
             return compared
         n_useful = recipe_for(n_tokens).n_epochs
-        ratio = expected_ratio(plan.n_steps * plan.predictions_a_step, n_tokens)
+        n_words = self.heldout.reader.vocab.size
+        ratio = expected_ratio(plan.n_steps * plan.predictions_a_step, n_tokens, n_words)
+        of_useful = expected_ratio(n_useful * n_tokens, n_tokens, n_words)
         return compared.replace(
             n_useful=n_useful,
             hours=self.report.hours(n_useful * plan.epoch_steps),
             ratio=ratio,
-            gain=max(0.0, 1 - expected_ratio(n_useful * n_tokens, n_tokens) / ratio),
+            gain=max(0.0, 1 - of_useful / ratio),
         )
 
     def log_expected(self) -> None:
