@@ -44,12 +44,13 @@ def measured(folder):
     return RunFolder(folder).read_measured()
 
 
+# Five iterations of Muon multiply the rounding of small singular values by up to 3.4^5.
 @pytest.mark.parametrize(
-    "changes",
-    [REGULARIZED, pytest.param(MUON, marks=pytest.mark.slow)],
+    ("changes", "tolerance"),
+    [(REGULARIZED, 1e-6), pytest.param(MUON, 1e-5, marks=pytest.mark.slow)],
     ids=["regularized", "muon"],
 )
-def test_two_workers_equal_one_process_of_their_replicas(tmp_path, changes):
+def test_two_workers_equal_one_process_of_their_replicas(tmp_path, changes, tolerance):
     several, one, flags = tmp_path / "several", tmp_path / "one", {"n_steps": 4, "eval_steps": 2}
     changes = SMALLEST | changes
     several.mkdir()
@@ -58,9 +59,9 @@ def test_two_workers_equal_one_process_of_their_replicas(tmp_path, changes):
     lines = finish(start_workers(2, several, changes, **flags), several)
     assert "to export" in lines[0] and "writes the run's files and its log" in lines[1]
     run(one, 4, heldout=HELDOUT, n_replicas=2, changes=changes, eval_steps=2)
-    assert_same(several, one)
+    assert_same(several, one, tolerance)
     assert measured(several)[0] == 4 and (several / "best").is_dir()
-    assert measured(several)[1].mean == pytest.approx(measured(one)[1].mean, rel=1e-6)
+    assert measured(several)[1].mean == pytest.approx(measured(one)[1].mean, rel=tolerance)
 
 
 @pytest.mark.cluster
@@ -84,8 +85,7 @@ def start_one(folder, changes, n_replicas, **flags):
 @pytest.mark.cluster
 @pytest.mark.short
 def test_resume_with_other_workers_and_replicas(tmp_path):
-    flags = {"dropout": 0.1}
-    changes, moved, still = WORDS | flags, tmp_path / "moved", tmp_path / "still"
+    changes, moved, still = WORDS | {"dropout": 0.1}, tmp_path / "moved", tmp_path / "still"
     for n_workers, n_steps in ((1, 3), (4, 6), (1, 9)):
         if n_workers == 1:
             started = [start_one(moved, changes, 4, n_steps=n_steps)]
