@@ -8,7 +8,6 @@ from collections.abc import Callable, Container, Iterable, Iterator, Mapping, Se
 from functools import lru_cache
 from pathlib import Path
 from typing import Any, NamedTuple
-from unicodedata import normalize
 
 from bilm.analysis.usages import Description, Grouping, Usage, as_sentence
 from bilm.data.readers import Corpus, Reading, Record
@@ -70,8 +69,7 @@ def read_queries(path: str) -> list[Query]:
 
 
 def matcher(queries: Sequence[Query], ignore_case: bool = False) -> Callable[[str], frozenset[str]]:
-    """Return a function from a form, in any normal form of Unicode, to the names of the queries
-    that it matches.
+    """Return a function from a form to the names of the queries that it matches.
 
     Raises: DataError if there are no queries, or two of the same name.
     """
@@ -87,14 +85,13 @@ def matcher(queries: Sequence[Query], ignore_case: bool = False) -> Callable[[st
     patterns: list[tuple[str, re.Pattern[str]]] = []
     for query in queries:
         for form in query.forms:
-            by_form[fold(normalize("NFC", form))].add(query.name)
+            by_form[fold(form)].add(query.name)
         for pattern in query.patterns:
             flags = pattern.flags | re.IGNORECASE if ignore_case else pattern.flags
             patterns.append((query.name, re.compile(pattern.pattern, flags)))
 
     @lru_cache(MAX_FORMS)
     def matches(form: str) -> frozenset[str]:
-        form = normalize("NFC", form)
         names = {name for name, pattern in patterns if pattern.fullmatch(form)}
         return frozenset(names | by_form.get(fold(form), set()))
 
@@ -166,6 +163,7 @@ def find_usages(
 
     Args:
         texts: the files of each grouping.
+        ignore_case: whether case is ignored.
         lemma: whether lemmas of the text are compared with the words instead of forms.
         tags: parts of speech to keep; None for all.
         sample: maximum number of usages per word and grouping, drawn at random; None for all.
@@ -226,7 +224,8 @@ def _matches(
 
 
 def open_texts(
-    texts: Mapping[str, str | Path | Sequence[str | Path]], **reading: Any
+    texts: Mapping[str, str | Path | Sequence[str | Path]],
+    **reading: Any,
 ) -> dict[str, list[Corpus]]:
     """Open the files of groupings, in any input form, plain or compressed.
 

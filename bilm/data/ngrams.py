@@ -56,10 +56,15 @@ class Ngrams:
         return cls(np.stack([*columns, counts], axis=1).astype(np.int32), vocab.size)
 
     def has_order(self, order: int) -> bool:
-        """Return whether counts from a file are of n-grams of this order and this vocabulary."""
-        if self.counts.shape[1:] != (order + 1,):
+        """Return whether counts from a file are whole, and of n-grams of this order and this
+        vocabulary."""
+        if len(self.counts) == 0 or self.counts.shape[1:] != (order + 1,):
             return False
-        return self.counts.min() >= 0 and self.counts[:, :-1].max() < self.n_words
+        *columns, n_of_grams = self.counts.astype(np.int64).T
+        if min(map(np.min, columns)) < 0 or max(map(np.max, columns)) >= self.n_words:
+            return False
+        grams = np.ravel_multi_index(columns, (self.n_words,) * order)
+        return bool(n_of_grams.min() > 0 and (np.diff(grams) > 0).all())
 
     def word_probabilities(self, ids: np.ndarray) -> np.ndarray:
         """Return the probability of each prediction in another text, the result of `text_ids`, by

@@ -137,7 +137,8 @@ def _advice(compared: Comparison, is_worse: bool) -> str:
         epochs = "more epochs (--n_epochs), " if compared.n_useful is None else ""
         return f"{epochs}more text or a smaller model"
     if compared.unknown > MANY_UNKNOWN:
-        return f"a lower --min_count: {100 * compared.unknown:.1f} % of the words are unknown"
+        percent = 100 * compared.unknown
+        return f"more text or a lower --min_count: {percent:.1f} % of the words are unknown"
     if compared.bigrams is None:
         return "none, because the counts of the training text are not stored with the model"
     return "none needed"

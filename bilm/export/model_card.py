@@ -117,7 +117,7 @@ def _training(model: StoredModel, measured: Measurement | None) -> dict[str, obj
         "corpus": "; ".join(record.shards[:MAX_SHARDS]),
         "files of the corpus": len(record.shards),
         "steps": f"{record.step:,} of {record.n_steps:,}",
-        "n_epochs": f"{n_epochs:.2f} read, {options['n_epochs']} requested",
+        "n_epochs": f"{n_epochs:.2f} read",
         "rows per step": record.n_rows,
         "seed": record.seed,
     }

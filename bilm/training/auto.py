@@ -134,6 +134,8 @@ def resumed(record: RunRecord, request: Request) -> dict[str, Any]:
     if request.hours and n_steps is not None:
         logging.info("auto: a resumed run keeps its length; --hours is for new runs")
 
+    if request.from_scratch:
+        logging.info("auto: a resumed run keeps its first weights; --from_scratch is for new runs")
     options = stored.replace(**request.changes)
     if request.n_train_tokens is not None:
         options = options.replace(n_train_tokens=request.n_train_tokens)

@@ -34,8 +34,8 @@ TESTED = Comparison(0.0, 200.0, 200.0)
         pytest.param(50.0, SHORT.replace(n_predictions=3), "longer held-out text: found 3 "
                      "predictions, expected 200 or more, because such differences may be chance"),
         pytest.param(59.0, ALL_READ, "none needed"),
-        pytest.param(59.0, ALL_READ.replace(unknown=0.25), "a lower --min_count: 25.0 % of the "
-                     "words are unknown"),
+        pytest.param(59.0, ALL_READ.replace(unknown=0.25), "more text or a lower --min_count: "
+                     "25.0 % of the words are unknown"),
         pytest.param(61.0, UNPLANNED, "more epochs (--n_epochs), more text or a smaller model"),
         pytest.param(201.0, TESTED, "more epochs (--n_epochs), more text or a smaller model"),
         pytest.param(199.0, TESTED, "none, because the counts of the training text are not stored "
