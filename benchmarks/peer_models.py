@@ -154,7 +154,7 @@ def train_torch(
     """Train with Adam and a linear decay until `budget` processor seconds of all cores are used up;
     return processor seconds and held-out perplexity at equal distances. `windows` are endless;
     `heldout` returns the windows of a text, whose evaluation is not counted; with 0 `n_negatives`,
-    the loss is that of the full softmax; `rate` is reached after 2 % of the time."""
+    the softmax is computed in full; `rate` is reached after 2 % of the time."""
     import torch
 
     rng, state, points = np.random.default_rng(0), None, []

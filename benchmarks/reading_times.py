@@ -12,9 +12,9 @@ and processed_RTs.tsv with item, zone and RT (milliseconds) of each reader.
 Linear regressions predict the log reading time of a word, its mean over readers, by length and log
 frequency of the word and of the one before it, without and with their surprisal. A gain is the mean
 difference of the log-likelihoods in ten folds of sentences, in 1e-3 nats per word; its interval
-(95 %) is of bootstrap samples of sentences. Surprisal is that of all parts of a word, such as
-punctuation, frequency that of the longest. Words with an unknown part, and those after them, are
-left out. Requires the extras analysis and spacy.
+(95 %) is of bootstrap samples of sentences. The surprisal of a word is the sum over its parts, such
+as punctuation; its frequency is of the longest part. Words with an unknown part, and the words
+after them, are left out. Requires the extras analysis and spacy.
 """
 
 import csv

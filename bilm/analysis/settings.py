@@ -21,7 +21,7 @@ class Settings:
     between: tuple[str, str] | None = None  # names of two groupings; None for the only two
     n_resamples: int = 1000  # for the interval, and random splits for the test; 0 for neither
     tags: Collection[str] | None = None  # parts of speech to keep; None for all
-    proper_names: bool = True  # whether they are kept: see `change._is_proper`
+    proper_names: bool = True  # whether they are kept: see `bilm change --help`
     seed: int = 0  # of the resamples
     controls: tuple[str, ...] = ()  # words that did not change; others must differ more
 

@@ -52,7 +52,7 @@ NO_TENSORFLOW = (
     "embeds and scores with exported models on PyTorch or JAX, but cannot train or read checkpoints"
 )
 START = "bilm.start"  # key of the context's `meta`: the time at which the command started
-# Parts of the paths of modules whose notes, such as the time of saving a checkpoint, are hidden.
+# Parts of the paths of modules whose notes are hidden.
 FOREIGN = ("/tensorflow/python/", "/tf2onnx/", "/aiobotocore/", "/botocore/", "/fsspec/", "/s3fs/")
 HELP = {"help_option_names": ["-h", "--help"], "max_content_width": 100}
 SETTINGS = HELP | {
@@ -261,9 +261,7 @@ def start_log(is_quiet: bool) -> None:
     logging.set_verbosity(logging.WARNING if is_quiet else logging.INFO)
     logging.get_absl_handler().setFormatter(_Printable())
     if not process.is_loud():
-        logging.get_absl_handler().addFilter(
-            lambda record: record.levelno >= WARNING or not any(map(record.pathname.count, FOREIGN))
-        )
+        logging.get_absl_handler().addFilter(_is_for_users)
 
 
 class _Printable(Formatter):
@@ -271,6 +269,11 @@ class _Printable(Formatter):
 
     def format(self, record: LogRecord) -> str:
         return printable(masked(super().format(record)))
+
+
+def _is_for_users(record: LogRecord) -> bool:
+    """Return False for notes of other packages, such as the time of saving a checkpoint."""
+    return record.levelno >= WARNING or not any(part in record.pathname for part in FOREIGN)
 
 
 def start_tensorflow() -> None:

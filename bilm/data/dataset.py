@@ -210,7 +210,7 @@ def _spans(n_predictions: int, length: float) -> Iterator[tuple[int, int]]:
 
 
 class BidirectionalLMDataset(LMDataset):
-    """A forward `LMDataset` whose windows also contain those of a backward one (`_reverse`).
+    """A forward and a backward `LMDataset`; keys of the backward windows end with `_reverse`.
 
     Each direction shuffles independently. Evaluation reads both in order, so that `mask` is common.
     Arguments and errors are those of `LMDataset`.

@@ -40,7 +40,7 @@ def load(stored: StoredModel, precision: str, has_softmax: bool) -> Backend:
 
 def keras_backend(model: BiLM, weights: StoredWeights | None = None) -> Backend:
     """Return the backend of a built biLM without padding; with its softmax for scoring. `weights`:
-    those of the model, if they do not change."""
+    the stored weights of a frozen model."""
     library = keras.backend.backend()
     stacks = {"jax": JaxStacks, "torch": TorchStacks}.get(library, KerasStacks)
     one_row = one_row_stacks(model) if library == "tensorflow" else None

@@ -3,7 +3,6 @@
 import time
 import zlib
 from dataclasses import dataclass, replace
-from typing import NamedTuple
 
 from absl import logging
 
@@ -21,7 +20,7 @@ from bilm.training.report import RunReport
 from bilm.training.settings import Saving
 from bilm.training.step import Trainer
 
-WATCHED_SECONDS = 10.0
+MEASURED_SECONDS = 5.0  # least time in which the pace and the share of the processors are measured
 USEFUL_STEPS = 100  # of the shortest run that learns anything
 
 
@@ -183,8 +182,8 @@ class Save:
 
 
 class Watch:
-    """Warns once if other programs leave a run few of its processors: within `WATCHED_SECONDS` from
-    the end of the first step, which compiles the graph."""
+    """Warns once if other programs leave a run few of its processors: in `MEASURED_SECONDS` after
+    the first step, which compiles the graph."""
 
     def __init__(self, run: RunState):
         self.is_over = not run.trainer.devices.names[0].startswith("CPU")
@@ -199,7 +198,7 @@ class Watch:
             self.start = time.monotonic()
             self.computed = time.process_time()
         seconds = time.monotonic() - self.start
-        if seconds < WATCHED_SECONDS:
+        if seconds < MEASURED_SECONDS:
             return
 
         self.is_over = True
@@ -207,13 +206,6 @@ class Watch:
         # A quiet machine may have more processors than a step can use.
         if is_machine_busy() and percent < 60:
             logging.warning("the machine is busy: this run gets %.0f %% of its processors", percent)
-
-
-class Moment(NamedTuple):
-    """When the pace of a run was measured: number of steps; time without evaluations."""
-
-    step: int
-    trained: float
 
 
 class Budget:
@@ -231,8 +223,10 @@ class Budget:
         self.longest = run.trainer.options.n_epochs * run.plan.epoch_steps
         self.start = time.monotonic()
         self.seconds = deadline - self.start  # of the whole run
-        self.last: Moment | None = None
         self.first = 0.0  # seconds of the first step, most of them to compile the graph
+        # The last measurement of the pace: the step, and the time without evaluations.
+        self.last_step = 0
+        self.last_time = 0.0
         self.pace = 0.0  # seconds of a step, with its share of the saves
         self.step_seconds = 0.0  # the same, with its share of the evaluations
 
@@ -242,15 +236,18 @@ class Budget:
         if step >= self.run.plan.n_steps:
             return
         now = time.monotonic()
-        moment = Moment(step, now - self.run.report.evaluated)
-        self.first = self.first or now - self.start
-        last = self.last = self.last or moment
-        trained = moment.trained - last.trained
-        if trained < max(5.0, 0.02 * self.seconds):
+        without_evaluations = now - self.run.report.evaluated
+        if not self.first:
+            self.first = now - self.start
+            self.last_step = step
+            self.last_time = without_evaluations
+        trained = without_evaluations - self.last_time
+        if trained < max(MEASURED_SECONDS, 0.02 * self.seconds):
             return
 
-        self.last = moment
-        pace = trained / (step - last.step)
+        pace = trained / (step - self.last_step)
+        self.last_step = step
+        self.last_time = without_evaluations
         is_first = not self.pace
         self.pace = pace if is_first else (self.pace + pace) / 2
         n_steps = self._length(now)
