@@ -65,7 +65,7 @@ test-cluster: $(VENV)/installed $(ENGINES)/installed  ## run tests of several wo
 	$(ENGINES)/bin/python -m pytest -m cluster tests/cluster tests/support tests/commands
 
 test-cluster-short: $(VENV)/installed  ## a few of the tests of test-cluster, for CI
-	$(VENV)/bin/python -m pytest -m "cluster and short" tests
+	$(VENV)/bin/python -m pytest -m "cluster and short" tests/training
 
 lint: $(VENV)/installed  ## check style, formatting and types
 	$(VENV)/bin/ruff check .

@@ -181,7 +181,6 @@ def n_filters(filters: Filters) -> int:
 
 
 def _encoder(options: ModelOptions, n_words: int | None) -> Iterator[TensorSpec]:
-    """Yield the tensors of the token encoder."""
     width = options.lstm.projection_dim
     encoder = options.encoder
     if encoder is None:

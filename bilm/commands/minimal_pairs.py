@@ -107,7 +107,6 @@ def minimal_pairs(
 
 
 def _pair_rows(scores: list[PairScore]) -> Iterator[Row]:
-    """Yield the values of `PAIR_COLUMNS`."""
     for number, score in enumerate(scores):
         good, bad, phenomenon, uid = score.pair
         bits = [score.preference.get(direction, MISSING) for direction in DIRECTIONS]

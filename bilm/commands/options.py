@@ -272,7 +272,7 @@ def run_options(
         ),
         group(
             "Advanced (evaluation and reports)",
-            option("--eval_steps", Integer(1), "Steps between evaluations.", "one epoch"),
+            option("--eval_steps", Integer(1), "Steps between evaluations.", "one epoch, or more"),
             option("--log_steps", Integer(1), "Number of steps between log lines.",
                    "a fifth of the run, or 10 minutes"),
         ),

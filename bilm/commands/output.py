@@ -144,7 +144,6 @@ class _Printed:
 
 
 def _write_delimited(file: Any, columns: Columns, rows: Iterable[Row], delimiter: str) -> None:
-    """Write a CSV or TSV table."""
     writer = csv.writer(file, delimiter=delimiter, lineterminator="\n")
     writer.writerow(columns)
     for row in rows:

@@ -211,7 +211,6 @@ class Text:
                     bar.add(1)
 
     def _read(self) -> Iterator[Sentence]:
-        """Yield the sentences of all files."""
         for corpus in self._corpora:
             for number, record in enumerate(corpus):
                 place: Place = {"file": corpus.path, "id": record.id or "", "sentence": number}

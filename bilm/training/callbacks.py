@@ -265,8 +265,9 @@ class Budget:
         evaluation = run.report.last_evaluation
         compiling = 0.0
         if run.heldout and not evaluation:
-            # A prediction takes about as long as in training, and compiling half as long.
-            evaluation = self.pace * run.heldout.n_predictions / plan.predictions_a_step
+            # A step computes forward and twice as much backward, an evaluation always all words.
+            share = 1.0 if run.trainer.options.sample_softmax else 1 / 3
+            evaluation = share * self.pace * run.heldout.n_predictions / plan.predictions_a_step
             compiling = self.first / 2
         self.step_seconds = self.pace + evaluation / plan.eval_steps
 

@@ -45,7 +45,6 @@ def estimate_memory(trainer: Trainer, n_words: int) -> dict[str, int]:
 
 
 def _size(variables: Iterable) -> int:
-    """Return the number of values of variables."""
     return sum(math.prod(variable.shape) for variable in variables)
 
 

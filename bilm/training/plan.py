@@ -153,11 +153,16 @@ def replica_options(
 
 
 class Plan:
-    """Number of steps in an epoch, in the run and between evaluations; `options`: of a replica."""
+    """Number of steps in an epoch, in the run and between evaluations; `options`: of a replica;
+    `n_heldout`: held-out predictions per direction."""
 
-    def __init__(self, options: RunOptions, n_replicas: int, settings: RunSettings):
+    def __init__(
+        self, options: RunOptions, n_replicas: int, settings: RunSettings, n_heldout: int = 0
+    ):
         n_tokens = options.n_train_tokens or 0
         self.predictions_a_step = options.batch_size * options.unroll_steps * n_replicas
         self.epoch_steps = max(1, int(n_tokens // self.predictions_a_step))
         self.n_steps = settings.n_steps or options.n_epochs * self.epoch_steps
-        self.eval_steps = settings.eval_steps or self.epoch_steps
+        # An evaluation reads at most half as much as the training before it.
+        rarely = 2 * n_heldout // self.predictions_a_step
+        self.eval_steps = settings.eval_steps or max(self.epoch_steps, rarely)

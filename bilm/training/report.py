@@ -165,7 +165,6 @@ class RunReport:
             self.bar(completed=done, total=self.plan.n_steps, description=shown)
 
     def _is_line_due(self, done: int) -> bool:
-        """Return whether a line follows this number of steps."""
         if self.log_steps or not self._is_compiled:
             return True
         if done == self.plan.n_steps:

@@ -24,19 +24,13 @@ from elmo_models import (
 from bilm import Elmo
 from bilm.errors import WeightsError
 
-
-def make_built(**kwargs):
-    layer = make(**kwargs)
-    layer.build()
-    return layer
-
-
 # --- copies ---
 
 
 @pytest.mark.parametrize("how", COPIES)
 def test_elmo_copy_has_the_changed_weights_of_the_original(how):
-    layer = make_built()
+    layer = make()
+    layer.build()
     layer.mixes[0].gamma.assign(3.0)
     layer.bilm.weights[0].assign(layer.bilm.weights[0] * 2)
     np.testing.assert_array_equal(COPIES[how](layer)(TOKENS), layer(TOKENS))

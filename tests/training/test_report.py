@@ -73,6 +73,12 @@ def test_notebook_shows_one_bar_in_place_and_none_for_its_commands(monkeypatch):
                 assert bar is None
 
 
+@pytest.mark.parametrize(("n_heldout", "eval_steps"), [(50, 10), (51, 10), (200, 40)])
+def test_long_heldout_text_is_evaluated_less_often(n_heldout, eval_steps):
+    options = tiny_options(**WORDS, n_train_tokens=100)  # in 10 steps
+    assert Plan(options, 1, RunSettings(), n_heldout).eval_steps == eval_steps
+
+
 @pytest.mark.parametrize(("epochs", "n_lines"), [(0, 6), (3, 9), (12, 13)])
 def test_log_without_a_terminal_has_few_lines(monkeypatch, log, epochs, n_lines):
     """A minute of 1,200 steps: the first step, evaluations, and lines where none is near."""

@@ -27,13 +27,6 @@ from bilm.training.training_text import as_dataset, batch_signature
 N_STEPS = 6
 
 
-def read_options(folder, tmp_path):
-    options = json.loads((folder / "options.json").read_text())
-    n_replicas = options.pop("n_replicas")
-    (tmp_path / "options.json").write_text(json.dumps(options))
-    return load_run_options(tmp_path / "options.json"), options["n_tokens_vocab"], n_replicas
-
-
 def golden_batches(golden, options, n_replicas):
     """The ids and draws that the reference was fed, replica after replica, step by step."""
     for step in range(N_STEPS):
@@ -57,7 +50,11 @@ def golden_batches(golden, options, n_replicas):
 
 @pytest.mark.parametrize("folder", golden_cases("training"))
 def test_golden_training(folder, tmp_path):
-    options, n_tokens, n_replicas = read_options(folder, tmp_path)
+    options_file = tmp_path / "options.json"
+    options = json.loads((folder / "options.json").read_text())
+    n_replicas, n_tokens = options.pop("n_replicas"), options["n_tokens_vocab"]
+    options_file.write_text(json.dumps(options))
+    options = load_run_options(options_file)
     strategy = tf.distribute.MirroredStrategy([f"CPU:{i}" for i in range(n_replicas)])
     trainer = Trainer(options, n_tokens, Devices(strategy))
     with h5py.File(folder / "golden.hdf5") as golden:
