@@ -223,11 +223,12 @@ class Budget:
         self.longest = run.trainer.options.n_epochs * run.plan.epoch_steps
         self.start = time.monotonic()
         self.seconds = deadline - self.start  # of the whole run
+        self.interval = max(MEASURED_SECONDS, 0.02 * self.seconds)  # between measurements
         self.first = 0.0  # seconds of the first step, most of them to compile the graph
-        # The last measurement of the pace: the step, and the time without evaluations.
-        self.last_step = 0
-        self.last_time = 0.0
-        self.pace = 0.0  # seconds of a step, with its share of the saves
+        self.first_step = 0
+        self.first_time = 0.0  # without evaluations, at the end of the first step
+        self.next_time = 0.0  # the same, of the next measurement
+        self.pace = 0.0  # mean seconds of a step, with its share of the saves
         self.step_seconds = 0.0  # the same, with its share of the evaluations
 
     def __call__(self) -> None:
@@ -239,17 +240,16 @@ class Budget:
         without_evaluations = now - self.run.report.evaluated
         if not self.first:
             self.first = now - self.start
-            self.last_step = step
-            self.last_time = without_evaluations
-        trained = without_evaluations - self.last_time
-        if trained < max(MEASURED_SECONDS, 0.02 * self.seconds):
+            self.first_step = step
+            self.first_time = without_evaluations
+            self.next_time = self.first_time + self.interval
+        if without_evaluations < self.next_time:
             return
 
-        pace = trained / (step - self.last_step)
-        self.last_step = step
-        self.last_time = without_evaluations
+        # The mean since the first step, as a run can become shorter until its end, but not longer.
+        self.next_time = without_evaluations + self.interval
         is_first = not self.pace
-        self.pace = pace if is_first else (self.pace + pace) / 2
+        self.pace = (without_evaluations - self.first_time) / (step - self.first_step)
         n_steps = self._length(now)
         if is_first:
             self._warn_if_short(n_steps, now - self.deadline)
