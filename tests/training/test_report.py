@@ -73,7 +73,7 @@ def test_notebook_shows_one_bar_in_place_and_none_for_its_commands(monkeypatch):
                 assert bar is None
 
 
-@pytest.mark.parametrize(("n_heldout", "eval_steps"), [(50, 10), (51, 10), (200, 40)])
+@pytest.mark.parametrize(("n_heldout", "eval_steps"), [(49, 10), (50, 20), (200, 50)])
 def test_long_heldout_text_is_evaluated_less_often(n_heldout, eval_steps):
     options = tiny_options(**WORDS, n_train_tokens=100)  # in 10 steps
     assert Plan(options, 1, RunSettings(), n_heldout).eval_steps == eval_steps

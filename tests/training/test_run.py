@@ -93,10 +93,10 @@ def test_training_writes_every_column_of_the_history(tmp_path):
 
 
 def test_number_of_steps_from_epochs(tmp_path, log):
-    changes = WORDS | {"n_train_tokens": 25, "n_epochs": 3}
-    assert run(tmp_path, None, heldout=HELDOUT, changes=changes).step == 6  # 2 windows an epoch
+    changes = WORDS | {"n_train_tokens": 505, "n_epochs": 3}
+    assert run(tmp_path, None, heldout=HELDOUT, changes=changes).step == 150  # 50 an epoch
     assert log.text.count("held-out perplexity") == 3
-    assert json.loads((tmp_path / "options.json").read_text())["n_train_tokens"] == 25
+    assert json.loads((tmp_path / "options.json").read_text())["n_train_tokens"] == 505
 
 
 def test_sampled_loss_falls(tmp_path, log):
