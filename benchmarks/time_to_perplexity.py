@@ -94,11 +94,11 @@ def plot(rows: list[dict], path: str) -> None:
 def plot_minutes(rows: list[dict], path: str) -> None:
     """Plot the last perplexity of each run over its minutes, and that of bigrams."""
     import pandas as pd
+    from matplotlib import pyplot as plt
 
-    last = pd.DataFrame(rows).groupby(["recipe", "minutes"])["mean"].last().unstack("recipe")
-    axes = last.interpolate(limit_area="inside").plot(
-        style="o-", loglog=True, xlabel="processor minutes", ylabel="held-out perplexity"
-    )
+    axes = plt.axes(xscale="log", yscale="log", xlabel="processor minutes", ylabel="perplexity")
+    for name, runs in pd.DataFrame(rows).groupby("recipe"):
+        axes.plot(runs.groupby("minutes")["mean"].last(), "o-", label=name)
     axes.axhline(rows[-1]["bigrams"], color="gray", linestyle="--", label="bigrams")
     axes.legend()
     axes.figure.savefig(path)
