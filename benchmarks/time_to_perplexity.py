@@ -96,9 +96,9 @@ def plot_minutes(rows: list[dict], path: str) -> None:
     import pandas as pd
     from matplotlib import pyplot as plt
 
-    axes = plt.axes(xscale="log", yscale="log", xlabel="processor minutes", ylabel="perplexity")
+    axes = plt.figure().add_subplot(xlabel="processor minutes", ylabel="held-out perplexity")
     for name, runs in pd.DataFrame(rows).groupby("recipe"):
-        axes.plot(runs.groupby("minutes")["mean"].last(), "o-", label=name)
+        axes.loglog(runs.groupby("minutes")["mean"].last(), "o-", label=name)
     axes.axhline(rows[-1]["bigrams"], color="gray", linestyle="--", label="bigrams")
     axes.legend()
     axes.figure.savefig(path)

@@ -246,7 +246,7 @@ class Budget:
         if without_evaluations < self.next_time:
             return
 
-        # The mean since the first step, as a run can become shorter until its end, but not longer.
+        # The mean since the first step, as a run that was shortened may not be able to grow again.
         self.next_time = without_evaluations + self.interval
         is_first = not self.pace
         self.pace = (without_evaluations - self.first_time) / (step - self.first_step)

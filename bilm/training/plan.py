@@ -163,6 +163,6 @@ class Plan:
         self.predictions_a_step = options.batch_size * options.unroll_steps * n_replicas
         self.epoch_steps = max(1, int(n_tokens // self.predictions_a_step))
         self.n_steps = settings.n_steps or options.n_epochs * self.epoch_steps
-        # An evaluation reads at most half as much as the epochs before it.
+        # An evaluation reads less than half as much as the epochs before it.
         n_epochs = 1 + 2 * n_heldout // (self.epoch_steps * self.predictions_a_step)
         self.eval_steps = settings.eval_steps or n_epochs * self.epoch_steps

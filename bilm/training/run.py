@@ -227,8 +227,8 @@ class TrainingRun:
         heldout = texts.heldout
         n_replicas = self.devices.n_replicas
         options = replica_options(texts.options, self.vocab.size, n_replicas, checkpoint)
-        n_heldout = heldout.n_predictions if heldout else 0
-        plan = Plan(options, n_replicas, self.settings, n_heldout)
+        plan = Plan(options, n_replicas, self.settings, heldout.n_predictions if heldout else 0)
+        self.hosts.check_alike("plan", lambda: vars(plan))
 
         # The last evaluation counts if it measured the same text.
         measured = self._last_measurement() if heldout else None
