@@ -80,8 +80,8 @@ test-backends: $(EXTRAS)/installed  ## run the golden inference tests on JAX and
 	KERAS_BACKEND=jax $(EXTRAS)/bin/python -m pytest $(PARALLEL) load tests -k golden
 	KERAS_BACKEND=torch $(EXTRAS)/bin/python -m pytest $(PARALLEL) load tests -k golden
 
-test-backends-short: $(EXTRAS)/installed  ## the same on PyTorch, and on JAX the layer and the interfaces of other programs
-	KERAS_BACKEND=jax $(EXTRAS)/bin/python -m pytest $(PARALLEL) load tests/elmo tests/compat -k golden
+test-backends-short: $(EXTRAS)/installed  ## the same on PyTorch, and on JAX only the layer
+	KERAS_BACKEND=jax $(EXTRAS)/bin/python -m pytest $(PARALLEL) load tests/elmo -k golden
 	KERAS_BACKEND=torch $(EXTRAS)/bin/python -m pytest $(PARALLEL) load tests -k golden
 
 test-clients: $(EXTRAS)/installed $(FLAIR)/installed  ## run the tests of optional packages: scikit-learn, spaCy, ONNX, ...
