@@ -1,7 +1,7 @@
 """Chooses regularization, length, precision and first weights: the options `auto` of `bilm train`.
 
 Nothing is timed before a run. With a time budget, a run starts with its longest useful length, and
-`bilm.training.callbacks.Budget` changes the length by the times of its steps. `RECIPES` were
+`bilm.training.callbacks.Pace` changes the length by the times of its steps. `RECIPES` were
 measured on `classics_en`, English novels, on 2 cores: docs/experiments.md lists the runs.
 """
 

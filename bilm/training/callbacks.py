@@ -1,5 +1,6 @@
 """What happens between the steps of a run: saving, evaluating, keeping a time budget."""
 
+import math
 import time
 import zlib
 from dataclasses import dataclass, replace
@@ -181,37 +182,12 @@ class Save:
         return path
 
 
-class Watch:
-    """Warns once if other programs leave a run few of its processors: in `MEASURED_SECONDS` after
-    the first step, which compiles the graph."""
+class Pace:
+    """Measures the time of the steps of a run.
 
-    def __init__(self, run: RunState):
-        self.is_over = not run.trainer.devices.names[0].startswith("CPU")
-        self.start: float | None = None
-        self.computed = 0.0  # seconds of all processors until then
-
-    def __call__(self) -> None:
-        """Measure the share after a step."""
-        if self.is_over:
-            return
-        if self.start is None:
-            self.start = time.monotonic()
-            self.computed = time.process_time()
-        seconds = time.monotonic() - self.start
-        if seconds < MEASURED_SECONDS:
-            return
-
-        self.is_over = True
-        percent = 100 * (time.process_time() - self.computed) / seconds / available_cores()
-        # A quiet machine may have more processors than a step can use.
-        if is_machine_busy() and percent < 60:
-            logging.warning("the machine is busy: this run gets %.0f %% of its processors", percent)
-
-
-class Budget:
-    """Changes the length of a run so that it ends on time, from the measured times of its steps.
-
-    A change is saved at once: a resumed run continues with the length in its checkpoint.
+    On a CPU, it warns once if other programs leave the run few of its processors. With a time
+    budget, it changes the length of the run so that the run ends on time. A change is saved at
+    once: a resumed run continues with the length in its checkpoint.
 
     `deadline`: `time.monotonic()` at which the run should end; infinity for no budget.
     """
@@ -222,34 +198,35 @@ class Budget:
         self.deadline = deadline
         self.longest = run.trainer.options.n_epochs * run.plan.epoch_steps
         self.start = time.monotonic()
-        self.seconds = deadline - self.start  # of the whole run
-        self.interval = max(MEASURED_SECONDS, 0.02 * self.seconds)  # between measurements
+        self.interval = max(MEASURED_SECONDS, 0.02 * (deadline - self.start))  # between changes
         self.first = 0.0  # seconds of the first step, most of them to compile the graph
-        self.first_step = 0
-        self.first_time = 0.0  # without evaluations, at the end of the first step
-        self.next_time = 0.0  # the same, of the next measurement
-        self.pace = 0.0  # mean seconds of a step, with its share of the saves
-        self.step_seconds = 0.0  # the same, with its share of the evaluations
+        self.first_step = run.step + 1
+        self.computed = 0.0  # seconds of all processors until the end of the first step
+        self.next_time = 0.0  # of the next measurement, in seconds of training
+        self.mean = 0.0  # seconds of a step, with its share of the saves
 
     def __call__(self) -> None:
-        """Measure the pace now and then; change the length if the run would be late or early."""
+        """Measure now and then; change the length if the run would be late or early."""
         step = self.run.step
         if step >= self.run.plan.n_steps:
             return
         now = time.monotonic()
-        without_evaluations = now - self.run.report.evaluated
+        trained = now - self.start - self.run.report.evaluated
         if not self.first:
-            self.first = now - self.start
-            self.first_step = step
-            self.first_time = without_evaluations
-            self.next_time = self.first_time + self.interval
-        if without_evaluations < self.next_time:
+            self.first = trained
+            self.computed = time.process_time()
+            self.next_time = trained + MEASURED_SECONDS
+        if trained < self.next_time:
             return
 
         # The mean since the first step, as a run that was shortened may not be able to grow again.
-        self.next_time = without_evaluations + self.interval
-        is_first = not self.pace
-        self.pace = (without_evaluations - self.first_time) / (step - self.first_step)
+        self.next_time = trained + self.interval
+        is_first = not self.mean
+        self.mean = (trained - self.first) / (step - self.first_step)
+        if is_first:
+            self._warn_if_busy(now - self.start - self.first)
+        if self.deadline == math.inf:
+            return
         n_steps = self._length(now)
         if is_first:
             self._warn_if_short(n_steps, now - self.deadline)
@@ -257,26 +234,45 @@ class Budget:
             self._change(n_steps)
             self.save.now()
 
+    def _warn_if_busy(self, seconds: float) -> None:
+        """Warn if other programs had the processors in the seconds since the first step."""
+        computed = time.process_time() - self.computed
+        percent = 100 * computed / seconds / available_cores()
+        is_on_cpu = self.run.trainer.devices.names[0].startswith("CPU")
+        # A quiet machine may have more processors than a step can use.
+        if is_on_cpu and is_machine_busy() and percent < 60:
+            logging.warning("the machine is busy: this run gets %.0f %% of its processors", percent)
+
     def _length(self, now: float) -> int:
         """Return the length of the run that ends at the deadline; the present length if it ends
         about then, or if the rate decays already and would rise in a longer run."""
         run = self.run
         plan = run.plan
-        evaluation = run.report.last_evaluation
-        compiling = 0.0
-        if run.heldout and not evaluation:
-            # A step computes forward and twice as much backward, an evaluation always all words.
-            share = 1.0 if run.trainer.options.sample_softmax else 1 / 3
-            evaluation = share * self.pace * run.heldout.n_predictions / plan.predictions_a_step
-            compiling = self.first / 2
-        self.step_seconds = self.pace + evaluation / plan.eval_steps
+        left = self.deadline - now
+        step_seconds = self.mean
+        if run.heldout:
+            evaluation = self._evaluation_seconds(run.heldout)
+            n_last = 2 if run.heldout.reader.shards.left_out else 1
+            compiling = 0.0 if run.report.evaluated else self.first / 2
+            left -= n_last * evaluation + compiling
+            step_seconds += evaluation / plan.eval_steps
 
-        left = max(0.0, self.deadline - now - evaluation - compiling)
-        n_steps = min(self.longest, run.step + max(1, int(left / self.step_seconds)))
-        change = abs(plan.n_steps - n_steps) * self.step_seconds
-        is_close = change <= 0.01 * self.seconds + 0.1 * left
+        n_steps = min(self.longest, run.step + max(1, int(left / step_seconds)))
+        change = abs(plan.n_steps - n_steps) * step_seconds
+        is_close = change <= self.interval / 2 + 0.1 * left
         rises = n_steps > plan.n_steps and run.trainer.schedule.is_decaying(run.step)
         return plan.n_steps if is_close or rises else n_steps
+
+    def _evaluation_seconds(self, heldout: Heldout) -> float:
+        """Return the expected time of an evaluation, without compiling its graph."""
+        run = self.run
+        measured = run.report.last_evaluation
+        if run.report.evaluated > measured:  # not the first, which compiles the graph
+            return measured
+        # A step computes forward and twice as much backward, an evaluation always all words.
+        share = 1.0 if run.trainer.options.sample_softmax else 1 / 3
+        n_batches = heldout.n_predictions / run.plan.predictions_a_step
+        return max(share * self.mean * n_batches, measured - self.first / 2)
 
     def _warn_if_short(self, n_steps: int, late: float) -> None:
         """Warn of a budget that is too short for `USEFUL_STEPS` steps; `late`: seconds since it
@@ -284,7 +280,7 @@ class Budget:
         n_missing = min(USEFUL_STEPS, self.longest) - n_steps
         if n_missing > 0:
             requested = (self.run.checkpoints.record.auto or {}).get("hours") or 0.0
-            missing = max(0.0, late) + n_missing * self.step_seconds
+            missing = max(0.0, late) + n_missing * self.mean
             enough = requested + missing / 3600
             logging.warning(
                 "--hours %g: too short: the run ends after %d steps; %.2g hours suffice for %d",

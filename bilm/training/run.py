@@ -28,7 +28,7 @@ from bilm.storage.tensor_reader import check_name
 from bilm.support.files import expanded
 from bilm.support.out_of_memory import explaining_memory
 from bilm.support.urls import is_url
-from bilm.training.callbacks import Budget, Evaluate, RunState, Save, Watch
+from bilm.training.callbacks import Evaluate, Pace, RunState, Save
 from bilm.training.checkpoints import RunCheckpoints
 from bilm.training.devices import Devices
 from bilm.training.history import History
@@ -160,8 +160,7 @@ class TrainingRun:
         if run.step and run.perplexity is None:
             evaluate()  # the run was killed before this evaluation ended
         save = Save(run, self.settings.saving, text.shards)
-        budget = Budget(run, save, self.settings.deadline)
-        watch = Watch(run)
+        pace = Pace(run, save, self.settings.deadline)
 
         with progress_bar(plan.n_steps) as run.report.bar:
             while run.step < plan.n_steps:
@@ -177,8 +176,7 @@ class TrainingRun:
                 run.position = text.positions.popleft()
                 run.report.add(run.step, result)
                 run.step += 1
-                watch()
-                budget()
+                pace()
                 save(late)
                 evaluate()
         if run.step < plan.n_steps:
@@ -334,7 +332,7 @@ class TrainingRun:
         batch_size = stored.batch_size if stored else texts.options.batch_size
         auto = self.settings.auto
         if auto is not None:
-            # A run that is resumed before `Budget` has set its length gets a new budget.
+            # A run that is resumed before `Pace` has set its length gets a new budget.
             n_steps = plan.n_steps if self.settings.deadline == math.inf else None
             auto = {**auto, "n_steps": n_steps}
         return RunRecord(

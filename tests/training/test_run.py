@@ -1,6 +1,7 @@
 """A run from start to end: what it leaves in its folder, stopping and resuming, what it refuses."""
 
 import json
+import math
 import re
 import shutil
 import signal
@@ -500,6 +501,17 @@ def test_run_becomes_longer_unless_its_rate_would_rise(tmp_path, clock, decay, n
 def test_length_is_not_stored_before_it_was_measured(tmp_path, clock):
     run(tmp_path, 2, deadline=200.0, **BUDGET)
     assert RunFolder(tmp_path).record().auto == {"hours": 1.0, "n_steps": None}
+
+
+@pytest.mark.parametrize(("evaluated", "expected"), [(0.0, 2.0), (9.0, 3.0), (12.0, 9.0)])
+def test_evaluation_is_expected_by_its_batches_then_without_compiling(evaluated, expected):
+    report = SimpleNamespace(evaluated=evaluated, last_evaluation=min(evaluated, 9.0))
+    plan = SimpleNamespace(predictions_a_step=10, epoch_steps=1)
+    trainer = SimpleNamespace(options=tiny_options(sample_softmax=False))
+    of_run = SimpleNamespace(report=report, plan=plan, trainer=trainer, step=0)
+    pace = callbacks.Pace(of_run, None, math.inf)
+    pace.first, pace.mean = 12.0, 1.5
+    assert pace._evaluation_seconds(SimpleNamespace(n_predictions=40)) == expected
 
 
 @pytest.mark.parametrize(("load", "is_logged"), [(1_000.0, True), (0.0, False)])
