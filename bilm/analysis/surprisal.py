@@ -15,7 +15,7 @@ from bilm.data.vocabulary import Vocabulary
 from bilm.errors import DataError, WeightsError
 from bilm.scoring.memory.memory import Memory
 from bilm.scoring.scorer import Scorer
-from bilm.scoring.scores import Predicted, Score, Substitute
+from bilm.scoring.scores import Predicted, Score
 from bilm.storage.hdf5 import numbers, open_hdf5, strings
 
 NATS_PER_BIT = math.log(2)
@@ -133,13 +133,12 @@ def columns_of(score: Score) -> Columns:
         columns[f"{direction}_cumulative"] = np.cumsum(bits[in_order])[in_order]
         columns[f"{direction}_entropy"] = entropies / NATS_PER_BIT
         columns[f"{direction}_rank"] = np.array([place.rank for place in predicted], float)
-        columns[f"{direction}_top"] = [_listed(place.likeliest) for place in predicted]
+        # The words with their surprisal, as in `chair:1.9 bed:2.25`
+        columns[f"{direction}_top"] = [
+            " ".join(f"{word}:{log / -NATS_PER_BIT:.4g}" for word, log in place.likeliest)
+            for place in predicted
+        ]
     return columns
-
-
-def _listed(words: Iterable[Substitute]) -> str:
-    """Return words with their surprisal in bits, as in `chair:1.9 bed:2.25`."""
-    return " ".join(f"{word}:{log / -NATS_PER_BIT:.4g}" for word, log in words)
 
 
 def columns_of_regions(

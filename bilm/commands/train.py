@@ -109,7 +109,7 @@ def train(vocab: str | None, options: str | None, **run: Any) -> int:
                 arguments |= auto.chosen(text, heldout, vocabulary, request, devices)
             else:
                 arguments |= auto.resumed(record, request)
-            if run["hours"] and arguments["n_steps"] is None:
+            if run["hours"] is not None and arguments["n_steps"] is None:
                 started = click.get_current_context().meta[START]
                 arguments["deadline"] = started + 3600 * run["hours"]
         else:

@@ -147,11 +147,6 @@ def is_bilm(name: str) -> bool:
     return not name.startswith(SOFTMAX)
 
 
-def is_softmax(name: str) -> bool:
-    """Return whether a variable belongs to the softmax, not to the biLM."""
-    return name.startswith(SOFTMAX)
-
-
 def n_words(stored: Tensors) -> int:
     """Return the number of rows of the word table `embedding`. Raises: WeightsError."""
     with stored.opened() as tensor:

@@ -236,7 +236,7 @@ class StoredModel:
         if has_softmax:
             softmax = self.require_softmax()
             n_words = softmax.n_words
-            sources.append((softmax.tensors, names.is_softmax))
+            sources.append((softmax.tensors, lambda name: not names.is_bilm(name)))
         return StoredWeights(options, n_words, sources, has_softmax)
 
     def build(self, token_ids: bool = False, token_table: str | Path | None = None) -> BiLM:

@@ -1,12 +1,11 @@
 """Chooses regularization, length, precision and first weights: the options `auto` of `bilm train`.
 
 Nothing is timed before a run. With a time budget, a run starts with its longest useful length, and
-`bilm.training.callbacks.Pace` changes the length by the times of its steps. `RECIPES` were
-measured on `classics_en`, English novels, on 2 cores: docs/experiments.md lists the runs.
+`bilm.training.callbacks.Pace` changes length, regularization and rate by the times of its steps.
+`RECIPES` were measured on `classics_en`, English novels: docs/experiments.md lists the runs.
 """
 
 import math
-import statistics
 from collections.abc import Mapping
 from pathlib import Path
 from typing import Any, NamedTuple
@@ -16,9 +15,9 @@ from absl import logging
 from bilm.data.shards import Shards
 from bilm.data.vocabulary import Vocabulary
 from bilm.options import schema
-from bilm.options.run_options import LEARNING_RATES, RunOptions, load_run_options
+from bilm.options.run_options import RunOptions, load_run_options
 from bilm.storage.run_record import RunRecord
-from bilm.training.devices import Devices, fastest_precision, product_seconds
+from bilm.training.devices import Devices, fastest_precision
 from bilm.training.survey import SAMPLE_TOKENS, survey
 
 
@@ -48,10 +47,6 @@ BY_SIZE = -0.12
 BY_SAMPLE = -0.21
 BY_EPOCHS = 0.30
 BY_VARIETY = 0.35
-# Before a run is measured: the time until its first step, and of a step in products of the inputs
-# of an LSTM with its kernel.
-START_SECONDS = 30.0
-STEP_PRODUCTS = 40.0  # measured: 25 to 60
 
 
 class Request(NamedTuple):
@@ -68,8 +63,9 @@ class Request(NamedTuple):
 def chosen(
     shards: Shards, heldout: Shards | None, vocab_file: Path, request: Request, devices: Devices
 ) -> dict[str, Any]:
-    """Return arguments of `TrainingRun` for a new run on a text: options, length, precision, and
-    the survey of the text if it was read. Raises: BilmError if an input cannot be used."""
+    """Return arguments of `TrainingRun` for a new run on a text: options, length, precision, the
+    survey of the text if it was read, and `auto`, the choice that checkpoints store. Raises:
+    BilmError if an input cannot be used."""
     n_predictions = request.n_train_tokens
     known = None
     if n_predictions is None:
@@ -78,8 +74,12 @@ def chosen(
         n_predictions = known.counts.n_predictions
     options = options_for(n_predictions).replace(**request.changes)
     precision = request.precision or fastest_precision(devices, options)
-    n_epochs = expected_epochs(options, request, devices, precision)
-    options = options_for(n_predictions, n_epochs).replace(**request.changes)
+    if request.hours is None:
+        n_epochs: float = options.n_epochs
+        if request.n_steps is not None:
+            n_rows = options.batch_size * devices.n_replicas
+            n_epochs = request.n_steps * n_rows * options.unroll_steps / n_predictions
+        options = options.replace(**changes_for(options, n_epochs))
 
     encoder = None if request.from_scratch else ENCODER
     keys = [*recipe_for(n_predictions).changes, "learning_rate"]
@@ -90,37 +90,12 @@ def chosen(
         f"starts from the character encoder of {encoder}" if encoder else "starts from scratch",
         options.n_epochs,
         precision,
-        "; the times of the first steps determine the length" if request.hours else "",
+        "; its first steps determine length, regularization and rate" if request.hours else "",
     )
-    choice = {"hours": request.hours, "encoder": encoder}
-    return {**_arguments(options, request.n_steps, precision, choice), "survey": known}
-
-
-def _arguments(
-    options: RunOptions, n_steps: int | None, precision: str, choice: Mapping[str, Any]
-) -> dict[str, Any]:
-    """Return arguments of `TrainingRun`; without `n_steps`, `n_epochs` determines the length, until
-    a time budget changes it. Checkpoints store the last one, `auto`."""
-    length = {"n_steps": n_steps, "precision": precision}
-    return {"options": options, **length, "auto": {**choice, **length}}
-
-
-def expected_epochs(
-    options: RunOptions, request: Request, devices: Devices, precision: str
-) -> float:
-    """Return how often a run will read its text; for a time budget, from the time of a product."""
-    predictions_a_step = options.batch_size * options.unroll_steps * devices.n_replicas
-    n_steps: float
-    if request.n_steps is not None:
-        n_steps = request.n_steps
-    elif request.hours is not None:
-        products = product_seconds(devices, options, precision)
-        step_seconds = STEP_PRODUCTS * statistics.median(products)
-        n_steps = (3600 * request.hours - START_SECONDS) / step_seconds
-    else:
-        return options.n_epochs
-    assert options.n_train_tokens is not None
-    return n_steps * predictions_a_step / options.n_train_tokens
+    # Without `n_steps`, `n_epochs` determines the length, until a time budget changes it.
+    length = {"n_steps": request.n_steps, "precision": precision}
+    choice = {"hours": request.hours, "encoder": encoder, **length}
+    return {"options": options, **length, "auto": choice, "survey": known}
 
 
 def resumed(record: RunRecord, request: Request) -> dict[str, Any]:
@@ -140,8 +115,9 @@ def resumed(record: RunRecord, request: Request) -> dict[str, Any]:
     if request.n_train_tokens is not None:
         options = options.replace(n_train_tokens=request.n_train_tokens)
     precision = request.precision or record.auto["precision"]
-    choice = {**record.auto, "hours": request.hours}
-    return _arguments(options, n_steps, precision, choice)
+    length = {"n_steps": n_steps, "precision": precision}
+    choice = {**record.auto, "hours": request.hours, **length}
+    return {"options": options, **length, "auto": choice}
 
 
 def recipe_for(n_predictions: int) -> Recipe:
@@ -149,24 +125,31 @@ def recipe_for(n_predictions: int) -> Recipe:
     return next(recipe for recipe in RECIPES if n_predictions <= recipe.n_predictions)
 
 
-def options_for(n_predictions: int, n_epochs: float = math.inf) -> RunOptions:
-    """Return the options for a text with a number of predictions per epoch and direction.
+def options_for(n_predictions: int) -> RunOptions:
+    """Return the options for a text with a number of predictions per epoch and direction."""
+    recipe = recipe_for(n_predictions)
+    return load_run_options(BASE).replace(
+        **recipe.changes, n_epochs=recipe.n_epochs, n_train_tokens=n_predictions
+    )
+
+
+def changes_for(options: RunOptions, n_epochs: float) -> dict[str, Any]:
+    """Return what a run changes in the options of `options_for` if it reads the text `n_epochs`
+    times; a rate that the user chose stays.
 
     A run that reads the text once cannot overfit, and has time only for large steps: it has no
     regularization and `FAST_RATE`. From there to the recipe, both change with the logarithm of
-    `n_epochs`, the number of passes over the text that will be read.
+    `n_epochs`.
     """
-    recipe = recipe_for(n_predictions)
-    options = load_run_options(BASE).replace(
-        **recipe.changes, n_epochs=recipe.n_epochs, n_train_tokens=n_predictions
-    )
-    if n_epochs >= recipe.n_epochs:
-        return options
-    share = math.log(max(1.0, n_epochs)) / math.log(recipe.n_epochs)
-    weaker = {key: round(share * getattr(options, key), 3) for key in REGULARIZATION}
-    rate = options.learning_rate or LEARNING_RATES[options.optimizer]
-    rate = FAST_RATE * (rate / FAST_RATE) ** share
-    return options.replace(**weaker, learning_rate=round(rate, 4))
+    n_useful = recipe_for(options.n_train_tokens or 0).n_epochs
+    if n_epochs >= n_useful:
+        return {}
+    share = math.log(max(1.0, n_epochs)) / math.log(n_useful)
+    changes = {key: round(share * getattr(options, key), 3) for key in REGULARIZATION}
+    rate = load_run_options(BASE).learning_rate
+    if rate is not None and options.learning_rate == rate:
+        changes["learning_rate"] = round(FAST_RATE * (rate / FAST_RATE) ** share, 4)
+    return changes
 
 
 def expected_ratio(n_read: int, n_train_tokens: int, n_words: int) -> float:

@@ -10,9 +10,10 @@ from absl import logging
 from bilm.data.shards import Shards
 from bilm.data.stream import Position
 from bilm.data.verdict import Comparison
+from bilm.options import schema
 from bilm.scoring.perplexity import Perplexity
 from bilm.support.process import available_cores, is_machine_busy
-from bilm.training.auto import expected_ratio, recipe_for
+from bilm.training.auto import changes_for, expected_ratio, recipe_for
 from bilm.training.checkpoints import RunCheckpoints
 from bilm.training.evaluation import Evaluator, heldout_windows
 from bilm.training.measurement import Measurement
@@ -125,11 +126,8 @@ class Evaluate:
 
 
 class Save:
-    """Saves a checkpoint when one is due: see `Saving`, before an evaluation and at the end.
-
-    It first checks that the folder was not moved and that the text, `shards`, has not changed,
-    which it also does at the end of each epoch.
-    """
+    """Saves a checkpoint when one is due: see `Saving`, before an evaluation and at the end;
+    unless the folder was moved or the text, `shards`, has changed."""
 
     def __init__(self, run: RunState, saving: Saving, shards: Shards):
         self.run = run
@@ -186,8 +184,8 @@ class Pace:
     """Measures the time of the steps of a run.
 
     On a CPU, it warns once if other programs leave the run few of its processors. With a time
-    budget, it changes the length of the run so that the run ends on time. A change is saved at
-    once: a resumed run continues with the length in its checkpoint.
+    budget, it changes the length so that the run ends on time, and once learning rate and
+    regularization, which depend on the length. A resumed run continues with these changes.
 
     `deadline`: `time.monotonic()` at which the run should end; infinity for no budget.
     """
@@ -197,13 +195,17 @@ class Pace:
         self.save = save
         self.deadline = deadline
         self.longest = run.trainer.options.n_epochs * run.plan.epoch_steps
+        self.shortest = min(USEFUL_STEPS, self.longest)  # of the useful lengths
         self.start = time.monotonic()
         self.interval = max(MEASURED_SECONDS, 0.02 * (deadline - self.start))  # between changes
         self.first = 0.0  # seconds of the first step, most of them to compile the graph
-        self.first_step = run.step + 1
-        self.computed = 0.0  # seconds of all processors until the end of the first step
+        # At the end of the step that compiled the graph, the latter two in seconds
+        self.compiled_step = run.step + 1
+        self.compiled = 0.0  # of training
+        self.computed = 0.0  # of all processors
         self.next_time = 0.0  # of the next measurement, in seconds of training
         self.mean = 0.0  # seconds of a step, with its share of the saves
+        self.missing = 0.0  # seconds that `shortest` steps take beyond the budget
 
     def __call__(self) -> None:
         """Measure now and then; change the length if the run would be late or early."""
@@ -212,24 +214,26 @@ class Pace:
             return
         now = time.monotonic()
         trained = now - self.start - self.run.report.evaluated
-        if not self.first:
-            self.first = trained
+        if step == self.compiled_step:
+            self.first = self.first or trained
+            self.compiled = trained
             self.computed = time.process_time()
             self.next_time = trained + MEASURED_SECONDS
         if trained < self.next_time:
             return
 
-        # The mean since the first step, as a run that was shortened may not be able to grow again.
+        # The mean since that step, as a run that was shortened may not be able to grow again.
         self.next_time = trained + self.interval
         is_first = not self.mean
-        self.mean = (trained - self.first) / (step - self.first_step)
+        self.mean = (trained - self.compiled) / (step - self.compiled_step)
         if is_first:
-            self._warn_if_busy(now - self.start - self.first)
+            self._warn_if_busy(trained - self.compiled)
         if self.deadline == math.inf:
             return
         n_steps = self._length(now)
         if is_first:
-            self._warn_if_short(n_steps, now - self.deadline)
+            self._warn_if_short(n_steps)
+            self._adapt(n_steps)
         if is_first or n_steps != self.run.plan.n_steps:
             self._change(n_steps)
             self.save.now()
@@ -256,6 +260,7 @@ class Pace:
             compiling = 0.0 if run.report.evaluated else self.first / 2
             left -= n_last * evaluation + compiling
             step_seconds += evaluation / plan.eval_steps
+        self.missing = (self.shortest - run.step) * step_seconds - left
 
         n_steps = min(self.longest, run.step + max(1, int(left / step_seconds)))
         change = abs(plan.n_steps - n_steps) * step_seconds
@@ -274,18 +279,33 @@ class Pace:
         n_batches = heldout.n_predictions / run.plan.predictions_a_step
         return max(share * self.mean * n_batches, measured - self.first / 2)
 
-    def _warn_if_short(self, n_steps: int, late: float) -> None:
-        """Warn of a budget that is too short for `USEFUL_STEPS` steps; `late`: seconds since it
-        ended, negative before."""
-        n_missing = min(USEFUL_STEPS, self.longest) - n_steps
-        if n_missing > 0:
+    def _warn_if_short(self, n_steps: int) -> None:
+        """Warn of a budget that is too short for `shortest` steps."""
+        if n_steps < self.shortest:
             requested = (self.run.checkpoints.record.auto or {}).get("hours") or 0.0
-            missing = max(0.0, late) + n_missing * self.mean
-            enough = requested + missing / 3600
             logging.warning(
                 "--hours %g: too short: the run ends after %d steps; %.2g hours suffice for %d",
-                requested, n_steps, enough, n_steps + n_missing,
+                requested, n_steps, requested + self.missing / 3600, self.shortest,
             )  # fmt: skip
+
+    def _adapt(self, n_steps: int) -> None:
+        """Adapt the options of `auto` to the length of the run."""
+        run = self.run
+        options = run.trainer.options
+        n_tokens = options.n_train_tokens or 1
+        changes = changes_for(options, n_steps * run.plan.predictions_a_step / n_tokens)
+        if not changes or not run.checkpoints.record.auto:
+            return
+
+        run.trainer.change_options(changes)
+        self.compiled_step = run.step + 1
+        self.next_time = math.inf
+        checkpoints = run.checkpoints
+        stored = {**checkpoints.record.options, **changes}
+        checkpoints.record = replace(checkpoints.record, options=stored)
+        schema.write(checkpoints.folder.options_file, stored)
+        values = ", ".join(f"{key}={value}" for key, value in changes.items())
+        logging.info("auto: for this length %s; the next step compiles the graph again", values)
 
     def _change(self, n_steps: int) -> None:
         """Change the length of the run, also in the record of its next checkpoint."""

@@ -169,13 +169,13 @@ def fastest_precision(devices: Devices, options: RunOptions) -> str:
     with its kernel at least `LEAST_GAIN` times as fast as in float32, else "float32"."""
     if not has_bfloat16(devices):
         return "float32"
-    # The shortest: other programs can only lengthen a product.
-    float32, bfloat16 = (min(product_seconds(devices, options, name)) for name in PRECISIONS)
+    float32, bfloat16 = (product_seconds(devices, options, name) for name in PRECISIONS)
     return "bfloat16" if float32 >= LEAST_GAIN * bfloat16 else "float32"
 
 
-def product_seconds(devices: Devices, options: RunOptions, precision: str) -> list[float]:
-    """Return times of multiplying the inputs of an LSTM in a window with its kernel."""
+def product_seconds(devices: Devices, options: RunOptions, precision: str) -> float:
+    """Return the least time of multiplying the inputs of an LSTM in a window with its kernel:
+    other programs can only lengthen it."""
     n_rows = options.batch_size * options.unroll_steps
     n_inputs = 2 * options.lstm.projection_dim
     seconds = []
@@ -186,7 +186,7 @@ def product_seconds(devices: Devices, options: RunOptions, precision: str) -> li
             start = time.perf_counter()
             tf.matmul(inputs, kernel)[0, 0].numpy()  # waits for the device
             seconds.append(time.perf_counter() - start)
-    return seconds[1:]  # the first one prepares the others
+    return min(seconds)
 
 
 def has_bfloat16(devices: Devices) -> bool:

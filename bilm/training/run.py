@@ -145,7 +145,11 @@ class TrainingRun:
                     self.hosts.gather("start", None)
                     self._log_start(run)
                     result = self._take_steps(run, text, stop)
-            self._log_end(result)
+            if not result.finished:
+                how = " with --resume=auto" if self.settings.resume == "never" else ""
+                logging.info("the same command%s continues the run", how)
+            elif self.hosts.is_chief:
+                self.folder.log_end(result.step)
             return result
 
     def _take_steps(self, run: RunState, text: TrainingText, stop: threading.Event) -> TrainResult:
@@ -157,10 +161,10 @@ class TrainingRun:
 
         # What happens after each step.
         evaluate = Evaluate(run)
-        if run.step and run.perplexity is None:
-            evaluate()  # the run was killed before this evaluation ended
         save = Save(run, self.settings.saving, text.shards)
         pace = Pace(run, save, self.settings.deadline)
+        if run.step and run.perplexity is None:
+            evaluate()  # the run was killed before this evaluation ended
 
         with progress_bar(plan.n_steps) as run.report.bar:
             while run.step < plan.n_steps:
@@ -228,8 +232,10 @@ class TrainingRun:
         plan = Plan(options, n_replicas, self.settings, heldout.n_predictions if heldout else 0)
         self.hosts.check_alike("plan", lambda: vars(plan))
 
-        # The last evaluation counts if it measured the same text.
-        measured = self._last_measurement() if heldout else None
+        # The last evaluation, as the chief reads it, counts if it measured the same text.
+        written = self.folder.read_measured() if self.hosts.is_chief and heldout else None
+        figures = self.hosts.from_chief("measured", lambda: written and written.to_record())
+        measured = Measurement.from_record(figures) if figures else None
         is_same_text = True
         if measured and heldout:
             is_same_text = self.folder.check_heldout(measured, heldout.described)
@@ -319,12 +325,6 @@ class TrainingRun:
         of_heldout = read_heldout(heldout, ngrams, self.vocab, self.options)
         return Texts(options, ngrams, compared, of_heldout)
 
-    def _last_measurement(self) -> Measurement | None:
-        """Return the run's last evaluation, as the chief has read it."""
-        measured = self.folder.read_measured() if self.hosts.is_chief else None
-        record = self.hosts.from_chief("measured", lambda: measured and measured.to_record())
-        return Measurement.from_record(record) if record else None
-
     def _record(self, texts: Texts, plan: Plan, n_rows: int, stored: RunRecord | None) -> RunRecord:
         """Return what the checkpoints store beside the tensors; `n_rows`: of all replicas."""
         # Store the batch_size that was requested at the first start, not the rows that a replica
@@ -366,13 +366,6 @@ class TrainingRun:
             run.log_expected()
         check_memory(run.trainer, self.vocab.size, self.settings.ignore_memory)
         logging.info("the first step compiles the graph, which may take half a minute")
-
-    def _log_end(self, result: TrainResult) -> None:
-        if not result.finished:
-            how = " with --resume=auto" if self.settings.resume == "never" else ""
-            logging.info("the same command%s continues the run", how)
-        elif self.hosts.is_chief:
-            self.folder.log_end(result.step)
 
 
 def _absolute(path: str | Path) -> str:

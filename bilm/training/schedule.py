@@ -22,7 +22,6 @@ class Schedule:
         self.options = options
         self.n_steps = n_steps
         self.limits_warmup = limits_warmup
-        self.full = options.learning_rate or LEARNING_RATES[options.optimizer]
 
     def __call__(self, step: int) -> float:
         """Return the learning rate of step `step`, counted from 0."""
@@ -35,6 +34,11 @@ class Schedule:
         progress = min(1.0, (step - self.decay_start) / (self.n_steps - self.decay_start))
         left = DECAYS[options.decay](progress)
         return self.full * (options.decay_floor + (1 - options.decay_floor) * left)
+
+    @property
+    def full(self) -> float:
+        """The largest rate."""
+        return self.options.learning_rate or LEARNING_RATES[self.options.optimizer]
 
     @property
     def warmup_steps(self) -> int:

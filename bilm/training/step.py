@@ -1,6 +1,7 @@
 """One training step over all replicas: forward, backward, mean, clip, update."""
 
 import functools
+from collections.abc import Mapping
 from typing import Any, NamedTuple
 
 import keras
@@ -58,15 +59,12 @@ class Trainer:
         self.devices = devices
         self.seed = seed
         self.schedule = schedule or Schedule(options)
-        regularization = Regularization(
-            options.dropout, options.variational_dropout, options.embedding_dropout
-        )
         with devices.strategy.scope():
             self.model = BiLM(
                 options.model,
                 n_tokens,
                 softmax=True,
-                regularization=regularization,
+                regularization=_regularization(options),
                 precision=precision,
             )
             if options.softmax_bias == "log_uniform" and self.model.softmax is not None:
@@ -82,6 +80,16 @@ class Trainer:
             )
         self.state = self._on_replicas(lambda: self.model.zero_state(options.batch_size))
         self._step: Any = tf.function(self._take_step, autograph=False, reduce_retracing=True)
+
+    def change_options(self, changes: Mapping[str, Any]) -> None:
+        """Continue with another rate and regularization; the next step compiles the graph again."""
+        self.options = self.options.replace(**changes)
+        self.schedule.options = self.options
+        regularization = _regularization(self.options)
+        self.model.regularization = regularization
+        for stack in self.model.stacks.values():
+            stack.regularization = regularization
+        self._step = tf.function(self._take_step, autograph=False)
 
     def expect(self, batch_spec: Any) -> None:
         """Compile the step once for all batches of the `element_spec` of an iterator. Call this if
@@ -197,3 +205,7 @@ class Trainer:
         replica = tf.distribute.get_replica_context().replica_id_in_sync_group
         seed = fold_seed(fold_seed(tf.stack([self.seed, step]), replica), purpose)
         return {d: fold_seed(seed, k) for k, d in enumerate(self.model.directions)}
+
+
+def _regularization(options: RunOptions) -> Regularization:
+    return Regularization(options.dropout, options.variational_dropout, options.embedding_dropout)

@@ -33,24 +33,21 @@ CHOICE = {"n_steps": None, "precision": "float32", "hours": None}
 def test_shorter_runs_have_less_regularization_and_larger_rates(n_predictions):
     recipe = auto.options_for(n_predictions)
     assert recipe.n_train_tokens == n_predictions
-    once, twice = (auto.options_for(n_predictions, n_epochs) for n_epochs in (1, 2))
+    once, twice = (auto.changes_for(recipe, n_epochs) for n_epochs in (1, 2))
     for key in auto.REGULARIZATION:
-        assert 0.0 == getattr(once, key) < getattr(twice, key) < getattr(recipe, key)
-    assert auto.FAST_RATE == once.learning_rate > twice.learning_rate > recipe.learning_rate
-    assert auto.options_for(n_predictions, 0.1) == once
-    assert auto.options_for(n_predictions, recipe.n_epochs) == recipe
+        assert 0.0 == once[key] < twice[key] < getattr(recipe, key)
+    assert auto.FAST_RATE == once["learning_rate"] > twice["learning_rate"] > recipe.learning_rate
+    assert auto.changes_for(recipe, 0.1) == once
+    assert auto.changes_for(recipe, recipe.n_epochs) == {}
+    assert "learning_rate" not in auto.changes_for(recipe.replace(learning_rate=0.01), 2)
 
 
-def test_epochs_are_expected_from_steps_or_from_the_time_of_a_product(monkeypatch):
-    options = auto.options_for(64_000)  # 50 steps
-
-    def n_epochs(**requested):
-        of_run = devices.Devices(on_cpu())
-        return auto.expected_epochs(options, request(**requested), of_run, "float32")
-
-    assert (n_epochs(), n_epochs(n_steps=25, hours=1.0)) == (options.n_epochs, 0.5)
-    monkeypatch.setattr(auto, "product_seconds", lambda *of: [1.0 / auto.STEP_PRODUCTS])
-    assert n_epochs(hours=(auto.START_SECONDS + 100) / 3600) == pytest.approx(2.0)
+@pytest.mark.parametrize(("requested", "n_epochs"), [({}, 3), ({"n_steps": 25}, 0.5)])
+def test_requested_length_determines_the_regularization(requested, n_epochs):
+    asked = request(n_train_tokens=64_000, changes={"n_epochs": 3}, **requested)  # 50 steps each
+    made = auto.chosen(None, None, VOCABULARY, asked, devices.Devices(on_cpu()))["options"]
+    recipe = auto.options_for(64_000).replace(n_epochs=3)
+    assert made == recipe.replace(**auto.changes_for(recipe, n_epochs))
 
 
 @pytest.mark.parametrize(("device", "capability"), [("CPU:0", 7), ("GPU:0", 7), ("GPU:0", 8)])

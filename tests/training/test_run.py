@@ -486,9 +486,11 @@ def test_time_budget_changes_the_length_and_resume_is_bit_identical(tmp_path, cl
     assert "--hours 1: too short: the run ends after 7 steps" in log.text  # 30 are useful
     record = RunFolder(straight).record()
     assert (record.n_steps, record.auto) == (7, {"hours": 1.0, "n_steps": 7})
+    assert record.options["dropout"] == 0.0 < tiny_options().dropout  # less than an epoch
     before_last_save(straight, 7, resumed)
     stored = RunFolder(resumed).record().auto["n_steps"]
-    assert run(resumed, stored, **BUDGET).step == stored == 7
+    changes = BUDGET["changes"] | {"dropout": 0.0}
+    assert run(resumed, stored, **BUDGET | {"changes": changes}).step == stored == 7
     assert_same_weights(straight, resumed)
 
 
