@@ -32,8 +32,9 @@ class Recipe(NamedTuple):
 BASE = "compact"  # packaged options
 ENCODER = "novels-en"  # the packaged model of that size whose encoder starts new runs
 STRONG = {"variational_dropout": True, "embedding_dropout": 0.1, "weight_decay": 0.5}
+SMALL = {"dropout": 0.39, "embedding_dropout": 0.078, "weight_decay": 0.39, "learning_rate": 0.0078}
 RECIPES = (
-    Recipe(60_000, {"dropout": 0.5, **STRONG, "batch_size": 16}, 24),
+    Recipe(60_000, {**STRONG, **SMALL, "batch_size": 16}, 12),
     Recipe(700_000, {"dropout": 0.3, **STRONG}, 24),
     Recipe(2_000_000, {"dropout": 0.2, **STRONG, "weight_decay": 0.05}, 8),
     Recipe(4_000_000, {"dropout": 0.15, "weight_decay": 0.05}, 9),
@@ -82,7 +83,7 @@ def chosen(
         options = options.replace(**changes_for(options, n_epochs))
 
     encoder = None if request.from_scratch else ENCODER
-    keys = [*recipe_for(n_predictions).changes, "learning_rate"]
+    keys = dict.fromkeys([*recipe_for(n_predictions).changes, "learning_rate"])
     logging.info(
         "auto: %s predictions per epoch and direction: options %s; %s; at most %d epochs, in %s%s",
         f"{n_predictions:,}",
@@ -141,14 +142,13 @@ def changes_for(options: RunOptions, n_epochs: float) -> dict[str, Any]:
     regularization and `FAST_RATE`. From there to the recipe, both change with the logarithm of
     `n_epochs`.
     """
-    n_useful = recipe_for(options.n_train_tokens or 0).n_epochs
-    if n_epochs >= n_useful:
+    recipe = options_for(options.n_train_tokens or 0)
+    if n_epochs >= recipe.n_epochs:
         return {}
-    share = math.log(max(1.0, n_epochs)) / math.log(n_useful)
-    changes = {key: round(share * getattr(options, key), 3) for key in REGULARIZATION}
-    rate = load_run_options(BASE).learning_rate
-    if rate is not None and options.learning_rate == rate:
-        changes["learning_rate"] = round(FAST_RATE * (rate / FAST_RATE) ** share, 4)
+    share = math.log(max(1.0, n_epochs)) / math.log(recipe.n_epochs)
+    changes = {key: round(share * getattr(recipe, key), 3) for key in REGULARIZATION}
+    if recipe.learning_rate and options.learning_rate == recipe.learning_rate:
+        changes["learning_rate"] = round(FAST_RATE * (recipe.learning_rate / FAST_RATE) ** share, 4)
     return changes
 
 

@@ -85,7 +85,7 @@ def test_resumed_run_keeps_its_length_unless_another_is_requested(log):
     def n_steps(record, **requested):
         return auto.resumed(record, request(**requested))["n_steps"]
 
-    assert n_steps(stored()) == n_steps(stored(), changes={"n_epochs": 24}) == 70
+    assert n_steps(stored()) == n_steps(stored(), changes={"n_epochs": 12}) == 70
     assert n_steps(stored(), n_steps=7) == 7
     assert n_steps(stored(), changes={"n_epochs": 20}) is None  # derived from n_epochs
     assert n_steps(stored(None), hours=1.0) is None  # it stopped before its length was measured
@@ -211,4 +211,4 @@ def test_budget_that_is_too_short_is_a_warning(tmp_path, run_here):
     few = ["--n_gpus=0", "--batch_size=2", "--hours", "0.0001"]
     done = run_here("bilm train", *arguments(tmp_path / "run"), *few)
     assert done.returncode == 0, done.stderr
-    assert re.search(r"--hours 0\.0001: too short: .* hours suffice for 100", done.stderr)
+    assert re.search(r"--hours 0\.0001: too short: .* hours suffice for \d+", done.stderr)
