@@ -48,7 +48,7 @@ def scorer_of(model, batch_tokens=1024, words=WORDS):
 def export(model, folder):
     """Write a model with its softmax; return it as a stored model."""
     values = weights.stored_values(model)
-    softmax = {name: values.pop(name) for name in list(values) if weights.is_softmax(name)}
+    softmax = {name: values.pop(name) for name in list(values) if not weights.is_bilm(name)}
     save_hdf5(folder / "weights.hdf5", values)
     words = np.array(WORDS, dtype=object)
     save_hdf5(folder / "weights_softmax.hdf5", {**softmax, "vocabulary": words})

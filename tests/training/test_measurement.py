@@ -43,8 +43,8 @@ def test_run_and_export_store_the_counts_and_the_verdict(a_run, tmp_path):
     expected = Ngrams.of(ids(TEXT), Vocabulary(VOCABULARY))
     measured = RunFolder(a_run).read_measured()
     assert measured.compared.n_epochs == pytest.approx(9 * 10 / 358)
-    assert measured.compared.n_useful == 24 and measured.compared.hours > 0
-    assert measured.verdict()[-2] == "epochs read: 0.25 of 24 useful ones"
+    assert measured.compared.n_useful == 12 and measured.compared.hours > 0
+    assert measured.verdict()[-2] == "epochs read: 0.25 of 12 useful ones"
 
     written = dump_weights(run, tmp_path, include_softmax=True)
     for model in (run, open_model(tmp_path), open_model(a_run / "best")):
