@@ -298,12 +298,12 @@ class Pace:
             return
 
         run.trainer.change_options(changes)
+        run.report.is_compiled = False
         self.compiled_step = run.step + 1
         self.next_time = math.inf
-        checkpoints = run.checkpoints
-        stored = {**checkpoints.record.options, **changes}
-        checkpoints.record = replace(checkpoints.record, options=stored)
-        schema.write(checkpoints.folder.options_file, stored)
+        stored = {**run.checkpoints.record.options, **changes}
+        run.checkpoints.record = replace(run.checkpoints.record, options=stored)
+        schema.write(run.checkpoints.folder.options_file, stored)
         values = ", ".join(f"{key}={value}" for key, value in changes.items())
         logging.info("auto: for this length %s; the next step compiles the graph again", values)
 

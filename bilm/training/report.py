@@ -87,7 +87,7 @@ class RunReport:
         history: writer of `history.csv`; None to write none.
         is_measured: whether an evaluation, which is a line itself, follows the last step.
     Attributes: `bar`, from `progress_bar`; `evaluated`, `last_evaluation`, seconds of all
-        evaluations and of the last one.
+        evaluations and of the last one; `is_compiled`, False before a step that compiles the graph.
     """
 
     def __init__(
@@ -117,7 +117,7 @@ class RunReport:
         self._since = time.monotonic()
         self._n_timed = 0  # steps
         self._step_seconds = math.inf
-        self._is_compiled = False
+        self.is_compiled = False
         # The last line, and the last figures and held-out perplexity in words.
         self._line_step = 0
         self._line_time = 0.0
@@ -141,19 +141,19 @@ class RunReport:
         else:
             is_due |= time.monotonic() - self._since >= RECORD_SECONDS
 
-        if is_due or not self._is_compiled:
+        if is_due or not self.is_compiled:
             self._report(done)
         elif self.bar is not None:
             self.bar(completed=done)
         if is_due:
             self._record(done)
-        elif not self._is_compiled:  # its time includes compiling the graph
+        elif not self.is_compiled:  # its time includes compiling the graph
             self._restart_timing()
-        self._is_compiled = True
+        self.is_compiled = True
 
     def _report(self, done: int) -> None:
         """Update the bar, or log a line if one is due."""
-        speed = f", {self._speed():,.0f} tokens/s" if self._is_compiled else ""
+        speed = f", {self._speed():,.0f} tokens/s" if self.is_compiled else ""
         self._figures = f"{self._place(done)}: {self.loss_name} {self._means().mean():.3f}{speed}"
         self._update_bar(done)
         if self.bar is None and self._is_line_due(done):
@@ -165,7 +165,7 @@ class RunReport:
             self.bar(completed=done, total=self.plan.n_steps, description=shown)
 
     def _is_line_due(self, done: int) -> bool:
-        if self.log_steps or not self._is_compiled:
+        if self.log_steps or not self.is_compiled:
             return True
         if done == self.plan.n_steps:
             return not self.is_measured
