@@ -195,15 +195,17 @@ def train(work: Work) -> Iterator[Row]:
 
 def resume(work: Work) -> Iterator[Row]:
     """Yield the largest differences of a run's weights, if it is repeated and in two parts."""
-    from bilm.training.run import TrainingRun
+    import bilm
 
     with tempfile.TemporaryDirectory() as name:
         folder = Path(name)
         text = common.corpus(folder, work.n_tokens)
 
         def weights(run: str, n_steps: int) -> dict[str, np.ndarray]:
-            inputs = text.vocab_file, text.train, folder / run
-            TrainingRun(work.options(), *inputs, n_steps=n_steps).train()
+            bilm.train(
+                text.train, folder / run, options=work.options(), vocab=text.vocab_file,
+                n_steps=n_steps,
+            )  # fmt: skip
             return stored_values(open_model(folder / run).build_language_model())
 
         weights("resumed", work.n_steps // 2)

@@ -15,6 +15,10 @@ class OptionsError(BilmError):
     """An options file or value that cannot be used."""
 
 
+class ArgumentError(OptionsError):
+    """Arguments of a function, or options of a command, that contradict each other."""
+
+
 class InvalidNumberOfCharacters(OptionsError):
     """The options of a new run have 262 characters, which is the number of an export."""
 

@@ -36,8 +36,6 @@ def define_flags() -> ArgumentParser:
 
 
 def main(args: Namespace) -> int | None:
-    from bilm.training.run import TrainingRun
-
     work_dir = empty_folder(args.work_dir)
     vocab_file, train_file, heldout_file = (
         str(work_dir / name) for name in ("vocab.txt", "train.txt", "heldout.txt")
@@ -61,8 +59,10 @@ def main(args: Namespace) -> int | None:
 
     # The log shows how the held-out perplexity falls.
     options = load_run_options("tiny")
-    given = options, vocab_file, train_file, run, heldout_file
-    result = TrainingRun(*given, n_steps=args.n_steps).train()
+    result = bilm.train(
+        train_file, run, options=options, vocab=vocab_file, heldout=heldout_file,
+        n_steps=args.n_steps,
+    )  # fmt: skip
     if not result.finished:
         return running.INTERRUPTED
     print(f"held-out perplexity: unigram {unigram:.1f}, biLM {result.heldout.mean:.1f}")

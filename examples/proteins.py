@@ -32,7 +32,6 @@ import running
 import bilm
 from bilm.data.text import read_lines
 from bilm.data.vocabulary_builder import build_vocabulary
-from bilm.options.run_options import load_run_options
 from bilm.options.schema import write as write_options
 from bilm.support.files import replacing
 from bilm.support.imports import needed
@@ -164,8 +163,6 @@ def families_of(proteins: list[Protein], size: int) -> set[str]:
 
 def train(proteins: list[Protein], folder: Path, args: Namespace) -> Path | None:
     """Train on proteins and export; return the model's folder, or None if it was interrupted."""
-    from bilm.training.run import TrainingRun
-
     if len(proteins) <= N_HELDOUT:
         raise bilm.BilmError(
             f"{args.fasta}: {len(proteins)} proteins are outside the families; training requires "
@@ -177,8 +174,10 @@ def train(proteins: list[Protein], folder: Path, args: Namespace) -> Path | None
     write_lines(text, (" ".join(residues) for *_, residues in proteins[N_HELDOUT:]))
     write_options(folder / "options.json", OPTIONS)
     build_vocabulary(text, vocab)
-    given = load_run_options(folder / "options.json"), vocab, str(text), folder / "run"
-    result = TrainingRun(*given, str(heldout), n_steps=args.n_steps).train()
+    result = bilm.train(
+        text, folder / "run", options=folder / "options.json", vocab=vocab, heldout=heldout,
+        n_steps=args.n_steps,
+    )  # fmt: skip
     if not result.finished:
         return None
     print(f"held-out perplexity {result.heldout.mean:.2f}; by frequencies {unigram(proteins):.2f}")

@@ -63,8 +63,8 @@ def finetune(
 
     with opt.run_hosts(run) as hosts:
         result = finetune_model(
-            model, weight_file=weights, vocab_file=vocab, new_vocab_file=new_vocab,
-            changes=opt.given(run, CHANGES), **opt.run_arguments(run, hosts),
+            model, weights=weights, vocab=vocab, new_vocab=new_vocab,
+            **opt.given(run, CHANGES), **opt.run_arguments(run, hosts),
         )  # fmt: skip
     for name, measured in (("BEFORE", result.before), ("AFTER", result.after)):
         if measured is not None and hosts.is_chief:

@@ -21,7 +21,7 @@ import cloup
 
 import bilm
 from bilm.commands.output import flush_output, printable, say
-from bilm.errors import BilmError
+from bilm.errors import ArgumentError, BilmError
 from bilm.support import process
 from bilm.support.urls import masked
 
@@ -214,6 +214,8 @@ class Command(cloup.Command):
             return status
         except BrokenPipeError:
             raise  # `| head` has read enough
+        except ArgumentError as error:
+            raise click.UsageError(str(error), ctx) from error
         except (BilmError, OSError, ImportError, MemoryError) as error:
             raise Failure(_described(error), ctx) from error
 

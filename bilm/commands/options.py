@@ -225,9 +225,9 @@ def text_input(help: str, passes: str | None = None, **more: Any) -> Decorator:
 
 # --- training ---
 
-RUN = (  # arguments of `bilm.TrainingRun`
-    "train_prefix", "save_dir", "heldout_prefix", "eval_steps", "n_steps",
-    "seed", "resume", "on_bad_utf8", "log_steps", "ignore_memory",
+RUN = (  # arguments of `bilm.train` and `bilm.finetune`
+    "text", "folder", "heldout", "eval_steps", "n_steps", "precision", "seed", "resume",
+    "on_bad_utf8", "log_steps", "ignore_memory",
 )  # fmt: skip
 DEVICES = "gpus", "n_gpus", "cpu_replicas"  # arguments of `make_strategy`
 PASSES = "once per epoch"
@@ -246,11 +246,11 @@ def run_options(
     groups = [
         group(
             "Usual",
-            text_input("Training text: a file or a quoted pattern.", PASSES, dest="train_prefix"),
-            option("--output", FILE, "Folder of the run.", dest="save_dir", metavar="FOLDER",
+            text_input("Training text: a file or a quoted pattern.", PASSES, dest="text"),
+            option("--output", FILE, "Folder of the run.", dest="folder", metavar="FOLDER",
                    required=True),
             option("--heldout", TextInput(PASSES), "Held-out text to evaluate on.",
-                   dest="heldout_prefix", metavar="PATTERN"),
+                   metavar="PATTERN"),
             *usual,
             option("--n_epochs", Integer(1), "Passes over the text.", n_epochs),
             option("--gpus", NUMBERS, "Indices of the GPUs to use, from 0.", "all", metavar="N,N"),
@@ -341,12 +341,12 @@ def run_hosts(values: Mapping[str, Any]) -> Hosts:
 
 
 def run_arguments(values: Mapping[str, Any], hosts: Hosts) -> dict[str, Any]:
-    """Return the values of `run_options` as arguments of `bilm.TrainingRun`. Raises: DataError for
-    pipes, which can be read only once; OptionsError for missing devices."""
+    """Return the values of `run_options` as arguments of `bilm.train`. Raises: DataError for pipes,
+    which can be read only once; OptionsError for missing devices."""
     from bilm.data.text import input_files
     from bilm.training.devices import make_strategy
 
-    for name in ("train_prefix", "heldout_prefix"):
+    for name in ("text", "heldout"):
         if values[name]:
             input_files(values[name])  # refuses pipes
     strategy = make_strategy(**{name: values[name] for name in DEVICES}, hosts=hosts)
@@ -354,7 +354,6 @@ def run_arguments(values: Mapping[str, Any], hosts: Hosts) -> dict[str, Any]:
         values["checkpoint_steps"], values["checkpoint_minutes"], values["keep_checkpoints"]
     )
     arguments = {name: values[name] for name in RUN}
-    arguments["precision"] = values["precision"] or "float32"
     return {**arguments, "strategy": strategy, "hosts": hosts, "saving": saving}
 
 

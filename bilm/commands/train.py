@@ -1,15 +1,12 @@
 """`bilm train`: a new biLM from text."""
 
-from pathlib import Path
 from typing import Any
 
 import click
-from cloup.constraints import constraint, mutually_exclusive
 
 from bilm.commands import options as opt
 from bilm.commands.main import INTERRUPTED, START, command
-from bilm.errors import OptionsError
-from bilm.options.run_options import AUTO, load_run_options, packaged_options
+from bilm.options.run_options import AUTO, packaged_options
 
 SIZES = [AUTO, *packaged_options()]
 NOTE = """
@@ -44,8 +41,7 @@ lost.
                  "of a packaged model."),
     ],
 )  # fmt: skip
-@constraint(mutually_exclusive, ["hours", "n_steps"])
-def train(vocab: str | None, options: str | None, **run: Any) -> int:
+def train(**run: Any) -> int:
     """Train a biLM on text.
 
     Examples:
@@ -54,66 +50,14 @@ def train(vocab: str | None, options: str | None, **run: Any) -> int:
       bilm train --input 'corpus/*.gz' --vocab vocab.txt --output run --options original \\
           --heldout 'heldout/*.txt' --eval_steps 5000 --gpus 0,1
     """
-    from bilm.data.shards import resolve_shards
-    from bilm.training import auto
-    from bilm.training.devices import Devices
-    from bilm.training.run import TrainingRun
-    from bilm.training.run_folder import RunFolder
+    from bilm.training.run import train as train_model
 
-    folder = RunFolder(run["save_dir"])
-    record = folder.record()
-    vocabulary = Path(vocab or folder.vocab_file)
-    makes_vocab = vocab is None and record is None
-    # auto chooses for a new run unless --options names other options; a run is resumed as it is.
-    is_auto = options == AUTO or (options is None and (record is None or record.auto is not None))
-    if run["hours"] is not None and not is_auto:
-        raise click.UsageError("--hours requires --options auto; the length of other runs is set "
-                               "with --n_epochs or --n_steps")  # fmt: skip
-    if is_auto and record is not None and record.auto is None:
-        raise OptionsError(f"{folder}: contains a run whose options were not chosen by auto; omit "
-                           "--options to resume it, or use another folder")  # fmt: skip
-
-    changes = opt.given(run, ("batch_size", "n_epochs", *opt.RATE))
+    names = "vocab", "options", "hours", "n_train_tokens", "from_scratch"
     with opt.run_hosts(run) as hosts:
-        if is_auto and hosts.n_workers > 1:
-            raise click.UsageError("--options auto cannot choose for several workers; expected a "
-                                   "file or another name")  # fmt: skip
-        if makes_vocab and hosts.n_workers > 1:
-            raise click.UsageError("--vocab is required for several workers")
-        if not makes_vocab and not vocab and not vocabulary.is_file():
-            raise click.UsageError(f"--vocab is required: {vocabulary} does not exist any more")
-
-        # The texts, and the vocabulary of a new run.
-        arguments = opt.run_arguments(run, hosts)
-        text = resolve_shards(run["train_prefix"], run["on_bad_utf8"])
-        if record is None:
-            folder.check_resume(run["resume"])
-            holds_out = makes_vocab and not run["heldout_prefix"]
-            hosts.from_chief("inputs", lambda: folder.make_inputs(text, makes_vocab, holds_out))
-        text = folder.training_part(text)
-        heldout = run["heldout_prefix"]
-        if not heldout and folder.heldout_file.is_file():
-            heldout = folder.heldout_file
-        if heldout:
-            heldout = resolve_shards(heldout, run["on_bad_utf8"])
-        arguments |= {"train_prefix": text, "heldout_prefix": heldout}
-
-        # The options, and what auto chooses beside them.
-        if is_auto:
-            request = auto.Request(
-                changes, run["n_train_tokens"], run["n_steps"], run["precision"], run["hours"],
-                run["from_scratch"],
-            )  # fmt: skip
-            if record is None:
-                devices = Devices(arguments["strategy"], hosts)
-                arguments |= auto.chosen(text, heldout, vocabulary, request, devices)
-            else:
-                arguments |= auto.resumed(record, request)
-            if run["hours"] is not None and arguments["n_steps"] is None:
-                started = click.get_current_context().meta[START]
-                arguments["deadline"] = started + 3600 * run["hours"]
-        else:
-            stored = load_run_options(options or folder.options_file)
-            arguments["options"] = stored.replace(**changes, n_train_tokens=run["n_train_tokens"])
-        result = TrainingRun(vocab_file=vocabulary, **arguments).train()
+        result = train_model(
+            **opt.run_arguments(run, hosts),
+            **{name: run[name] for name in names},
+            **opt.given(run, ("batch_size", "n_epochs", *opt.RATE)),
+            started=click.get_current_context().meta[START],
+        )
     return 0 if result.finished else INTERRUPTED

@@ -18,7 +18,8 @@ from bilm.storage.stored_model import open_model
 from bilm.support.model_files import OPTIONS
 from bilm.training.devices import make_strategy
 from bilm.training.evaluation import perplexity
-from bilm.training.run import TrainingRun, TrainResult
+from bilm.training.run import TrainResult
+from bilm.training.run import train as bilm_train
 
 
 def load_options_latest_checkpoint(tf_save_dir: str | Path) -> tuple[dict[str, Any], str]:
@@ -39,7 +40,7 @@ def train(
     tf_log_dir: str | Path,
     restart_ckpt_file: str | None = None,
 ) -> TrainResult:
-    """Train a biLM as bilm-tf's function of this name does; `bilm.TrainingRun` has more options.
+    """Train a biLM as bilm-tf's function of this name does; `bilm.train` has more options.
 
     A folder with an unfinished run is continued, with or without `restart_ckpt_file`.
 
@@ -51,7 +52,7 @@ def train(
         tf_save_dir: the run's folder.
         tf_log_dir: ignored; the run's folder contains `history.csv`.
         restart_ckpt_file: the result of `load_options_latest_checkpoint`.
-    Raises: BilmError for input that cannot be used, and as `bilm.TrainingRun` does.
+    Raises: BilmError for input that cannot be used, and as `bilm.train` does.
     """
     if logging.get_verbosity() == logging.WARNING:  # of a script that does not set a level
         logging.set_verbosity(logging.INFO)
@@ -71,16 +72,16 @@ def train(
     has_gpus = bool(tf.config.list_physical_devices("GPU"))
     if n_gpus > 1 and not has_gpus:
         logging.warning("no GPU was found: the CPU is split into %d devices (n_gpus)", n_gpus)
-    return TrainingRun(
-        run_options,
-        str(data.vocab.filename),
+    return bilm_train(
         data.shards.name,
         tf_save_dir,
+        options=run_options,
+        vocab=str(data.vocab.filename),
         strategy=make_strategy(n_gpus=n_gpus if has_gpus else 0, cpu_replicas=max(n_gpus, 1)),
         seed=data.seed,
         resume="auto" if restart_ckpt_file is None else "must",
         on_bad_utf8=data.shards.on_bad_utf8,
-    ).train()
+    )
 
 
 def test(

@@ -127,7 +127,7 @@ def _training(model: StoredModel, measured: Measurement | None) -> dict[str, obj
     elif record.best is not None:
         facts["best held-out perplexity up to this step"] = f"{record.best:,.2f}"
     if record.auto is not None:
-        facts["encoder started from"] = record.auto.get("encoder")
+        facts["encoder started from"] = record.auto.encoder
     if record.finetuning is not None:
         facts["fine-tuned from"] = ", ".join(map(str, record.finetuning["source"]))
     return facts

@@ -10,7 +10,8 @@ from typing import Any
 from bilm.errors import OptionsError, WeightsError
 from bilm.options import schema
 from bilm.options.run_options import MAX_SEED
-from bilm.options.schema import Checked, Rule, instance, integer, key
+from bilm.options.schema import Checked, Rule, choice, instance, integer, key
+from bilm.precisions import PRECISIONS
 
 TEXT = instance(str, "a string")
 LIST = instance(list, "a list")
@@ -18,6 +19,34 @@ OBJECT = instance(Mapping, "an object")
 ROWS = Rule(lambda value: isinstance(value, list | tuple) and len(value) == 2, "two numbers")
 # The first evaluation may overflow to infinity.
 PERPLEXITY = Rule(lambda value: isinstance(value, int | float) and value > 0, "a perplexity")
+SECONDS = Rule(lambda value: isinstance(value, int | float) and value >= 0, "seconds")
+
+
+@dataclass(frozen=True)
+class AutoChoice(Checked):
+    """What the options `auto` chose for a run, and what was requested of them.
+
+    Args:
+        n_steps: length of the run; None before the pace of a run with a time budget was measured.
+        precision: dtype of matrix-multiplication inputs.
+        hours: time budget of the run; None for as long as training is useful.
+        encoder: the packaged model whose character encoder the run started from; None for random
+            weights.
+    """
+
+    n_steps: int | None = key(schema.NUMBER, None)
+    precision: str = key(choice(*PRECISIONS), "float32")
+    hours: float | None = key(Rule(lambda value: isinstance(value, int | float), "hours"), None)
+    encoder: str | None = key(TEXT, None)
+
+
+@dataclass(frozen=True)
+class HeldoutFiles(Checked):
+    """The files of held-out text, see `describe_shards`, and the digests of their sentences that
+    the training text contains, which evaluations leave out."""
+
+    text: list[str] = key(LIST)
+    repeated: list[int] = key(LIST)
 
 
 @dataclass(frozen=True)
@@ -32,11 +61,12 @@ class RunRecord(Checked):
     vocabulary: str = key(TEXT)  # `Vocabulary.digest` of the words
     options: Mapping[str, Any] = key(OBJECT)  # with the requested `batch_size`
     best: float | None = key(PERPLEXITY, None)  # lowest held-out perplexity so far
-    auto: Mapping[str, Any] | None = key(OBJECT, None)  # length and precision that `auto` chose
+    auto: AutoChoice | None = key(AutoChoice, None)
     # The source of a fine-tuning run and its perplexity at the start.
     finetuning: Mapping[str, Any] | None = key(OBJECT, None)
-    heldout: Mapping[str, Any] | None = key(OBJECT, None)  # see `compare_texts`
+    heldout: HeldoutFiles | None = key(HeldoutFiles, None)
     left_out: int | None = key(schema.COUNT, None)  # number of sentences of the text not read
+    processor_seconds: float = key(SECONDS, 0.0)  # processor time of the run
 
     @property
     def n_rows(self) -> int:

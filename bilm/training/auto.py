@@ -1,24 +1,16 @@
-"""Chooses regularization, length, precision and first weights: the options `auto` of `bilm train`.
+"""The recipes of the options `auto` of `bilm train`: regularization, length and rate by the text.
 
 Nothing is timed before a run. With a time budget, a run starts with its longest useful length, and
-`bilm.training.callbacks.Pace` changes length, regularization and rate by the times of its steps.
+`bilm.training.decisions.pace` changes length, regularization and rate by the times of its steps.
 `RECIPES` were measured on `classics_en`, English novels: docs/experiments.md lists the runs.
 """
 
 import math
 from collections.abc import Mapping
-from pathlib import Path
 from typing import Any, NamedTuple
 
-from absl import logging
-
-from bilm.data.shards import Shards
-from bilm.data.vocabulary import Vocabulary
-from bilm.options import schema
 from bilm.options.run_options import RunOptions, load_run_options
-from bilm.storage.run_record import RunRecord
-from bilm.training.devices import Devices, fastest_precision
-from bilm.training.survey import SAMPLE_TOKENS, survey
+from bilm.training.survey import SAMPLE_TOKENS
 
 
 class Recipe(NamedTuple):
@@ -50,77 +42,6 @@ BY_EPOCHS = 0.30
 BY_VARIETY = 0.35
 
 
-class Request(NamedTuple):
-    """The requests of the user."""
-
-    changes: Mapping[str, Any]  # options that replace those chosen
-    n_train_tokens: int | None  # predictions per epoch and direction; None counts them
-    n_steps: int | None  # None to choose the length
-    precision: str | None  # None to choose it
-    hours: float | None  # time budget of the command; None for as long as training is useful
-    from_scratch: bool  # whether all first weights are random
-
-
-def chosen(
-    shards: Shards, heldout: Shards | None, vocab_file: Path, request: Request, devices: Devices
-) -> dict[str, Any]:
-    """Return arguments of `TrainingRun` for a new run on a text: options, length, precision, the
-    survey of the text if it was read, and `auto`, the choice that checkpoints store. Raises:
-    BilmError if an input cannot be used."""
-    n_predictions = request.n_train_tokens
-    known = None
-    if n_predictions is None:
-        logging.info("auto: counting the text")
-        known = survey(shards, Vocabulary(vocab_file, validate_file=True), heldout=heldout)
-        n_predictions = known.counts.n_predictions
-    options = options_for(n_predictions).replace(**request.changes)
-    precision = request.precision or fastest_precision(devices, options)
-    if request.hours is None:
-        n_epochs: float = options.n_epochs
-        if request.n_steps is not None:
-            n_rows = options.batch_size * devices.n_replicas
-            n_epochs = request.n_steps * n_rows * options.unroll_steps / n_predictions
-        options = options.replace(**changes_for(options, n_epochs))
-
-    encoder = None if request.from_scratch else ENCODER
-    keys = dict.fromkeys([*recipe_for(n_predictions).changes, "learning_rate"])
-    logging.info(
-        "auto: %s predictions per epoch and direction: options %s; %s; at most %d epochs, in %s%s",
-        f"{n_predictions:,}",
-        ", ".join([BASE, *(f"{key}={getattr(options, key)}" for key in keys)]),
-        f"starts from the character encoder of {encoder}" if encoder else "starts from scratch",
-        options.n_epochs,
-        precision,
-        "; its first steps determine length, regularization and rate" if request.hours else "",
-    )
-    # Without `n_steps`, `n_epochs` determines the length, until a time budget changes it.
-    length = {"n_steps": request.n_steps, "precision": precision}
-    choice = {"hours": request.hours, "encoder": encoder, **length}
-    return {"options": options, **length, "auto": choice, "survey": known}
-
-
-def resumed(record: RunRecord, request: Request) -> dict[str, Any]:
-    """Return arguments of `TrainingRun` for a run that `auto` chose: options, length and precision.
-    It keeps its length unless `n_steps` or another `n_epochs` is requested."""
-    assert record.auto is not None
-    stored = schema.read(RunOptions, record.options)
-    n_steps = request.n_steps
-    if n_steps is None and request.changes.get("n_epochs", stored.n_epochs) == stored.n_epochs:
-        n_steps = record.auto["n_steps"]
-    if request.hours and n_steps is not None:
-        logging.info("auto: a resumed run keeps its length; --hours is for new runs")
-
-    if request.from_scratch:
-        logging.info("auto: a resumed run keeps its first weights; --from_scratch is for new runs")
-    options = stored.replace(**request.changes)
-    if request.n_train_tokens is not None:
-        options = options.replace(n_train_tokens=request.n_train_tokens)
-    precision = request.precision or record.auto["precision"]
-    length = {"n_steps": n_steps, "precision": precision}
-    choice = {**record.auto, "hours": request.hours, **length}
-    return {"options": options, **length, "auto": choice}
-
-
 def recipe_for(n_predictions: int) -> Recipe:
     """Return the recipe for a text with a number of predictions per epoch and direction."""
     return next(recipe for recipe in RECIPES if n_predictions <= recipe.n_predictions)
@@ -136,7 +57,7 @@ def options_for(n_predictions: int) -> RunOptions:
 
 def changes_for(options: RunOptions, n_epochs: float) -> dict[str, Any]:
     """Return what a run changes in the options of `options_for` if it reads the text `n_epochs`
-    times; a rate that the user chose stays.
+    times; values that the user chose stay.
 
     A run that reads the text once cannot overfit, and has time only for large steps: it has no
     regularization and `FAST_RATE`. From there to the recipe, both change with the logarithm of
@@ -147,9 +68,13 @@ def changes_for(options: RunOptions, n_epochs: float) -> dict[str, Any]:
         return {}
     share = math.log(max(1.0, n_epochs)) / math.log(recipe.n_epochs)
     changes = {key: round(share * getattr(recipe, key), 3) for key in REGULARIZATION}
-    if recipe.learning_rate and options.learning_rate == recipe.learning_rate:
+    if recipe.learning_rate:
         changes["learning_rate"] = round(FAST_RATE * (recipe.learning_rate / FAST_RATE) ** share, 4)
-    return changes
+    return {
+        key: value
+        for key, value in changes.items()
+        if getattr(options, key) == getattr(recipe, key)
+    }
 
 
 def expected_ratio(n_read: int, n_train_tokens: int, n_words: int) -> float:

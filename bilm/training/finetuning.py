@@ -6,29 +6,41 @@ import math
 import shutil
 import tempfile
 import weakref
-from collections.abc import Mapping
 from pathlib import Path
 from typing import Any, NamedTuple
 
 import numpy as np
+import tensorflow as tf
 from absl import logging
 
-from bilm.data.stream import describe_shards, same_shards
+from bilm.data.shards import Shards
+from bilm.data.stream import describe_shards
 from bilm.data.vocabulary import Vocabulary
 from bilm.errors import BilmError, DataError, WeightsError
 from bilm.language_model import BiLM
 from bilm.options.model_options import N_CHARACTERS
 from bilm.options.run_options import CHANGEABLE, RunOptions
 from bilm.scoring.perplexity import Perplexity
-from bilm.storage import names as weights
+from bilm.storage import names
+from bilm.storage.checkpoint import Checkpoint
 from bilm.storage.stored_model import StoredModel, open_model
 from bilm.support.files import expanded
 from bilm.support.model_files import VOCABULARY
 from bilm.support.urls import masked
-from bilm.training.evaluation import perplexity
-from bilm.training.plan import Heldout, check_words
-from bilm.training.run import TrainingRun
+from bilm.training.devices import Devices
+from bilm.training.hosts.exchange import Hosts
+from bilm.training.run import carry_out, split_settings
 from bilm.training.run_folder import RunFolder
+from bilm.training.spec import Finetuning, RunSpec
+from bilm.training.starting import (
+    RunRequest,
+    count_new,
+    open_inputs,
+    request_run,
+    resumed_run,
+    specified,
+)
+from bilm.training.texts import check_words
 
 # Values of options without a default, if the source omits them.
 FALLBACKS = {
@@ -59,100 +71,114 @@ class TuneResult(NamedTuple):
     finished: bool
     before: Perplexity | None
     after: Perplexity | None
+    model: Path
 
 
 def finetune(
-    source: str | Path | StoredModel,
-    train_prefix: str,
-    save_dir: str | Path,
-    weight_file: str | Path | None = None,
-    vocab_file: str | Path | None = None,
-    new_vocab_file: str | Path | None = None,
-    heldout_prefix: str | None = None,
-    changes: dict[str, Any] | None = None,
-    **training: Any,
+    model: str | Path | StoredModel,
+    text: str | Path | Shards,
+    folder: str | Path,
+    *,
+    weights: str | Path | None = None,
+    vocab: str | Path | None = None,
+    new_vocab: str | Path | None = None,
+    heldout: str | Path | Shards | None = None,
+    strategy: tf.distribute.Strategy | None = None,
+    hosts: Hosts | None = None,
+    **others: Any,
 ) -> TuneResult:
-    """Continue to train a stored model on another text, as a new run in `save_dir`.
+    """Continue to train a stored model on another text, as a new run in `folder`, as the command
+    `bilm finetune` does.
 
     The optimizer's slots, the LSTM states and the step count are reset.
 
     Args:
-        source, weight_file: the model to start from, see `Source`.
-        train_prefix, heldout_prefix: see `TrainingRun`; held-out text is also measured before the
-            first step.
-        save_dir: folder of the new run.
-        vocab_file: the vocabulary of the source; None for the `vocab.txt` beside it.
-        new_vocab_file: another vocabulary to predict, with a new softmax. Words that the source's
-            vocabulary also contains keep their softmax rows if the source has a softmax. Required
-            if the source reads characters and has no softmax; not allowed if it reads words.
-        changes: option values by key; other options are the source's or defaults, see
-            `Source.run_options`.
-        training: the other arguments of `TrainingRun`.
+        model, weights: the model to start from, see `Source`.
+        text, folder, heldout: see `bilm.train`; held-out text is also measured before the first
+            step.
+        vocab: the vocabulary of the model; None for the `vocab.txt` beside it.
+        new_vocab: another vocabulary to predict, with a new softmax. Words that the model's
+            vocabulary also contains keep their softmax rows if the model has a softmax. Required
+            if the model reads characters and has no softmax; not allowed if it reads words.
+        strategy, hosts, others: see `bilm.train`; options that are not given are the model's or
+            defaults, see `Source.run_options`.
     Raises: BilmError if an input cannot be used.
+
+    Example:
+        result = bilm.finetune("novels-en", "letters.txt", "tuned", heldout="dev.txt")
+        print(result.before, result.after)
     """
-    start = Source(source, weight_file)
-    stored = _check_folder(RunFolder(save_dir), start)
-
+    settings, changes = split_settings(others)
+    source = Source(model, weights)
+    source_file, chosen_file = choose_vocabulary(source, vocab, new_vocab)
+    options = source.run_options(changes)
+    request = request_run(text, heldout, options, chosen_file, settings)
     # Both vocabularies are read before the run starts: the files may be edited later.
-    options = start.run_options(changes or {})
-    source_file, chosen_file = choose_vocabulary(start, vocab_file, new_vocab_file)
-    source_vocab = Vocabulary(source_file) if source_file else None
+    start = SourceStart(source, Vocabulary(source_file) if source_file else None)
+    devices = Devices(strategy, hosts)
+    measured_text = describe_shards(request.heldout.paths) if request.heldout else None
 
-    def initialize(model: BiLM, heldout: Heldout | None) -> dict[str, Any]:
-        _set_weights(model, start, source_vocab, run.vocab)
-        before = None
-        if heldout is not None:
-            measured = perplexity(model, heldout.reader, options.batch_size)
-            logging.info("before the first step: held-out perplexity %s (running text)", measured)
-            before = measured._asdict()
-        return {"source": start.id, "before": before, "text": text}
+    def specify(home: RunFolder, checkpoint: Checkpoint | None) -> RunSpec:
+        source.check_folder(home, checkpoint)
+        if checkpoint is None:
+            return finetuned_run(request, home, devices, start, new_vocab is not None)
+        spec = resumed_run(request, home, devices, checkpoint)
+        if spec.finetuning and not spec.finetuning.measured(measured_text):
+            logging.warning(
+                "%s: the perplexity before the first step was measured on another held-out text "
+                "(%s, now %s) and is discarded", home, spec.finetuning.text, measured_text,
+            )  # fmt: skip
+        return spec
 
-    run = TrainingRun(
-        options, chosen_file, train_prefix, save_dir, heldout_prefix,
-        initialize=initialize, **training,
-    )  # fmt: skip
-    text = describe_shards(run.heldout_shards.paths) if run.heldout_shards else None
-    # Only options and vocabulary are compared here: the weights are compared before the first step,
-    # and the paths of the sources may differ.
-    compared: dict[str, Any] = {"the source": start.model.options.to_dict()}
-    compared["SHA-256 of the source's vocabulary"] = source_vocab and source_vocab.digest
-    run.hosts.check_alike("source", lambda: compared)
-    if new_vocab_file is not None and not run.folder.holds_run:
-        check_words(run.vocab)
-    if vocab_file is None and new_vocab_file is None:
-        # The file may be temporary, so messages name the model.
-        run.vocab.filename = f"the vocabulary of {start.model}"
-    measured_text = stored.get("text") or text or []
-    is_same_text = not text or same_shards(text, measured_text)
-    if not is_same_text:
-        logging.warning(
-            "%s: the perplexity before the first step was measured on another held-out text "
-            "(%s, now %s) and is discarded", run.folder, measured_text, text,
-        )  # fmt: skip
-    result = run.train()
-
-    record = (run.finetuning or {}).get("before")
-    before = Perplexity.from_record(record) if record and is_same_text else None
-    return TuneResult(result.step, result.finished, before, result.heldout)
+    result = carry_out(folder, devices, settings, specify)
+    finetuning = result.finetuning
+    before = None
+    if finetuning and finetuning.before and finetuning.measured(measured_text):
+        before = Perplexity.from_record(finetuning.before)
+    return TuneResult(result.step, result.finished, before, result.heldout, result.model)
 
 
-def _check_folder(folder: RunFolder, start: Source) -> Mapping[str, Any]:
-    """Return the record of the fine-tuning in a folder, empty without a run. Raises: BilmError for
-    the folder of the source or of another run."""
-    if start.model.folder.resolve() == folder.path.resolve():
-        raise BilmError(f"{folder}: source and save_dir are one folder; use another save_dir")
-    stored = folder.record()
-    if stored is None:
-        return {}
-    if not stored.finetuning:
-        raise BilmError(f"{folder}: contains a run that is not a fine-tuning; use another save_dir")
-    source = stored.finetuning["source"]
-    if source != start.id:
-        raise BilmError(
-            f"{folder}: this folder's run started from {' '.join(source)}, but "
-            f"{' '.join(start.id)} was requested"
-        )
-    return stored.finetuning
+def finetuned_run(
+    request: RunRequest,
+    folder: RunFolder,
+    devices: Devices,
+    start: SourceStart,
+    has_new_words: bool,
+) -> RunSpec:
+    """Return a new run that starts from a stored model; `has_new_words`: whether its vocabulary is
+    not that of the model. Raises: BilmError if an input cannot be used."""
+    options = request.options
+    assert options is not None
+    devices.hosts.from_chief("inputs", folder.remove_heldout_part)
+    inputs = open_inputs(request, folder)
+    if has_new_words:
+        check_words(inputs.vocab)
+    facts, ngrams = count_new(inputs, devices, options.n_train_tokens, options)
+    text = describe_shards(inputs.heldout.paths) if inputs.heldout else None
+    finetuning = Finetuning(start.source.id, text=text)
+    return specified(
+        request, devices, inputs, facts, ngrams, options, start=start, finetuning=finetuning
+    )
+
+
+class SourceStart(NamedTuple):
+    """A run whose first weights are those of a stored model; `vocab`: of the model, None if it is
+    unknown."""
+
+    source: Source
+    vocab: Vocabulary | None
+
+    def assign(self, model: BiLM, vocab: Vocabulary) -> None:
+        """Assign the weights of the source, and the softmax rows of the words that both
+        vocabularies contain."""
+        _set_weights(model, self.source, self.vocab, vocab)
+
+    def described(self) -> dict[str, Any]:
+        """Return what must be the same on all workers. The weights are compared before the first
+        step, and the paths of the sources may differ."""
+        described: dict[str, Any] = {"the source": self.source.model.options.to_dict()}
+        described["SHA-256 of the source's vocabulary"] = self.vocab and self.vocab.digest
+        return described
 
 
 def _set_weights(
@@ -179,7 +205,7 @@ def _set_weights(
     is_shared = rows >= 0
     assert model.softmax is not None
     for name, variable in (("W", model.softmax.kernel), ("b", model.softmax.bias)):
-        stored = softmax.value(weights.SOFTMAX + name)
+        stored = softmax.value(names.SOFTMAX + name)
         if not np.isfinite(stored).all():
             raise WeightsError(f"{path}: softmax/{name} contains non-finite values")
         value = variable.numpy()
@@ -209,6 +235,23 @@ class Source:
             self.model.vocabulary()  # raises DataError if its words cannot be used
         paths = ((name, Path(expanded(name))) for name in self.model.arguments)
         self.id = [str(p.resolve()) if p.exists() else masked(name) for name, p in paths]
+
+    def check_folder(self, folder: RunFolder, checkpoint: Checkpoint | None) -> None:
+        """Raise BilmError for the folder of the source, or for that of another run."""
+        if self.model.folder.resolve() == folder.path.resolve():
+            raise BilmError(f"{folder}: source and folder are the same; use another folder")
+        if checkpoint is None:
+            return
+        stored = checkpoint.record.finetuning
+        if not stored:
+            raise BilmError(
+                f"{folder}: contains a run that is not a fine-tuning; use another folder"
+            )
+        if stored["source"] != self.id:
+            raise BilmError(
+                f"{folder}: this folder's run started from {' '.join(stored['source'])}, but "
+                f"{' '.join(self.id)} was requested"
+            )
 
     def run_options(self, changes: dict[str, Any]) -> RunOptions:
         """Return the options of a run that starts from here: `changes` by key, and otherwise

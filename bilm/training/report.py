@@ -8,16 +8,15 @@ from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from datetime import timedelta
 from functools import partial
-from typing import Any, NamedTuple
+from typing import Any
 
 import numpy as np
 import tensorflow as tf
 from absl import logging
 
-from bilm.options.run_options import RunOptions
 from bilm.scoring.perplexity import Perplexity
 from bilm.training.history import History
-from bilm.training.plan import Plan
+from bilm.training.spec import RunSpec
 from bilm.training.step import StepResult
 
 RECORD_SECONDS = 5.0  # between rows of the history, and new figures of the progress bar
@@ -26,14 +25,6 @@ JUPYTER, PLOTS = "JPY_PARENT_PID", "MPLBACKEND"
 BAR_WIDTH = 20  # characters, in a notebook
 LINES = 5  # of a run, besides evaluations
 LINE_SECONDS = (10.0, 600.0)  # fewest and most between two lines
-
-
-class TrainResult(NamedTuple):
-    """How a run ended: its last step, whether it is finished, and its last held-out perplexity."""
-
-    step: int
-    finished: bool
-    heldout: Perplexity | None
 
 
 @contextmanager
@@ -83,48 +74,36 @@ class RunReport:
     """Reports the progress of a run, as a bar or as lines, and the result of each evaluation.
 
     Args:
-        log_steps: steps between reports; None for few lines, and rows every few seconds.
+        spec: the run; replaced if its length changes.
         history: writer of `history.csv`; None to write none.
-        is_measured: whether an evaluation, which is a line itself, follows the last step.
-    Attributes: `bar`, from `progress_bar`; `evaluated`, `last_evaluation`, seconds of all
-        evaluations and of the last one; `is_compiled`, False before a step that compiles the graph.
+    Attributes: `bar`, from `progress_bar`.
     """
 
-    def __init__(
-        self,
-        plan: Plan,
-        options: RunOptions,
-        log_steps: int | None = None,
-        history: History | None = None,
-        is_measured: bool = False,
-    ):
-        self.plan = plan
-        self.log_steps = log_steps
-        self.is_measured = is_measured
+    def __init__(self, spec: RunSpec, history: History | None = None):
+        self.spec = spec
         self.history = history or History(None)
         # The sampled loss is much lower than the full one, so it is never reported as a perplexity.
-        self.loss_name = "sampled loss" if options.sample_softmax else "full-softmax loss"
-        self.directions = options.model.directions
+        is_sampled = spec.options_of_replica(1).sample_softmax
+        self.loss_name = "sampled loss" if is_sampled else "full-softmax loss"
+        self.directions = spec.options.model.directions
         self.bar: Callable[..., None] | None = None
-        self.evaluated = 0.0
-        self.last_evaluation = 0.0
 
         # Losses since the last report.
         self._rate = 0.0  # of the last step
         self._n_added = 0  # steps
         self._total: Any = 0.0  # sum of the losses of these steps, on the device
         # Speed since the last report.
-        self._since = time.monotonic()
+        self._since = self._last = time.monotonic()  # `_last`: the last step
         self._n_timed = 0  # steps
         self._step_seconds = math.inf
-        self.is_compiled = False
         # The last line, and the last figures and held-out perplexity in words.
         self._line_step = 0
         self._line_time = 0.0
         self._figures = self._perplexity = ""
 
-    def add(self, step: int, result: StepResult) -> None:
-        """Add the result of step `step`, counted from 0; report if a report is due.
+    def add(self, done: int, result: StepResult, compiles: bool) -> None:
+        """Add the result of the last of `done` steps; report if a report is due. `compiles`:
+        whether its time includes compiling the graph.
 
         Losses are copied from the device only for a report, because copying them after each step
         would make every step wait for the GPU.
@@ -132,46 +111,47 @@ class RunReport:
         self._rate = result.learning_rate
         self._total += tf.cast(tf.reduce_mean(result.losses, axis=0), tf.float64)
         self._n_added += 1
-        self._n_timed += 1
+        if compiles:
+            self.pause(time.monotonic() - self._last)
+        else:
+            self._n_timed += 1
+        self._last = time.monotonic()
 
-        done = step + 1
-        is_due = done == self.plan.n_steps
-        if self.log_steps:
-            is_due |= done % self.log_steps == 0
+        log_steps = self.spec.settings.log_steps
+        is_due = done == self.spec.n_steps
+        if log_steps:
+            is_due |= done % log_steps == 0
         else:
             is_due |= time.monotonic() - self._since >= RECORD_SECONDS
 
-        if is_due or not self.is_compiled:
-            self._report(done)
+        if is_due or compiles:
+            self._report(done, compiles)
         elif self.bar is not None:
             self.bar(completed=done)
         if is_due:
             self._record(done)
-        elif not self.is_compiled:  # its time includes compiling the graph
-            self._restart_timing()
-        self.is_compiled = True
 
-    def _report(self, done: int) -> None:
+    def _report(self, done: int, compiles: bool) -> None:
         """Update the bar, or log a line if one is due."""
-        speed = f", {self._speed():,.0f} tokens/s" if self.is_compiled else ""
+        speed = f", {self._speed():,.0f} tokens/s" if self._n_timed else ""
         self._figures = f"{self._place(done)}: {self.loss_name} {self._means().mean():.3f}{speed}"
         self._update_bar(done)
-        if self.bar is None and self._is_line_due(done):
+        if self.bar is None and (compiles or self._is_line_due(done)):
             self._log(done, f"{self._figures}, learning rate {self._rate:.3g}{self._perplexity}")
 
     def _update_bar(self, done: int) -> None:
         if self.bar is not None:
             shown = self._figures + self._perplexity
-            self.bar(completed=done, total=self.plan.n_steps, description=shown)
+            self.bar(completed=done, total=self.spec.n_steps, description=shown)
 
     def _is_line_due(self, done: int) -> bool:
-        if self.log_steps or not self.is_compiled:
+        if self.spec.settings.log_steps:
             return True
-        if done == self.plan.n_steps:
-            return not self.is_measured
+        if done == self.spec.n_steps:
+            return self.spec.heldout is None  # else an evaluation follows, which is a line itself
         waited = time.monotonic() - self._line_time
         fewest, most = LINE_SECONDS
-        is_far = done >= self._line_step + self.plan.n_steps / LINES
+        is_far = done >= self._line_step + self.spec.n_steps / LINES
         return waited >= (fewest if is_far else most)
 
     def heldout(self, step: int, perplexity: Perplexity, compared: str, is_best: bool) -> None:
@@ -193,37 +173,19 @@ class RunReport:
             self._record(step)
         self.history.write()
 
-    def hours(self, n_steps: int) -> float | None:
-        """Return the time of a number of steps and their evaluations; None if it is unknown."""
-        evaluation = self.last_evaluation / self.plan.eval_steps
-        hours = n_steps * (self._step_seconds + evaluation) / 3600
-        return hours if hours < math.inf else None
-
-    @contextmanager
-    def evaluating(self) -> Iterator[None]:
-        """Exclude the time of the block from the speed."""
-        start = time.monotonic()
-        yield
-        self.last_evaluation = time.monotonic() - start
-        self.evaluated += self.last_evaluation
-        self._since += self.last_evaluation
+    def pause(self, seconds: float) -> None:
+        """Exclude the time of an evaluation, or of compiling, from the speed."""
+        self._since += seconds
 
     def _record(self, done: int) -> None:
         """Add the row of the steps since the last report to the history."""
         means = zip(self.directions, self._means(), strict=True)
-        losses = {f"loss_{direction}": float(mean) for direction, mean in means}
-        self.history.add(
-            done,
-            epoch=self._epoch(done),
-            learning_rate=self._rate,
-            tokens_per_s=self._speed(),
-            **losses,
-        )
+        values = {f"loss_{direction}": float(mean) for direction, mean in means}
+        if self._n_timed:
+            values["tokens_per_s"] = self._speed()
+        self.history.add(done, epoch=self._epoch(done), learning_rate=self._rate, **values)
         self._total = 0.0
         self._n_added = 0
-        self._restart_timing()
-
-    def _restart_timing(self) -> None:
         self._n_timed = 0
         self._since = time.monotonic()
 
@@ -232,17 +194,16 @@ class RunReport:
         return self._total.numpy() / self._n_added
 
     def _speed(self) -> float:
-        """Return tokens per second since the last report."""
-        if self._n_timed:
-            self._step_seconds = max(time.monotonic() - self._since, 1e-9) / self._n_timed
-        return self.plan.predictions_a_step / self._step_seconds
+        """Return tokens per second since the last report, in which steps were timed."""
+        self._step_seconds = max(time.monotonic() - self._since, 1e-9) / self._n_timed
+        return self.spec.predictions_a_step / self._step_seconds
 
     def _epoch(self, done: int) -> int:
-        return (done - 1) // self.plan.epoch_steps + 1
+        return (done - 1) // self.spec.epoch_steps + 1
 
     def _place(self, done: int) -> str:
-        place = f"epoch {self._epoch(done)}, step {done:,} of {self.plan.n_steps:,}"
-        seconds = (self.plan.n_steps - done) * self._step_seconds
+        place = f"epoch {self._epoch(done)}, step {done:,} of {self.spec.n_steps:,}"
+        seconds = (self.spec.n_steps - done) * self._step_seconds
         if 0 < seconds < math.inf:
             place += f", {timedelta(seconds=int(seconds))} left"
         return place

@@ -1,373 +1,456 @@
-"""A training run: data, steps, evaluation, checkpoints, from the first step to the last."""
+"""A training run, from its spec to its last step: `train`, `carry_out` and the loop, `Run`."""
 
-import math
+from __future__ import annotations
+
 import os
 import threading
-from collections.abc import Callable, Mapping
-from contextlib import closing
+import time
+from collections.abc import Callable
+from dataclasses import replace
 from pathlib import Path
-from typing import Any
+from typing import Any, NamedTuple
 
 import keras
 import tensorflow as tf
 from absl import logging
 
-from bilm.data.ngrams import Ngrams
-from bilm.data.shards import Shards, resolve_shards
-from bilm.data.stream import check_shards, describe_shards
-from bilm.data.vocabulary import vocabulary_of
+from bilm.data.shards import Shards
 from bilm.errors import DataError
-from bilm.language_model import BiLM
 from bilm.options import schema
 from bilm.options.run_options import RunOptions
+from bilm.scoring.perplexity import Perplexity
 from bilm.storage.checkpoint import Checkpoint
-from bilm.storage.finding.download import local_copy
-from bilm.storage.run_record import RunRecord
-from bilm.storage.stored_model import open_model
 from bilm.storage.tensor_reader import check_name
-from bilm.support.files import expanded
 from bilm.support.out_of_memory import explaining_memory
-from bilm.support.urls import is_url
-from bilm.training.callbacks import Evaluate, Pace, RunState, Save
+from bilm.support.process import available_cores, is_machine_busy
 from bilm.training.checkpoints import RunCheckpoints
+from bilm.training.decisions import (
+    Pace,
+    Timing,
+    comparison,
+    is_done,
+    is_evaluation_due,
+    is_save_due,
+    is_save_late,
+    pace,
+    processor_share,
+)
 from bilm.training.devices import Devices
+from bilm.training.evaluation import Evaluator, heldout_dataset, heldout_windows
 from bilm.training.history import History
 from bilm.training.hosts.exchange import Hosts
 from bilm.training.measurement import Measurement
 from bilm.training.memory import check_memory
-from bilm.training.plan import (
-    Heldout,
-    Plan,
-    Texts,
-    check_words,
-    compare_texts,
-    complete_options,
-    read_heldout,
-    replica_options,
-)
-from bilm.training.report import RunReport, TrainResult, progress_bar
+from bilm.training.report import RunReport, progress_bar
 from bilm.training.run_folder import RunFolder
-from bilm.training.schedule import Schedule
-from bilm.training.settings import RunSettings, Saving
+from bilm.training.settings import RunSettings
 from bilm.training.signals import stop_on_signal
+from bilm.training.spec import Finetuning, RunProgress, RunSpec
+from bilm.training.starting import absolute, new_run, request_run, resumed_run
 from bilm.training.step import Trainer
-from bilm.training.survey import LONG_TEXT, Survey, check_training_text, survey
+from bilm.training.texts import check_unchanged
 from bilm.training.training_text import TrainingText
-
-__all__ = ["RunSettings", "Saving", "TrainResult", "TrainingRun"]
 
 SMALLER = "batch_size, unroll_steps, n_negative_samples_batch or the vocabulary"
 
 
-class TrainingRun:
-    """A training run in a folder. If the folder contains an unfinished run, that run is resumed.
+class TrainResult(NamedTuple):
+    """How a run ended.
+
+    Fields:
+        step: number of steps.
+        finished: whether the run is finished; if not, the same call continues it.
+        heldout: the last held-out perplexity; None if nothing was measured.
+        measured: the last evaluation, with the verdict on the model.
+        model: folder of the checkpoint with the best held-out perplexity, or of the run.
+        finetuning: what a fine-tuning run started from.
+    """
+
+    step: int
+    finished: bool
+    heldout: Perplexity | None
+    measured: Measurement | None
+    model: Path
+    finetuning: Finetuning | None = None
+
+
+def train(
+    text: str | Path | Shards,
+    folder: str | Path,
+    *,
+    vocab: str | Path | None = None,
+    options: RunOptions | str | Path | None = None,
+    heldout: str | Path | Shards | None = None,
+    hours: float | None = None,
+    n_train_tokens: int | None = None,
+    from_scratch: bool = False,
+    strategy: tf.distribute.Strategy | None = None,
+    hosts: Hosts | None = None,
+    started: float | None = None,
+    **others: Any,
+) -> TrainResult:
+    """Train a biLM on text, as the command `bilm train` does. A run in the folder is resumed.
 
     Args:
-        options: options of the run. If `n_train_tokens` is None, the corpus is counted;
-            `n_tokens_vocab` is None or the number of words of the vocabulary.
-        vocab_file: one word per line in descending order of frequency, with `<S> </S> <UNK>`.
-        train_prefix: the `Shards` of the text or their glob, plain or compressed, one tokenized
-            sentence per line; may be a URL, with `*` for several objects.
-        save_dir: folder of checkpoints, options and vocabulary.
-        heldout_prefix: the same for the held-out text; None to skip evaluation.
-        strategy: from `make_strategy`; None uses all GPUs, or the CPU.
+        text: file, glob or URL of tokenized sentences, one per line, plain or compressed.
+        folder: folder of the run, which contains its checkpoints, options and vocabulary.
+        vocab: one word per line in descending order of frequency, with `<S> </S> <UNK>`. None for
+            the vocabulary of the resumed run. A new run makes its own, and holds out a part of the
+            text if `heldout` is None.
+        options: `RunOptions`, a file, the name of packaged options, or "auto". None for those of
+            the resumed run, or for "auto", which chooses by the text and by `hours`.
+        heldout: text to measure.
+        hours: time of the run, with the options "auto"; None for as long as training is useful.
+        n_train_tokens: predictions per epoch and direction; a long text is not counted then.
+        from_scratch: with the options "auto", start from random weights instead of a packaged
+            model's character encoder.
+        strategy: from `bilm.training.devices.make_strategy`; None uses all GPUs, or the CPU.
         hosts: the worker processes that share the run; None for a single process.
-        initialize: function of the model and the held-out text that assigns the initial weights of
-            a new run and returns the record of a fine-tuning run, see `RunRecord`.
-        survey: the result of `survey` for the training text, if the caller has read it.
-        settings: fields of `RunSettings`, such as `n_steps` and `seed`.
-    Raises: BilmError, here and in `train`, for unusable input, a folder in which another process
-        trains, a checkpoint that cannot be written, insufficient memory, and a non-finite loss or
-        gradient.
+        started: `time.monotonic()` from which `hours` count; None for now.
+        others: fields of `RunSettings`, such as `n_steps` and `seed`, and options that replace
+            others, such as `batch_size`.
+    Raises: BilmError for unusable input, a folder in which another process trains, a checkpoint
+        that cannot be written, insufficient memory, and a non-finite loss or gradient.
 
     Example:
-        options = load_run_options("small")
-        result = bilm.TrainingRun(options, "vocab.txt", "corpus/*.txt", "run").train()
+        result = bilm.train("text.txt", "run", hours=0.2)
+        print(result.heldout, result.measured.verdict())
+    """
+    started = time.monotonic() if started is None else started
+    settings, changes = split_settings(others)
+    request = request_run(
+        text, heldout, options, vocab, settings,
+        changes=changes, n_train_tokens=n_train_tokens, hours=hours, started=started,
+        from_scratch=from_scratch,
+    )  # fmt: skip
+    devices = Devices(strategy, hosts)
+
+    def specify(home: RunFolder, checkpoint: Checkpoint | None) -> RunSpec:
+        if checkpoint is None:
+            return new_run(request, home, devices)
+        return resumed_run(request, home, devices, checkpoint)
+
+    return carry_out(folder, devices, settings, specify)
+
+
+def split_settings(values: dict[str, Any]) -> tuple[RunSettings, dict[str, Any]]:
+    """Return the fields of `RunSettings` among some arguments, and the others, which must be
+    options of a run. Raises: OptionsError for a value that is not allowed; TypeError."""
+    names = {field.name for field in schema.keys(RunSettings)}
+    changes = {name: value for name, value in values.items() if name not in names}
+    unknown = changes.keys() - {field.name for field in schema.keys(RunOptions)}
+    if unknown:
+        raise TypeError(f"unexpected keyword argument {min(unknown)!r}")
+    return RunSettings(**{name: values[name] for name in values if name in names}), changes
+
+
+def carry_out(
+    folder: str | Path,
+    devices: Devices,
+    settings: RunSettings,
+    specify: Callable[[RunFolder, Checkpoint | None], RunSpec],
+) -> TrainResult:
+    """Train from the latest valid checkpoint in a folder, or from the start, to the end of the run.
+
+    The folder is locked from the first file on. `specify` returns the run in it, given the
+    checkpoint that it continues, None for a new run.
+    """
+    home = RunFolder(absolute(folder), writes=devices.hosts.is_chief)
+    check_name(home.path)
+    with home.locked(), explaining_memory(str(home), SMALLER):
+        if home.writes:
+            home.check_resume(settings.resume)
+        checkpoint = _agreed_checkpoint(home, devices.hosts)
+        spec = specify(home, checkpoint)
+        devices.hosts.check_alike("run", spec.described)
+        run = Run(spec, home, devices, checkpoint)
+        if is_done(run.spec, run.progress):
+            logging.info("%s: finished at step %d of %d", home, run.progress.step, spec.n_steps)
+        else:
+            run.train()
+        return run.end()
+
+
+def _agreed_checkpoint(folder: RunFolder, hosts: Hosts) -> Checkpoint | None:
+    """Open the checkpoint that the chief has chosen; return None if there is none. Raises:
+    WeightsError if this worker cannot read it."""
+    saved = folder.latest_checkpoint(whole=True) if hosts.is_chief else None
+    name = hosts.from_chief("checkpoint", lambda: saved and os.path.basename(saved.path))
+    if hosts.is_chief or name is None:
+        return saved
+    checkpoint = Checkpoint(f"{folder.path}/{name}")
+    checkpoint.check_all()
+    return checkpoint
+
+
+class Run:
+    """A run between two steps: `spec`, `progress` and `timing` are values that its methods replace
+    as the functions of `bilm.training.decisions` decide.
+
+    Args:
+        checkpoint: the checkpoint to continue; None for a new run.
     """
 
     def __init__(
-        self,
-        options: RunOptions,
-        vocab_file: str | Path,
-        train_prefix: str | Shards,
-        save_dir: str | Path,
-        heldout_prefix: str | Shards | None = None,
-        *,
-        strategy: tf.distribute.Strategy | None = None,
-        hosts: Hosts | None = None,
-        initialize: Callable[[BiLM, Heldout | None], Mapping[str, Any] | None] | None = None,
-        survey: Survey | None = None,
-        **settings: Any,
+        self, spec: RunSpec, folder: RunFolder, devices: Devices, checkpoint: Checkpoint | None
     ):
-        self.options = options
-        self.settings = RunSettings(**settings)
-        self.initialize = initialize
-        self.finetuning: Mapping[str, Any] | None = None  # the record of a fine-tuning run
-        self.survey = survey
-        self.vocab_file = _absolute(local_copy(vocab_file))
-        self.shards = self._shards(train_prefix)
-        self.heldout_shards = self._shards(heldout_prefix) if heldout_prefix else None
-        save_dir = _absolute(save_dir)
-        check_name(save_dir)
-        self.devices = Devices(strategy, hosts)
-        self.hosts = self.devices.hosts
-        self.folder = RunFolder(save_dir, writes=self.hosts.is_chief)
-        # The file may be edited later, so the run stores what was loaded.
-        self.vocab = vocabulary_of(self.vocab_file, options.model, n_tokens=None)
-        self.vocab_content = Path(self.vocab_file).read_bytes()
-        self._check_folder()
-        if options.n_tokens_vocab not in (None, n_words := self.vocab.size):
-            expected = f"{n_words}, the number of words of {self.vocab_file}, or no such key"
-            name = f"{options.source}n_tokens_vocab"
-            raise schema.unexpected(name, options.n_tokens_vocab, expected)
-        if initialize is None and not self.folder.holds_run:
-            check_words(self.vocab)
+        self.folder = folder
+        self.devices = devices
+        self.hosts = devices.hosts
 
-    def train(self) -> TrainResult:
-        """Train from the latest valid checkpoint to the end of the run."""
-        self.hosts.check_alike("inputs", self._compared)
-        if self.hosts.is_chief:
-            check_training_text(self.shards, self.heldout_shards, self.vocab_file)
-        with self.folder.locked(), explaining_memory(str(self.folder), SMALLER):
-            self._check_folder()  # another process may have trained here since
-            run = self._set_up()
-            if run.is_done:
-                logging.info(
-                    "%s: finished at step %d of %d", self.folder, run.step, run.plan.n_steps
-                )
-                result = TrainResult(run.step, True, run.perplexity)
-            else:
-                seed = self.settings.seed
-                text = TrainingText(run.trainer.options, self.vocab, self.shards, seed)
-                # Before this, a signal ends the process at once: there is nothing to save yet.
-                with stop_on_signal() as stop, closing(text):
-                    # From here, a signal to any worker stops and saves the run.
-                    self.hosts.gather("start", None)
-                    self._log_start(run)
-                    result = self._take_steps(run, text, stop)
-            if not result.finished:
-                how = " with --resume=auto" if self.settings.resume == "never" else ""
-                logging.info("the same command%s continues the run", how)
-            elif self.hosts.is_chief:
-                self.folder.log_end(result.step)
-            return result
+        # The model and its first weights. The program may have drawn random numbers before.
+        settings = spec.settings
+        keras.utils.set_random_seed(settings.seed)
+        self.trainer = Trainer(
+            spec.options_of_replica(devices.n_replicas), spec.vocab.size, devices, settings.seed,
+            settings.precision or "float32", spec.schedule,
+        )  # fmt: skip
+        self.checkpoints = RunCheckpoints(self.trainer, folder, settings.saving.keep)
+        self.evaluator = Evaluator(self.trainer.model, spec.vocab.unk)
+        self.spec = spec
+        self.progress = RunProgress()
+        if checkpoint is not None:
+            self.progress = self._measured_before(self.checkpoints.restore(checkpoint))
+        elif spec.start is not None:
+            spec.start.assign(self.trainer.model, spec.vocab)
+            self._measure_start()
+        self.hosts.check_alike("start", self.checkpoints.content.digests)
 
-    def _take_steps(self, run: RunState, text: TrainingText, stop: threading.Event) -> TrainResult:
+        folder.write_inputs(spec.options.to_dict(), spec.vocab_content, spec.ngrams)
+        step = self.progress.step
+        self.report = RunReport(spec, History(folder.history_file if folder.writes else None, step))
+        self.timing = Timing.start(time)
+        self._saved = time.monotonic()
+        self._processors = 0.0  # processor time of this process at the last save
+
+    def train(self) -> None:
+        """Take the steps of the run until its end or a signal. Raises: DataError if the text cannot
+        be read; the steps before are saved."""
+        spec = self.spec
+        text = TrainingText(self.trainer.options, spec.vocab, spec.text, spec.settings.seed)
+        # Before this, a signal ends the process at once: there is nothing to save yet.
+        with stop_on_signal() as stop:
+            # From here, a signal to any worker stops and saves the run.
+            self.hosts.gather("start", None)
+            self._log_start()
+            if self.progress.step and not self.progress.is_measured:
+                self._evaluate_if_due()  # the run was killed before this evaluation ended
+            with progress_bar(spec.n_steps) as self.report.bar:
+                self._take_steps(text, stop)
+        if self.progress.step < self.spec.n_steps:
+            logging.info("stopped at step %d, saved %s", self.progress.step, self.save())
+
+    def _take_steps(self, text: TrainingText, stop: threading.Event) -> None:
         """Take the steps of the run until its end or a signal."""
-        plan = run.plan
-        batches = text.batches(self.devices, run.step, run.position)
-        if self.devices.several_hosts:
-            run.trainer.expect(batches.element_spec)
+        batches = text.batches(self.devices, self.progress.step, self.progress.position)
+        is_speed_known = False
+        self.timing = Timing.start(time)
+        while self.progress.step < self.spec.n_steps:
+            # Each worker has its batch before the step: if one cannot read, no step may start,
+            # because the others would wait for its gradients.
+            try:
+                batch, position = next(batches)
+            except DataError:
+                self._save_before_error()
+                raise
+            is_late = is_save_late(self.spec, self._saved, time.monotonic())
+            turn = self.hosts.gather("step", [stop.is_set(), is_late])
+            if any(stopped for stopped, _ in turn):
+                break
 
-        # What happens after each step.
-        evaluate = Evaluate(run)
-        save = Save(run, self.settings.saving, text.shards)
-        pace = Pace(run, save, self.settings.deadline)
-        if run.step and run.perplexity is None:
-            evaluate()  # the run was killed before this evaluation ended
+            compiles = not self.trainer.is_compiled
+            result = self.trainer.step(batch, self.progress.step)
+            self.progress = replace(self.progress, step=self.progress.step + 1, position=position)
+            self.timing = self.timing.after_step(time, compiles)
+            self.report.add(self.progress.step, result, compiles)
 
-        with progress_bar(plan.n_steps) as run.report.bar:
-            while run.step < plan.n_steps:
-                source, stops, late = self._next_turn(text, batches, stop.is_set(), save.is_late)
-                if stops:
-                    break
-                try:
-                    with text.explaining():
-                        result = run.trainer.step(source, run.step)
-                except DataError:
-                    save.before_error()
-                    raise
-                run.position = text.positions.popleft()
-                run.report.add(run.step, result)
-                run.step += 1
-                pace()
-                save(late)
-                evaluate()
-        if run.step < plan.n_steps:
-            logging.info("stopped at step %d, saved %s", run.step, save.now())
-        return TrainResult(run.step, run.step == plan.n_steps, run.perplexity)
+            if self.timing.is_measured and not is_speed_known:
+                is_speed_known = True
+                self._warn_if_busy()
+            change = pace(self.spec, self.progress, self.timing)
+            if change is not None and self.progress.step < self.spec.n_steps:
+                self._change_pace(change)
+            if is_save_due(self.spec, self.progress, any(late for _, late in turn)):
+                self.save()
+            self._check_text_after_epoch()
+            self._evaluate_if_due()
 
-    def _next_turn(
-        self, text: TrainingText, batches: Any, stop: bool, late: bool
-    ) -> tuple[Any, bool, bool]:
-        """Return the argument of this worker's next step, and whether any worker received a signal
-        to stop or saved too long ago. With several hosts each worker reads its batch first: if one
-        cannot, no step may start, because the others would wait for its gradients."""
-        source = batches
-        if self.devices.several_hosts:
-            with text.explaining():
-                source = next(batches)
-        stops, lates = zip(*self.hosts.gather("step", [stop, late]), strict=True)
-        return source, any(stops), any(lates)
+    def end(self) -> TrainResult:
+        """Log how the run ended, and return it."""
+        progress = self.progress
+        is_finished = progress.step >= self.spec.n_steps
+        model = self.folder.path
+        if not is_finished:
+            how = " with --resume=auto" if self.spec.settings.resume == "never" else ""
+            logging.info("the same command%s continues the run", how)
+        elif self.hosts.is_chief:
+            model = self.folder.log_end(progress.step)
+        measured = progress.measured
+        heldout = measured.perplexity if measured else None
+        return TrainResult(
+            progress.step, is_finished, heldout, measured, model, self.spec.finetuning
+        )
 
-    def _shards(self, text: str | Shards) -> Shards:
-        pattern = text if isinstance(text, Shards) else _absolute(text)
-        return resolve_shards(pattern, self.settings.on_bad_utf8)
+    # --- what decisions lead to ---
 
-    def _check_folder(self) -> None:
-        # Only the chief: it may already write to the folder while another worker checks it.
-        if self.hosts.is_chief:
-            self.folder.check_resume(self.settings.resume)
-            self.folder.check_same_run(self.options, self.vocab_file, self.vocab_content)
+    def save(self) -> str:
+        """Save a checkpoint, and return its path. Raises: DataError if the text has changed,
+        BilmError if the folder was moved."""
+        check_unchanged(self.spec.text, self.spec.text_files, self.progress.step)
+        # The place in the text differs if the texts of workers differ.
+        place = f"the place in the text after step {self.progress.step}"
+        self.hosts.check_alike("place", lambda: {place: self.progress.place_checksum()})
+        return self._write()
 
-    def _compared(self) -> dict[str, Any]:
-        """Return what must be the same on all workers."""
-        compared = self.options.to_dict() | self.settings.shared()
-        compared["SHA-256 of the vocabulary"] = self.vocab.digest
-        texts = {"text": self.shards, "held-out text": self.heldout_shards}
-        for name, shards in texts.items():
-            for k, described in enumerate(describe_shards(shards.paths if shards else ())):
-                compared[f"shard {k} of the {name}"] = described
-        return compared
+    def _save_before_error(self) -> None:
+        """Save the steps before an error in the text."""
+        if self.progress.position is not None:
+            logging.info("step %d: saved %s", self.progress.step, self._write())
 
-    def _set_up(self) -> RunState:
-        """Read the texts, create the model, restore the latest valid checkpoint, and write the
-        options. All workers then have the same weights, slots and states."""
-        checkpoint = self._agreed_checkpoint()
-        stored = checkpoint.record if checkpoint else None
-        texts = self._read_texts(stored)
-        heldout = texts.heldout
-        n_replicas = self.devices.n_replicas
-        options = replica_options(texts.options, self.vocab.size, n_replicas, checkpoint)
-        plan = Plan(options, n_replicas, self.settings, heldout.n_predictions if heldout else 0)
-        self.hosts.check_alike("plan", lambda: vars(plan))
+    def _write(self) -> str:
+        self.folder.check_held(self.progress.step)
+        self.report.flush(self.progress.step)
+        processors = time.process_time()
+        seconds = self.progress.processor_seconds + processors - self._processors
+        self._processors = processors
+        self.progress = replace(self.progress, processor_seconds=round(seconds, 1))
+        path = self.checkpoints.save(self.spec, self.progress)
+        self.timing = self.timing.after_save(time)
+        self._saved = time.monotonic()
+        return path
 
-        # The last evaluation, as the chief reads it, counts if it measured the same text.
+    def _check_text_after_epoch(self) -> None:
+        if self.progress.step % self.spec.epoch_steps == 0:
+            check_unchanged(self.spec.text, self.spec.text_files, self.progress.step)
+
+    def _evaluate_if_due(self) -> None:
+        """Measure the held-out text if it is due, and keep the best checkpoint. Raises: DataError
+        if the text has changed, before or after it is read; BilmError if the folder was moved."""
+        if not is_evaluation_due(self.spec, self.progress):
+            return
+        step = self.progress.step
+        figures = self.hosts.from_chief("evaluation", self._perplexity)
+        self.timing = self.timing.after_evaluation(time)
+        self.report.pause(self.timing.last_evaluation)
+        self.folder.check_held(step)
+
+        # The best checkpoint.
+        perplexity = Perplexity(*figures)
+        heldout = self.spec.heldout
+        assert heldout is not None
+        compared = comparison(self.spec, step, self.timing)
+        measured = Measurement(step, perplexity, heldout.described, compared)
+        best = self.progress.best
+        is_best = best is None or perplexity.mean < best
+        self.progress = replace(
+            self.progress, measured=measured, best=perplexity.mean if is_best else best
+        )
+        if is_best:
+            self.checkpoints.save_best(self.spec, self.progress, measured)
+
+        # The history first: after a kill between the two, a resumed run measures again.
+        self.report.heldout(step, perplexity, str(compared), is_best)
+        self.report.flush(step)
+        self.folder.write_measured(measured)
+
+    def _perplexity(self) -> Perplexity:
+        """Return the perplexity of the held-out text; at the end of the run also log that with the
+        sentences of the training text."""
+        heldout = self.spec.heldout
+        assert heldout is not None
+        check_unchanged(heldout.shards, heldout.described, self.progress.step)
+        perplexity = self._measure(heldout.shards)
+        if heldout.shards.left_out and self.progress.step == self.spec.n_steps:
+            whole = self._measure(heldout.shards.without(()))  # once, as it takes as long
+            logging.info("with the sentences of the training text: perplexity %s", whole)
+        check_unchanged(heldout.shards, heldout.described, self.progress.step)
+        return perplexity
+
+    def _measure(self, text: Shards) -> Perplexity:
+        options = self.spec.options
+        reader = heldout_dataset(text, self.spec.vocab, options.bidirectional)
+        return self.evaluator(heldout_windows(reader, options.batch_size))
+
+    def _change_pace(self, change: Pace) -> None:
+        """Change the length of the run and the options that depend on it, and save."""
+        before = self.spec
+        self.spec = self.report.spec = before.with_pace(change.n_steps, change.changes)
+        options = self.spec.options_of_replica(self.devices.n_replicas)
+        self.trainer.change(options, self.spec.schedule)
+        if change.n_steps < change.n_useful and before.auto and before.auto.n_steps is None:
+            hours = before.auto.hours or 0.0
+            logging.warning(
+                "--hours %g: too short: the run ends after %d steps; %.2g hours suffice for %d",
+                hours, change.n_steps, hours + change.missing_hours, change.n_useful,
+            )  # fmt: skip
+        if change.changes:
+            self.folder.write_options(self.spec.options.to_dict())
+            values = ", ".join(f"{key}={value}" for key, value in change.changes.items())
+            compiles = (
+                "" if self.trainer.is_compiled else "; the next step compiles the graph again"
+            )
+            logging.info("auto: for this length %s%s", values, compiles)
+        if change.n_steps != before.n_steps:
+            logging.info("%d steps instead of %d, to end on time", change.n_steps, before.n_steps)
+            self._log_expected()
+        self.save()
+
+    # --- the start ---
+
+    def _measured_before(self, progress: RunProgress) -> RunProgress:
+        """Return the progress of a resumed run with its last evaluation, as the chief reads it, if
+        it measured the same text; otherwise earlier scores do not count."""
+        heldout = self.spec.heldout
         written = self.folder.read_measured() if self.hosts.is_chief and heldout else None
         figures = self.hosts.from_chief("measured", lambda: written and written.to_record())
-        measured = Measurement.from_record(figures) if figures else None
-        is_same_text = True
-        if measured and heldout:
-            is_same_text = self.folder.check_heldout(measured, heldout.described)
+        if heldout is None or figures is None:
+            return progress
+        measured = Measurement.from_record(figures)
+        if self.folder.check_heldout(measured, heldout.described):
+            return replace(progress, measured=measured)
+        return replace(progress, best=None)
 
-        # Here, because the program may have drawn random numbers since the run was created.
-        keras.utils.set_random_seed(self.settings.seed)
-        schedule = Schedule(options, plan.n_steps, limits_warmup=self.settings.auto is not None)
-        trainer = Trainer(
-            options, self.vocab.size, self.devices, self.settings.seed, self.settings.precision,
-            schedule,
-        )  # fmt: skip
-        if stored is not None:
-            self.finetuning = stored.finetuning
-        elif self.initialize is not None:
-            self.finetuning = self.initialize(trainer.model, heldout)
-        elif encoder := (self.settings.auto or {}).get("encoder"):
-            open_model(encoder).assign(trainer.model, softmax=False, stacks=False)
+    def _measure_start(self) -> None:
+        """Measure the held-out text before the first step of fine-tuning."""
+        finetuning, heldout = self.spec.finetuning, self.spec.heldout
+        if finetuning is None or heldout is None:
+            return
+        measured = self._measure(heldout.shards)
+        logging.info("before the first step: held-out perplexity %s (running text)", measured)
+        finetuning = replace(finetuning, before=measured._asdict())
+        self.spec = replace(self.spec, finetuning=finetuning)
 
-        record = self._record(texts, plan, options.batch_size * n_replicas, stored)
-        checkpoints = RunCheckpoints(trainer, self.folder, record, self.settings.saving.keep)
-        if checkpoint is not None:
-            checkpoints.restore(checkpoint, is_same_text)
-        self.hosts.check_alike("start", checkpoints.content.digests)
-        self.folder.write_inputs(record.options, self.vocab_content, texts.ngrams)
+    def _warn_if_busy(self) -> None:
+        """Warn if other programs had the processors during the first steps."""
+        share = processor_share(self.timing, available_cores())
+        is_on_cpu = self.devices.names[0].startswith("CPU")
+        if is_on_cpu and is_machine_busy() and share is not None:
+            logging.warning(
+                "the machine is busy: this run gets %.0f %% of its processors", 100 * share
+            )
 
-        step = checkpoints.record.step
-        perplexity = None
-        if measured and is_same_text and measured.step == step:
-            perplexity = measured.perplexity
-        history = History(self.folder.history_file if self.folder.writes else None, step)
-        report = RunReport(plan, options, self.settings.log_steps, history, heldout is not None)
-        position = checkpoint.position if checkpoint else None
-        return RunState(plan, trainer, checkpoints, report, heldout, step, position, perplexity)
-
-    def _agreed_checkpoint(self) -> Checkpoint | None:
-        """Open the checkpoint that the chief has chosen; return None if there is none. Raises:
-        WeightsError if this worker cannot read it."""
-        saved = self.folder.latest_checkpoint(whole=True) if self.hosts.is_chief else None
-        name = self.hosts.from_chief("checkpoint", lambda: saved and os.path.basename(saved.path))
-        if self.hosts.is_chief or name is None:
-            return saved
-        checkpoint = Checkpoint(f"{self.folder.path}/{name}")
-        checkpoint.check_all()
-        return checkpoint
-
-    def _read_texts(self, stored: RunRecord | None) -> Texts:
-        """Read the texts; all workers return what the chief counts. `stored`: the record of the
-        checkpoint of a resumed run."""
-        is_chief = self.hosts.is_chief
-        is_new = is_chief and stored is None
-        heldout = self.heldout_shards
-        compared = stored.heldout if stored else None
-        is_compared = bool(
-            heldout and compared and compared["text"] == describe_shards(heldout.paths)
-        )
-
-        # A new run needs the counts. If they are given, a sample of a long text is enough, as for
-        # the comparison with held-out text.
-        known = self.survey
-        if known is None and (is_new or heldout is not None):
-            is_long = (self.options.n_train_tokens or 0) > LONG_TEXT
-            is_whole = is_chief and not (stored and is_compared) and not is_long
-            known = survey(self.shards, self.vocab, is_whole, is_new, heldout)
-
-        def complete() -> list[Any]:
-            options = complete_options(self.options, self.vocab, known, stored)
-            if heldout is None or known is None or is_compared:
-                return [options.to_dict(), compared]
-            return [options.to_dict(), compare_texts(heldout, known.repeated)]
-
-        completed, compared = self.hosts.from_chief("options", complete)
-        options = schema.read(RunOptions, completed)
-        if stored is not None:
-            check_shards(self.shards.paths, stored.shards)
-            n_left_out = len(self.shards.left_out)
-            if stored.left_out not in (None, n_left_out):
-                raise DataError(
-                    f"{self.folder.heldout_file}: found {n_left_out} sentences to leave out of the "
-                    f"text, but the run in this folder left out {stored.left_out}; restore the "
-                    "file or use another folder"
-                )
-            self.folder.log_changes(options, stored)
-        ngrams = None if known is None else Ngrams.of(known.sample, self.vocab)
-        if heldout is None or ngrams is None:
-            return Texts(options, ngrams, compared, None)
-        heldout = heldout.without(set(compared["repeated"]))
-        of_heldout = read_heldout(heldout, ngrams, self.vocab, self.options)
-        return Texts(options, ngrams, compared, of_heldout)
-
-    def _record(self, texts: Texts, plan: Plan, n_rows: int, stored: RunRecord | None) -> RunRecord:
-        """Return what the checkpoints store beside the tensors; `n_rows`: of all replicas."""
-        # Store the batch_size that was requested at the first start, not the rows that a replica
-        # has now, because the number of replicas may change again.
-        batch_size = stored.batch_size if stored else texts.options.batch_size
-        auto = self.settings.auto
-        if auto is not None:
-            # A run that is resumed before `Pace` has set its length gets a new budget.
-            n_steps = plan.n_steps if self.settings.deadline == math.inf else None
-            auto = {**auto, "n_steps": n_steps}
-        return RunRecord(
-            step=0,
-            n_steps=plan.n_steps,
-            seed=self.settings.seed,
-            batch=(n_rows, batch_size),
-            shards=describe_shards(self.shards.paths),
-            vocabulary=stored.vocabulary if stored else self.vocab.digest,
-            options=texts.options.replace(batch_size=batch_size).to_dict(),
-            auto=auto,
-            finetuning=self.finetuning,
-            heldout=texts.compared,
-            left_out=len(self.shards.left_out),
-        )
-
-    def _log_start(self, run: RunState) -> None:
-        options = run.trainer.options
+    def _log_start(self) -> None:
+        spec = self.spec
+        options = self.trainer.options
+        step = self.progress.step
         logging.info(
             "%s step %d of %d on %s: %d replicas x %d rows x %d tokens, %d an epoch, %d words",
-            "continuing at" if run.step else "starting at", run.step, run.plan.n_steps,
-            self.devices, self.devices.n_replicas, options.batch_size, options.unroll_steps,
-            run.plan.epoch_steps, self.vocab.size,
+            "continuing at" if step else "starting at", step, spec.n_steps, self.devices,
+            self.devices.n_replicas, options.batch_size, options.unroll_steps, spec.epoch_steps,
+            spec.vocab.size,
         )  # fmt: skip
-        saving = self.settings.saving
+        saving = spec.settings.saving
         logging.info(
             "%s; saved every %d steps or %g minutes to %s",
-            run.trainer.schedule, saving.steps, saving.minutes, self.folder,
+            spec.schedule, saving.steps, saving.minutes, self.folder,
         )  # fmt: skip
-        if not run.step:
-            run.log_expected()
-        check_memory(run.trainer, self.vocab.size, self.settings.ignore_memory)
+        if not step:
+            self._log_expected()
+        check_memory(self.trainer, spec.vocab.size, spec.settings.ignore_memory)
         logging.info("the first step compiles the graph, which may take half a minute")
 
-
-def _absolute(path: str | Path) -> str:
-    """Return a path that stays the same if the program changes its working folder."""
-    return os.fspath(path) if is_url(path) else os.path.abspath(expanded(path))
+    def _log_expected(self) -> None:
+        """Log which held-out perplexity a run of `auto` should reach."""
+        compared = comparison(self.spec, self.spec.n_steps)
+        if compared and compared.expected:
+            logging.info("auto: expected held-out perplexity: %.0f to %.0f", *compared.expected)

@@ -65,11 +65,15 @@ class RunFolder:
 
     @contextmanager
     def locked(self) -> Iterator[None]:
-        """Create the folder and lock it until the block or the process ends. Raises: BilmError if
-        another process has locked it."""
+        """Create the folder and lock it until the block or the process ends; remove it if the block
+        fails before it has written anything. Raises: BilmError if another process has locked it, or
+        if it contains files that a run would overwrite."""
         if not self.writes:
             yield
             return
+        if not self.lock_file.exists():
+            self._check_unused()
+        is_new = not self.path.exists()
         self.path.mkdir(parents=True, exist_ok=True)
         lock = try_lock(self.lock_file)
         if lock is None:
@@ -80,6 +84,10 @@ class RunFolder:
             self._lock = os.stat(self.lock_file)
             try:
                 yield
+            except BaseException:
+                if is_new and list(self.path.iterdir()) == [self.lock_file]:
+                    shutil.rmtree(self.path)
+                raise
             finally:
                 self._lock = None
 
@@ -124,27 +132,22 @@ class RunFolder:
         checkpoint = self.latest_checkpoint()  # raises the error
         return None if checkpoint is None or checkpoint.is_reference else checkpoint.record
 
-    def check_unused(self) -> None:
-        """Refuse a folder without a run if it contains files that a run would overwrite."""
-        # If the lock file exists, a run that ended before its first save has written the files.
+    def _check_unused(self) -> None:
+        """Refuse a folder without a run if it contains files that a run would overwrite. A folder
+        with a lock file belongs to a run, which may have ended before its first save."""
+        if self.record() is not None:
+            return
         for name in (OPTIONS, VOCABULARY, HISTORY, NGRAMS, HELDOUT):
             path = self.path / name
-            if path.exists() and not self.lock_file.exists():
+            if path.exists():
                 raise BilmError(
                     f"{path}: exists, but {self} does not contain a training run; training "
                     "would overwrite the file. Use another folder"
                 )
 
-    def check_same_run(
-        self, options: RunOptions, vocab_file: str | Path, vocab_content: bytes
-    ) -> None:
-        """Refuse a folder that contains another run, or files that a run would overwrite;
-        `vocab_content` is the content of `vocab_file` when it was read."""
-        record = self.record()
-        if record is None:
-            self.check_unused()
-            return
-        old = _fixed_options(schema.read(RunOptions, record.options))
+    def check_same_options(self, stored: RunOptions, options: RunOptions) -> None:
+        """Refuse options that the run in this folder cannot change."""
+        old = _fixed_options(stored)
         new = _fixed_options(options)
         for name in {**old, **new}:
             if old.get(name) != new.get(name):
@@ -152,8 +155,12 @@ class RunFolder:
                     f"{self}: {name} is {old.get(name)} in this folder's run, but "
                     f"{new.get(name)} was requested"
                 )
+
+    def check_same_vocabulary(self, vocab_file: str | Path, content: bytes) -> None:
+        """Refuse another vocabulary than that of the run in this folder; `content`: of the file
+        when it was read."""
         path = self.vocab_file
-        if path.exists() and path.read_bytes() != vocab_content:
+        if path.exists() and path.read_bytes() != content:
             raise DataError(
                 f"{path}: the vocabulary of this folder's run differs from {vocab_file}"
             )
@@ -183,19 +190,19 @@ class RunFolder:
     def make_inputs(self, text: Shards, makes_vocab: bool, holds_out: bool) -> None:
         """Hold out a part of a new run's text and make the vocabulary of the rest, as requested.
         Those of a command that ended before its first checkpoint may be of another text."""
-        if not makes_vocab and not self.heldout_file.is_file():
-            return
-        self.check_unused()
-        with self.locked():
-            self.heldout_file.unlink(missing_ok=True)
-            if holds_out:
-                draw_heldout_part(text, self.heldout_file)
-            if makes_vocab:
-                counts = build_vocabulary(self.training_part(text), self.vocab_file)
-                logging.info(
-                    "%s: %d words with --min_count %d",
-                    self.vocab_file, counts.n_words, counts.min_count,
-                )  # fmt: skip
+        self.remove_heldout_part()
+        if holds_out:
+            draw_heldout_part(text, self.heldout_file)
+        if makes_vocab:
+            counts = build_vocabulary(self.training_part(text), self.vocab_file)
+            logging.info(
+                "%s: %d words with --min_count %d",
+                self.vocab_file, counts.n_words, counts.min_count,
+            )  # fmt: skip
+
+    def remove_heldout_part(self) -> None:
+        """Remove the held-out part of a run that ended before its first checkpoint."""
+        self.heldout_file.unlink(missing_ok=True)
 
     def training_part(self, text: Shards) -> Shards:
         """Return a text without all sentences of the held-out part in this folder, if any."""
@@ -210,12 +217,17 @@ class RunFolder:
         a resumed run contains it."""
         if not self.writes:
             return
-        schema.write(self.options_file, options)
+        self.write_options(options)
         if ngrams is not None:
             save_hdf5(self.path / NGRAMS, {DATASET: ngrams.counts})
         if not (self.holds_run and self.vocab_file.exists()):
             with replacing(self.vocab_file) as temporary:
                 temporary.write_bytes(vocab_content)
+
+    def write_options(self, options: Mapping[str, Any]) -> None:
+        """Write `options.json`."""
+        if self.writes:
+            schema.write(self.options_file, options)
 
     def copy_inputs_to_best(self, measured: Measurement) -> None:
         """Copy options, vocabulary and counts into `best`, and write its evaluation."""
@@ -249,9 +261,9 @@ class RunFolder:
 
     # --- which checkpoint to use ---
 
-    def log_end(self, step: int) -> None:
+    def log_end(self, step: int) -> Path:
         """Log which checkpoint to export after a run of `step` steps, the verdict on it and the
-        command for it."""
+        command for it; return its folder."""
         measured = self.read_measured()
         best = self.find_best()
         source = self.path
@@ -268,6 +280,7 @@ class RunFolder:
                 logging.info("%s", line)
         flags = f"--model={source}", f"--output={self.path}/export", "--include_softmax"
         logging.info("to export: %s", shlex.join(["bilm", "export", *flags]))
+        return source
 
 
 def _fixed_options(options: RunOptions) -> dict[str, Any]:

@@ -1,14 +1,12 @@
 """The settings of a run that are not options of the model or of its training."""
 
-import math
-from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import Any
 
 from bilm.data.text import ON_BAD_UTF8
 from bilm.options import schema
 from bilm.options.run_options import MAX_SEED
-from bilm.options.schema import NUMBER, Checked, Rule, choice, instance, integer, key
+from bilm.options.schema import NUMBER, Checked, Rule, choice, integer, key
 from bilm.precisions import PRECISIONS
 
 MAX_STEPS = schema.MAX_INT32  # step numbers are int32 in the graph
@@ -41,12 +39,9 @@ class RunSettings(Checked):
             evaluation and at its end.
         log_steps: steps between reports; None for one every few seconds.
         precision: dtype of matrix-multiplication inputs, see `BiLM`; a run may be resumed with the
-            other dtype.
+            other dtype. None for float32, or for that which `auto` chooses.
         ignore_memory: whether to train even if the estimated memory is 1.5 times the machine's.
         on_bad_utf8: "error", or "replace" to read bytes that are not UTF-8 as U+FFFD.
-        deadline: `time.monotonic()` at which the run should end; see `bilm.training.callbacks`.
-        auto: length, precision, time budget and `encoder` of `--options auto`, which checkpoints
-            store. A new run starts from the encoder of that packaged model.
     Raises: OptionsError for a value that is not allowed.
     """
 
@@ -56,13 +51,11 @@ class RunSettings(Checked):
     resume: str = key(choice(*RESUME), "auto")
     saving: Saving = key(Saving, Saving())
     log_steps: int | None = key(NUMBER, None)
-    precision: str = key(choice(*PRECISIONS), "float32")
+    precision: str | None = key(choice(*PRECISIONS), None)
     ignore_memory: bool = key(schema.BOOLEAN, False)
     on_bad_utf8: str = key(choice(*ON_BAD_UTF8), "error")
-    deadline: float = key(instance(float, "a time"), math.inf)
-    auto: Mapping[str, Any] | None = key(instance(Mapping, "a mapping"), None)
 
     def shared(self) -> dict[str, Any]:
         """Return the settings that must be the same on all workers, as JSON values."""
-        by_worker = ("log_steps", "ignore_memory", "deadline", "auto")
+        by_worker = ("log_steps", "ignore_memory")
         return {name: value for name, value in self.to_dict().items() if name not in by_worker}

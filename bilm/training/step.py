@@ -1,7 +1,6 @@
 """One training step over all replicas: forward, backward, mean, clip, update."""
 
 import functools
-from collections.abc import Mapping
 from typing import Any, NamedTuple
 
 import keras
@@ -80,16 +79,25 @@ class Trainer:
             )
         self.state = self._on_replicas(lambda: self.model.zero_state(options.batch_size))
         self._step: Any = tf.function(self._take_step, autograph=False, reduce_retracing=True)
+        self.is_compiled = False  # whether the next step does not compile the graph
 
-    def change_options(self, changes: Mapping[str, Any]) -> None:
-        """Continue with another rate and regularization; the next step compiles the graph again."""
-        self.options = self.options.replace(**changes)
-        self.schedule.options = self.options
-        regularization = _regularization(self.options)
+    def change(self, options: RunOptions, schedule: Schedule) -> None:
+        """Continue with another schedule, and with other options of regularization: if they differ,
+        the next step compiles the graph again."""
+        self.schedule = schedule
+        self.optimizer.rate = schedule
+        regularization = _regularization(options)
+        has_decay = options.weight_decay > 0
+        is_same = regularization == self.model.regularization
+        is_same &= has_decay == (self.options.weight_decay > 0)
+        self.options = options
+        if is_same:
+            return
         self.model.regularization = regularization
         for stack in self.model.stacks.values():
             stack.regularization = regularization
         self._step = tf.function(self._take_step, autograph=False)
+        self.is_compiled = False
 
     def expect(self, batch_spec: Any) -> None:
         """Compile the step once for all batches of the `element_spec` of an iterator. Call this if
@@ -115,6 +123,7 @@ class Trainer:
                         "last checkpoint remains"
                     ) from None
             raise
+        self.is_compiled = True
         return StepResult(losses, norm, self.schedule(step))
 
     def _numbers(self, step: int) -> list[tf.Tensor]:

@@ -1,0 +1,237 @@
+"""Decisions between the steps of a run: functions of its spec, its progress and its timing.
+
+They return values; `bilm.training.run` applies them. A clock is an object with the functions
+`monotonic` and `process_time` of the module `time`.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Mapping
+from dataclasses import dataclass, replace
+from typing import Any, NamedTuple, Protocol
+
+from bilm.data.verdict import Comparison
+from bilm.training.auto import changes_for, expected_ratio, recipe_for
+from bilm.training.spec import Heldout, RunProgress, RunSpec
+
+MEASURED_SECONDS = 5.0  # least time in which the pace and the share of the processors are measured
+USEFUL_STEPS = 100  # of the shortest run that learns anything
+MIN_SHARE = 0.6  # of the processors: a quiet machine may have more than a step can use
+
+
+class Clock(Protocol):
+    """The functions of the module `time` that a run uses, in seconds."""
+
+    def monotonic(self) -> float:
+        """Return the time since some moment."""
+
+    def process_time(self) -> float:
+        """Return the processor time of this process."""
+
+
+@dataclass(frozen=True)
+class Timing:
+    """Seconds that this process has spent on a run until a moment, `now`.
+
+    Attributes:
+        begun: when the first step began.
+        compiling: of the first step, which compiles the graph.
+        n_steps: number of steps that did not compile the graph.
+        trained: of these steps, with the saves between them.
+        processor_seconds: processor time of these steps; `processors`, of the process until `now`.
+        n_evaluations, evaluated, last_evaluation: number of evaluations, and seconds of all and of
+            the last one.
+    """
+
+    begun: float
+    now: float
+    processors: float
+    compiling: float = 0.0
+    n_steps: int = 0
+    trained: float = 0.0
+    processor_seconds: float = 0.0
+    n_evaluations: int = 0
+    evaluated: float = 0.0
+    last_evaluation: float = 0.0
+
+    @classmethod
+    def start(cls, clock: Clock) -> Timing:
+        """Return the timing of a run whose first step begins now."""
+        now = clock.monotonic()
+        return cls(now, now, clock.process_time())
+
+    def after_step(self, clock: Clock, compiles: bool) -> Timing:
+        """Return the timing after a step, or after one that compiles the graph."""
+        after = self._at(clock)
+        seconds = after.now - self.now
+        if compiles:
+            return replace(after, compiling=self.compiling or seconds)
+        return replace(
+            after,
+            n_steps=self.n_steps + 1,
+            trained=self.trained + seconds,
+            processor_seconds=self.processor_seconds + after.processors - self.processors,
+        )
+
+    def after_save(self, clock: Clock) -> Timing:
+        """Return the timing after a save, whose time the steps share."""
+        after = self._at(clock)
+        return replace(after, trained=self.trained + after.now - self.now)
+
+    def after_evaluation(self, clock: Clock) -> Timing:
+        """Return the timing after an evaluation."""
+        after = self._at(clock)
+        seconds = after.now - self.now
+        return replace(
+            after,
+            n_evaluations=self.n_evaluations + 1,
+            evaluated=self.evaluated + seconds,
+            last_evaluation=seconds,
+        )
+
+    def _at(self, clock: Clock) -> Timing:
+        # A clock that goes back, as in some virtual machines, measures nothing.
+        now = max(self.now, clock.monotonic())
+        return replace(self, now=now, processors=clock.process_time())
+
+    @property
+    def is_measured(self) -> bool:
+        """Whether steps were measured for long enough to know their time."""
+        return self.n_steps > 0 and self.trained >= MEASURED_SECONDS
+
+    @property
+    def step_seconds(self) -> float:
+        """Mean time of a step; infinity before any was measured."""
+        return self.trained / self.n_steps if self.n_steps else math.inf
+
+    def hours(self, n_steps: int, eval_steps: int) -> float | None:
+        """Return the time of a number of steps and their evaluations; None if it is unknown."""
+        if not self.n_steps:
+            return None
+        return n_steps * (self.step_seconds + self.last_evaluation / eval_steps) / 3600
+
+
+class Pace(NamedTuple):
+    """A change of the length of a run with a time budget."""
+
+    n_steps: int  # length of the run
+    changes: Mapping[str, Any]  # options that differ for this length
+    n_useful: int  # number of steps of the shortest useful run
+    missing_hours: float  # which the budget lacks for them; at most 0 if it suffices
+
+
+# --- saving and evaluating ---
+
+
+def is_evaluation_due(spec: RunSpec, progress: RunProgress) -> bool:
+    """Return whether an evaluation follows the last step."""
+    is_planned = progress.step % spec.eval_steps == 0 or progress.step == spec.n_steps
+    return spec.heldout is not None and is_planned
+
+
+def is_save_due(spec: RunSpec, progress: RunProgress, is_late: bool) -> bool:
+    """Return whether a save follows the last step; `is_late`: see `is_save_late`."""
+    at_interval = progress.step % spec.settings.saving.steps == 0
+    is_last = progress.step == spec.n_steps
+    # Before an evaluation too: if that fails, no step is lost.
+    return is_late or at_interval or is_last or is_evaluation_due(spec, progress)
+
+
+def is_save_late(spec: RunSpec, saved: float, now: float) -> bool:
+    """Return whether the last save, at the time `saved`, is too long ago."""
+    return now - saved > 60 * spec.settings.saving.minutes
+
+
+def is_done(spec: RunSpec, progress: RunProgress) -> bool:
+    """Return whether no step and no evaluation is left."""
+    if progress.step == spec.n_steps:
+        return spec.heldout is None or progress.is_measured
+    return progress.step > spec.n_steps
+
+
+# --- the pace ---
+
+
+def pace(spec: RunSpec, progress: RunProgress, timing: Timing) -> Pace | None:
+    """Return the change with which a run with a time budget ends on time; None for no change.
+
+    The first change also adapts regularization and learning rate, which depend on the length.
+    """
+    if spec.deadline == math.inf or spec.auto is None or not timing.is_measured:
+        return None
+    left = _seconds_left(spec, timing)
+    step_seconds = timing.step_seconds
+    if spec.heldout is not None:
+        step_seconds += _evaluation_seconds(spec, spec.heldout, timing) / spec.eval_steps
+
+    longest = spec.options.n_epochs * spec.epoch_steps
+    shortest = min(USEFUL_STEPS, longest)
+    n_steps = min(longest, progress.step + max(1, int(left / step_seconds)))
+    missing = (shortest - progress.step) * step_seconds - left
+
+    # The length stays if the run ends about on time, or if its rate, which decays already, would
+    # rise in a longer run.
+    change = abs(spec.n_steps - n_steps) * step_seconds
+    tolerance = max(MEASURED_SECONDS, 0.02 * (spec.deadline - timing.begun)) / 2
+    is_close = change <= tolerance + 0.1 * max(0.0, left)
+    rises = n_steps > spec.n_steps and spec.schedule.is_decaying(progress.step)
+    if is_close or rises:
+        n_steps = spec.n_steps
+
+    is_first = spec.auto.n_steps is None
+    if not is_first and n_steps == spec.n_steps:
+        return None
+    changes = changes_for(spec.options, spec.n_epochs(n_steps)) if is_first else {}
+    return Pace(n_steps, changes, shortest, missing / 3600)
+
+
+def _seconds_left(spec: RunSpec, timing: Timing) -> float:
+    """Return the time of a budget that is left for steps, without the evaluation at the end."""
+    left = spec.deadline - timing.now
+    if spec.heldout is None:
+        return left
+    # The text is measured a second time with the sentences that were left out.
+    n_last = 2 if spec.heldout.shards.left_out else 1
+    compiling = 0.0 if timing.n_evaluations else timing.compiling / 2
+    return left - n_last * _evaluation_seconds(spec, spec.heldout, timing) - compiling
+
+
+def _evaluation_seconds(spec: RunSpec, heldout: Heldout, timing: Timing) -> float:
+    """Return the expected time of an evaluation, without compiling its graph."""
+    if timing.n_evaluations > 1:  # the first compiles the graph
+        return timing.last_evaluation
+    # A step computes forward and twice as much backward, an evaluation always all words.
+    share = 1.0 if spec.options_of_replica(1).sample_softmax else 1 / 3
+    n_batches = heldout.n_predictions / spec.predictions_a_step
+    return max(
+        share * timing.step_seconds * n_batches, timing.last_evaluation - timing.compiling / 2
+    )
+
+
+def processor_share(timing: Timing, n_cores: int) -> float | None:
+    """Return the share of its processors that a run on a CPU got so far if that is little; None if
+    it is enough."""
+    share = timing.processor_seconds / timing.trained / n_cores
+    return share if share < MIN_SHARE else None
+
+
+# --- what to expect ---
+
+
+def comparison(spec: RunSpec, step: int, timing: Timing | None = None) -> Comparison | None:
+    """Return what the model after `step` steps is compared with; None without held-out text."""
+    if spec.heldout is None:
+        return None
+    compared = spec.heldout.compared.replace(n_epochs=spec.n_epochs(step) or None)
+    if spec.auto is None:
+        return compared
+    n_tokens = spec.options.n_train_tokens or 1
+    n_useful = recipe_for(n_tokens).n_epochs
+    n_words = spec.vocab.size
+    ratio = expected_ratio(spec.n_steps * spec.predictions_a_step, n_tokens, n_words)
+    of_useful = expected_ratio(n_useful * n_tokens, n_tokens, n_words)
+    hours = timing and timing.hours(n_useful * spec.epoch_steps, spec.eval_steps)
+    return compared.replace(
+        n_useful=n_useful, hours=hours, ratio=ratio, gain=max(0.0, 1 - of_useful / ratio)
+    )

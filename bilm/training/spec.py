@@ -1,0 +1,226 @@
+"""What a run is, `RunSpec`, and what its steps change, `RunProgress`. Both are values."""
+
+from __future__ import annotations
+
+import math
+import zlib
+from collections.abc import Mapping
+from dataclasses import dataclass, field, replace
+from typing import Any, Protocol
+
+from bilm.data.ngrams import Ngrams
+from bilm.data.shards import Shards
+from bilm.data.stream import Position, describe_shards, same_shards
+from bilm.data.verdict import Comparison
+from bilm.data.vocabulary import Vocabulary
+from bilm.options.run_options import RunOptions
+from bilm.storage.run_record import AutoChoice, HeldoutFiles, RunRecord
+from bilm.training.measurement import Measurement
+from bilm.training.schedule import Schedule
+from bilm.training.settings import RunSettings
+
+
+@dataclass(frozen=True)
+class Heldout:
+    """The held-out text of a run, without the sentences that the training text contains.
+
+    Attributes: `files`, which checkpoints store; `n_predictions`, per direction; `compared`, what a
+    model is compared with.
+    """
+
+    shards: Shards
+    files: HeldoutFiles
+    n_predictions: int
+    compared: Comparison
+
+    @property
+    def described(self) -> list[str]:
+        """The files before they were read, and the number of sentences left out."""
+        n_left_out = len(self.files.repeated)
+        left_out = f"without {n_left_out} sentences of the training text"
+        return [*self.files.text, *([left_out] if n_left_out else [])]
+
+
+class Start(Protocol):
+    """Where the first weights of a new run come from."""
+
+    def assign(self, model: Any, vocab: Vocabulary) -> None:
+        """Assign weights to a model whose weights are random. Raises: WeightsError."""
+
+    def described(self) -> dict[str, Any]:
+        """Return what must be the same on all workers, as JSON values by name."""
+
+
+@dataclass(frozen=True)
+class Finetuning:
+    """The source of a fine-tuning run, which checkpoints store: its names, the perplexity of the
+    held-out text before the first step, and the files of that text."""
+
+    source: list[str]
+    before: Mapping[str, Any] | None = None
+    text: list[str] | None = None
+
+    def measured(self, text: list[str] | None) -> bool:
+        """Return whether `before` is the perplexity of the text with these files; None: of any."""
+        return not text or not self.text or same_shards(text, self.text)
+
+    def to_record(self) -> dict[str, Any]:
+        """Return the JSON object of a checkpoint."""
+        return {"source": self.source, "before": self.before, "text": self.text}
+
+    @classmethod
+    def from_record(cls, record: Mapping[str, Any]) -> Finetuning:
+        """Restore it from the result of `to_record`."""
+        return cls(record["source"], record.get("before"), record.get("text"))
+
+
+@dataclass(frozen=True, kw_only=True)
+class RunSpec:
+    """Everything that determines the steps of a run.
+
+    `bilm.training.starting` and `bilm.training.finetuning` make it. A time budget replaces it once
+    its pace was measured: see `with_pace`.
+
+    Args:
+        options: the content of `options.json`, with the sizes of text and vocabulary; `batch_size`
+            is the number of rows of a replica when the run was started first.
+        n_rows: rows of all replicas.
+        vocab: the vocabulary; `vocab_content` is that of its file.
+        text: the training text, without the sentences that are left out.
+        ngrams: counts of the training text, to be stored with the run; None if they are stored
+            already or another process stores them.
+        heldout: None to measure nothing.
+        n_steps: length of the run.
+        eval_steps: steps between evaluations.
+        start: None to resume a checkpoint, or for random weights.
+        auto: what `auto` chose; None for other runs.
+        finetuning: None for runs that do not fine-tune a model.
+        deadline: time of the clock at which the run should end; infinity for no budget.
+    """
+
+    options: RunOptions
+    n_rows: int
+    vocab: Vocabulary
+    vocab_content: bytes = field(repr=False)
+    text: Shards
+    text_files: list[str]
+    ngrams: Ngrams | None = field(default=None, repr=False)
+    heldout: Heldout | None
+    n_steps: int
+    eval_steps: int
+    settings: RunSettings
+    start: Start | None = None
+    auto: AutoChoice | None = None
+    finetuning: Finetuning | None = None
+    deadline: float = math.inf
+
+    @property
+    def predictions_a_step(self) -> int:
+        """Predictions of a step per direction."""
+        return self.n_rows * self.options.unroll_steps
+
+    @property
+    def epoch_steps(self) -> int:
+        """Steps of an epoch."""
+        return epoch_steps(self.options, self.n_rows)
+
+    def n_epochs(self, n_steps: int) -> float:
+        """Return how often a number of steps reads the text."""
+        return n_steps * self.predictions_a_step / (self.options.n_train_tokens or 1)
+
+    @property
+    def schedule(self) -> Schedule:
+        """The learning rate of each step."""
+        return Schedule(self.options, self.n_steps, limits_warmup=self.auto is not None)
+
+    def options_of_replica(self, n_replicas: int) -> RunOptions:
+        """Return the options that a replica computes with: its rows, and the full softmax if the
+        vocabulary is not larger than the number of negatives."""
+        options = self.options
+        is_sampled = options.sample_softmax and options.n_negative_samples_batch < self.vocab.size
+        rows = self.n_rows // n_replicas
+        return options.replace(batch_size=rows, sample_softmax=is_sampled)
+
+    def with_pace(self, n_steps: int, changes: Mapping[str, Any]) -> RunSpec:
+        """Return the run with the length that its measured pace allows, and with the options that
+        differ for this length."""
+        assert self.auto is not None
+        options = self.options.replace(**changes)
+        auto = self.auto.replace(n_steps=n_steps)
+        return replace(self, n_steps=n_steps, options=options, auto=auto)
+
+    def described(self) -> dict[str, Any]:
+        """Return what must be the same on all workers, as JSON values by name."""
+        described = self.options.to_dict() | self.settings.shared()
+        described["steps of the run"] = self.n_steps
+        described["steps between evaluations"] = self.eval_steps
+        described["SHA-256 of the vocabulary"] = self.vocab.digest
+        texts = {"text": self.text_files, "held-out text": []}
+        if self.heldout is not None:
+            texts["held-out text"] = describe_shards(self.heldout.shards.paths)
+        for name, files in texts.items():
+            for k, file in enumerate(files):
+                described[f"shard {k} of the {name}"] = file
+        return described | (self.start.described() if self.start else {})
+
+    def record(self, progress: RunProgress) -> RunRecord:
+        """Return the content of the JSON file of a checkpoint."""
+        return RunRecord(
+            step=progress.step,
+            n_steps=self.n_steps,
+            seed=self.settings.seed,
+            batch=(self.n_rows, self.options.batch_size),
+            shards=self.text_files,
+            vocabulary=self.vocab.digest,
+            options=self.options.to_dict(),
+            best=progress.best,
+            auto=self.auto,
+            finetuning=None if self.finetuning is None else self.finetuning.to_record(),
+            heldout=None if self.heldout is None else self.heldout.files,
+            left_out=len(self.text.left_out),
+            processor_seconds=progress.processor_seconds,
+        )
+
+
+@dataclass(frozen=True)
+class RunProgress:
+    """All that the steps of a run change, except tensors.
+
+    Attributes:
+        step: number of steps done.
+        position: place of the readers in the text after them; None for its start.
+        best: lowest perplexity of the held-out text so far.
+        measured: the last evaluation of this text.
+        processor_seconds: processor time of the run, in all processes of the chief.
+    """
+
+    step: int = 0
+    position: Position | None = field(default=None, repr=False)
+    best: float | None = None
+    measured: Measurement | None = None
+    processor_seconds: float = 0.0
+
+    @property
+    def is_measured(self) -> bool:
+        """Whether the held-out text was measured after the last step."""
+        return self.measured is not None and self.measured.step == self.step
+
+    def place_checksum(self) -> int:
+        """Return a checksum of the place in the text."""
+        checksum = 0
+        for _, array in sorted((self.position or {}).items()):
+            checksum = zlib.crc32(array.tobytes(), checksum)
+        return checksum
+
+
+def epoch_steps(options: RunOptions, n_rows: int) -> int:
+    """Return the number of steps of an epoch; `n_rows`: of all replicas."""
+    return max(1, (options.n_train_tokens or 0) // (n_rows * options.unroll_steps))
+
+
+def evaluation_steps(options: RunOptions, n_rows: int, n_heldout: int) -> int:
+    """Return the number of steps between evaluations: whole epochs, which read more than twice as
+    much as an evaluation. `n_heldout`: held-out predictions per direction."""
+    steps = epoch_steps(options, n_rows)
+    n_epochs = 1 + 2 * n_heldout // (steps * n_rows * options.unroll_steps)
+    return n_epochs * steps

@@ -1,0 +1,403 @@
+"""How a run starts: `new_run` and `resumed_run` return its `RunSpec`; for fine-tuning see
+`bilm.training.finetuning`."""
+
+from __future__ import annotations
+
+import math
+import os
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Any, NamedTuple
+
+from absl import logging
+
+from bilm.data.ngrams import Ngrams
+from bilm.data.shards import Shards, resolve_shards
+from bilm.data.stream import describe_shards
+from bilm.data.vocabulary import Vocabulary, vocabulary_of
+from bilm.errors import ArgumentError, OptionsError, WeightsError
+from bilm.language_model import BiLM
+from bilm.options import schema
+from bilm.options.run_options import AUTO, RunOptions, load_run_options
+from bilm.storage.checkpoint import Checkpoint
+from bilm.storage.finding.download import local_copy
+from bilm.storage.run_record import AutoChoice
+from bilm.storage.stored_model import open_model
+from bilm.support.files import expanded
+from bilm.support.urls import is_url
+from bilm.training import auto
+from bilm.training.devices import Devices, fastest_precision
+from bilm.training.run_folder import RunFolder
+from bilm.training.settings import RunSettings
+from bilm.training.spec import (
+    Finetuning,
+    RunSpec,
+    Start,
+    epoch_steps,
+    evaluation_steps,
+)
+from bilm.training.survey import check_training_text
+from bilm.training.texts import (
+    RunTexts,
+    TextFacts,
+    check_same_text,
+    check_words,
+    read_again,
+    read_new,
+)
+
+NOT_FOR_WORKERS = (
+    "--options auto cannot choose for several workers; expected a file or another name"
+)
+
+
+@dataclass(frozen=True, kw_only=True)
+class RunRequest:
+    """What the user requested of a run; None for a default.
+
+    Args:
+        text, heldout: the texts; None to measure the held-out part of the run, if it has one.
+        vocab: file of the vocabulary; None for that of the run, or to make one.
+        options: None for those of a resumed run, or for those that `auto` chooses.
+        requires_auto: whether the options `auto` were requested by their name.
+        changes: options that replace others, by key.
+        n_train_tokens: predictions per epoch and direction; None to count them.
+        hours: time budget, from the time `started` of the clock on.
+        from_scratch: whether a new run of `auto` starts from random weights.
+    """
+
+    text: Shards
+    heldout: Shards | None = None
+    vocab: Path | None = None
+    options: RunOptions | None = None
+    requires_auto: bool = False
+    changes: Mapping[str, Any] = field(default_factory=dict)
+    n_train_tokens: int | None = None
+    hours: float | None = None
+    started: float = 0.0
+    from_scratch: bool = False
+    settings: RunSettings
+
+    def __post_init__(self) -> None:
+        if self.hours is not None and self.options is not None:
+            raise ArgumentError(
+                "--hours requires --options auto; the length of other runs is set with --n_epochs "
+                "or --n_steps"
+            )
+        if self.hours is not None and self.settings.n_steps is not None:
+            raise ArgumentError("--hours and --n_steps exclude each other")
+
+
+@dataclass(frozen=True)
+class EncoderStart:
+    """A new run whose character encoder is that of a packaged model; other weights are random."""
+
+    name: str
+
+    def assign(self, model: BiLM, vocab: Vocabulary) -> None:
+        """Assign the weights of the encoder."""
+        open_model(self.name).assign(model, softmax=False, stacks=False)
+
+    def described(self) -> dict[str, Any]:
+        """Return what must be the same on all workers."""
+        return {"the first encoder": self.name}
+
+
+def request_run(
+    text: str | Path | Shards,
+    heldout: str | Path | Shards | None,
+    options: RunOptions | str | Path | None,
+    vocab: str | Path | None,
+    settings: RunSettings,
+    **others: Any,
+) -> RunRequest:
+    """Return the request of a run, with the files of its texts; for the arguments see `RunRequest`.
+    `options` may be a file, the name of packaged options, or "auto". Raises: BilmError."""
+    if isinstance(options, str | Path) and options != AUTO:
+        # The number of predictions in the file belongs to another text.
+        options = load_run_options(options).replace(n_train_tokens=None)
+    return RunRequest(
+        text=_shards(text, settings),
+        heldout=_shards(heldout, settings) if heldout else None,
+        vocab=None if vocab is None else Path(absolute(local_copy(vocab))),
+        options=options if isinstance(options, RunOptions) else None,
+        requires_auto=options == AUTO,
+        settings=settings,
+        **others,
+    )
+
+
+def new_run(request: RunRequest, folder: RunFolder, devices: Devices) -> RunSpec:
+    """Return a new run on a text. Raises: BilmError if an input cannot be used."""
+    if devices.several_hosts and request.options is None:
+        raise ArgumentError(NOT_FOR_WORKERS)
+    if devices.several_hosts and request.vocab is None:
+        raise ArgumentError("--vocab is required for several workers")
+
+    # Without a vocabulary, the run makes its own, and holds out a part of the text.
+    makes_vocab = request.vocab is None
+    holds_out = makes_vocab and request.heldout is None
+    devices.hosts.from_chief(
+        "inputs", lambda: folder.make_inputs(request.text, makes_vocab, holds_out)
+    )
+    inputs = open_inputs(request, folder)
+    check_words(inputs.vocab)
+
+    # What the texts contain.
+    n_train_tokens = request.n_train_tokens
+    if request.options is not None:
+        n_train_tokens = n_train_tokens or request.options.n_train_tokens
+    facts, ngrams = count_new(inputs, devices, n_train_tokens, request.options)
+
+    # The options, and what auto chooses beside them.
+    if request.options is not None:
+        options = request.options.replace(**request.changes)
+        return specified(request, devices, inputs, facts, ngrams, options)
+    options = _options_of_auto(request, facts.n_train_tokens, devices)
+    precision = request.settings.precision or fastest_precision(devices, options)
+    encoder = None if request.from_scratch else auto.ENCODER
+    choice = AutoChoice(request.settings.n_steps, precision, request.hours, encoder)
+    _log_choice(options, choice, facts.n_train_tokens)
+    start = EncoderStart(encoder) if encoder else None
+    return specified(request, devices, inputs, facts, ngrams, options, choice=choice, start=start)
+
+
+def resumed_run(
+    request: RunRequest, folder: RunFolder, devices: Devices, checkpoint: Checkpoint
+) -> RunSpec:
+    """Return the run that continues a checkpoint. Raises: BilmError if an input cannot be used, or
+    if it differs from that of the run in the folder."""
+    record = checkpoint.record
+    is_auto = request.options is None and record.auto is not None
+    if devices.several_hosts and is_auto:
+        raise ArgumentError(NOT_FOR_WORKERS)
+    if request.requires_auto and record.auto is None:
+        raise OptionsError(
+            f"{folder}: contains a run whose options were not chosen by auto; omit --options to "
+            "resume it, or use another folder"
+        )
+    if request.settings.seed != record.seed:  # the order of the text would differ
+        raise WeightsError(
+            f"{checkpoint.path}: saved with seed {record.seed}, not {request.settings.seed}"
+        )
+
+    # The options of the run, with the requested changes.
+    stored = schema.read(RunOptions, record.options)
+    options = (request.options or stored).replace(**request.changes)
+    folder.check_same_options(stored, options)
+
+    # The texts and the vocabulary, which must be the same.
+    inputs = open_inputs(request, folder)
+    folder.check_same_vocabulary(inputs.vocab.filename, inputs.vocab_content)
+    check_same_text(inputs.text, record, folder.heldout_file)
+    n_train_tokens = request.n_train_tokens
+    if request.options is not None:
+        n_train_tokens = n_train_tokens or request.options.n_train_tokens
+    texts: RunTexts | None = None
+    if devices.hosts.is_chief:
+        check_training_text(inputs.text, inputs.heldout, inputs.vocab.filename)
+        texts = read_again(inputs.text, inputs.heldout, inputs.vocab, record, n_train_tokens)
+    facts, ngrams = _sent_by_chief(texts, devices)
+
+    # The rows, which the replicas share.
+    n_rows = _rows_of(checkpoint, options.batch_size, devices.n_replicas)
+    options = options.replace(batch_size=record.batch_size)
+    folder.log_changes(options, record)
+
+    choice = record.auto if is_auto else None
+    if choice is not None:
+        choice = _choice_again(request, choice, keeps_epochs=options.n_epochs == stored.n_epochs)
+    finetuning = Finetuning.from_record(record.finetuning) if record.finetuning else None
+    return specified(
+        request, devices, inputs, facts, ngrams, options, n_rows, choice, finetuning=finetuning
+    )
+
+
+def specified(
+    request: RunRequest,
+    devices: Devices,
+    inputs: Inputs,
+    facts: TextFacts,
+    ngrams: Ngrams | None,
+    options: RunOptions,
+    n_rows: int | None = None,
+    choice: AutoChoice | None = None,
+    start: Start | None = None,
+    finetuning: Finetuning | None = None,
+) -> RunSpec:
+    """Return the run with these options, whose sizes and length follow from its texts; `n_rows`:
+    None for `batch_size` per replica."""
+    vocab = vocabulary_of(
+        inputs.vocab.filename, options.model, n_tokens=None, words=inputs.vocab.words
+    )
+    vocab.filename = inputs.vocab.filename
+    options = options.replace(
+        n_train_tokens=facts.n_train_tokens, n_tokens_vocab=vocab.size, once_from=facts.once_from
+    )
+    if options.sample_softmax and options.n_negative_samples_batch >= vocab.size:
+        logging.warning(
+            "%d negatives are not below the vocabulary's %d words: the full softmax is used",
+            options.n_negative_samples_batch, vocab.size,
+        )  # fmt: skip
+
+    # The length: by the request or by epochs, until the pace of a run with a time budget is known.
+    n_rows = n_rows or options.batch_size * devices.n_replicas
+    settings = request.settings
+    requested = choice.n_steps if choice else settings.n_steps
+    n_steps = requested or options.n_epochs * epoch_steps(options, n_rows)
+    eval_steps = settings.eval_steps or evaluation_steps(options, n_rows, facts.n_heldout)
+    deadline = math.inf
+    if choice is not None:
+        settings = settings.replace(precision=choice.precision)
+        if choice.hours is not None and choice.n_steps is None:
+            deadline = request.started + 3600 * choice.hours
+        else:
+            choice = choice.replace(n_steps=n_steps)
+    return RunSpec(
+        options=options,
+        n_rows=n_rows,
+        vocab=vocab,
+        vocab_content=inputs.vocab_content,
+        text=inputs.text,
+        text_files=describe_shards(inputs.text.paths),
+        ngrams=ngrams,
+        heldout=facts.heldout_of(inputs.heldout),
+        n_steps=n_steps,
+        eval_steps=eval_steps,
+        settings=settings,
+        start=start,
+        auto=choice,
+        finetuning=finetuning,
+        deadline=deadline,
+    )
+
+
+# --- texts and vocabulary ---
+
+
+class Inputs(NamedTuple):
+    """The texts and the vocabulary of a run; `vocab_content`: of the file, which may be edited
+    later."""
+
+    text: Shards
+    heldout: Shards | None
+    vocab: Vocabulary
+    vocab_content: bytes
+
+
+def open_inputs(request: RunRequest, folder: RunFolder) -> Inputs:
+    """Open the texts and the vocabulary that were requested, or those in the folder of the run.
+    Raises: DataError."""
+    vocab_file = request.vocab or folder.vocab_file
+    if not vocab_file.is_file() and request.vocab is None:
+        raise ArgumentError(f"--vocab is required: {vocab_file} does not exist any more")
+    heldout = request.heldout
+    if heldout is None and folder.heldout_file.is_file():
+        heldout = resolve_shards(folder.heldout_file, request.settings.on_bad_utf8)
+    text = folder.training_part(request.text)
+    vocab = Vocabulary(vocab_file, validate_file=True)
+    return Inputs(text, heldout, vocab, vocab_file.read_bytes())
+
+
+def count_new(
+    inputs: Inputs, devices: Devices, n_train_tokens: int | None, options: RunOptions | None
+) -> tuple[TextFacts, Ngrams | None]:
+    """Return what the chief counts in the texts of a new run, and on the chief the counts of the
+    training text. `options`: None if they are not chosen yet."""
+    if options is not None and options.n_tokens_vocab not in (None, inputs.vocab.size):
+        expected = (
+            f"{inputs.vocab.size}, the number of words of {inputs.vocab.filename}, or no such key"
+        )
+        name = f"{options.source}n_tokens_vocab"
+        raise schema.unexpected(name, options.n_tokens_vocab, expected)
+    texts: RunTexts | None = None
+    if devices.hosts.is_chief:
+        check_training_text(inputs.text, inputs.heldout, inputs.vocab.filename)
+        check_order = options is None or options.sample_softmax
+        texts = read_new(inputs.text, inputs.heldout, inputs.vocab, n_train_tokens, check_order)
+    return _sent_by_chief(texts, devices)
+
+
+def _sent_by_chief(texts: RunTexts | None, devices: Devices) -> tuple[TextFacts, Ngrams | None]:
+    """Send the facts that the chief found; `texts`: None on other workers."""
+    facts = devices.hosts.from_chief("texts", lambda: texts and texts.facts.to_dict())
+    return TextFacts.from_dict(facts), texts and texts.ngrams
+
+
+def absolute(path: str | Path) -> str:
+    """Return a path that stays the same if the program changes its working folder."""
+    return os.fspath(path) if is_url(path) else os.path.abspath(expanded(path))
+
+
+def _shards(text: str | Path | Shards, settings: RunSettings) -> Shards:
+    pattern = text if isinstance(text, Shards) else absolute(text)
+    return resolve_shards(pattern, settings.on_bad_utf8)
+
+
+# --- auto ---
+
+
+def _options_of_auto(request: RunRequest, n_predictions: int, devices: Devices) -> RunOptions:
+    """Return the options that `auto` chooses for a text, with the requested changes."""
+    options = auto.options_for(n_predictions).replace(**request.changes)
+    if request.hours is not None:
+        return options  # the pace of the first steps determines the length
+    n_epochs: float = options.n_epochs
+    if request.settings.n_steps is not None:
+        n_rows = options.batch_size * devices.n_replicas
+        n_epochs = request.settings.n_steps * n_rows * options.unroll_steps / n_predictions
+    return options.replace(**auto.changes_for(options, n_epochs))
+
+
+def _log_choice(options: RunOptions, choice: AutoChoice, n_predictions: int) -> None:
+    keys = dict.fromkeys([*auto.recipe_for(n_predictions).changes, "learning_rate"])
+    encoder = choice.encoder
+    logging.info(
+        "auto: %s predictions per epoch and direction: options %s; %s; at most %d epochs, in %s%s",
+        f"{n_predictions:,}",
+        ", ".join([auto.BASE, *(f"{key}={getattr(options, key)}" for key in keys)]),
+        f"starts from the character encoder of {encoder}" if encoder else "starts from scratch",
+        options.n_epochs,
+        choice.precision,
+        "; its first steps determine length, regularization and rate" if choice.hours else "",
+    )
+
+
+def _choice_again(request: RunRequest, stored: AutoChoice, keeps_epochs: bool) -> AutoChoice:
+    """Return the choice of a resumed run, which keeps its length unless `n_steps` or another
+    `n_epochs` is requested."""
+    n_steps = request.settings.n_steps or (stored.n_steps if keeps_epochs else None)
+    if request.hours is not None and n_steps is not None:
+        logging.info("auto: a resumed run keeps its length; --hours is for new runs")
+    if request.from_scratch:
+        logging.info("auto: a resumed run keeps its first weights; --from_scratch is for new runs")
+    precision = request.settings.precision or stored.precision
+    return stored.replace(n_steps=n_steps, hours=request.hours, precision=precision)
+
+
+# --- rows ---
+
+
+def _rows_of(checkpoint: Checkpoint, batch_size: int, n_replicas: int) -> int:
+    """Return the number of rows of a checkpoint. Raises: WeightsError if the number of replicas
+    does not divide it, or if another `batch_size` was requested."""
+    n_rows = checkpoint.record.n_rows
+    requested = batch_size * n_replicas
+    if n_rows == requested:
+        return n_rows
+    if batch_size != checkpoint.record.batch_size:
+        raise WeightsError(
+            f"{checkpoint.path}: saved with {n_rows} rows, but this run has "
+            f"{requested} (batch_size times replicas)"
+        )
+    if n_rows % n_replicas:
+        raise WeightsError(
+            f"{checkpoint.path}: its {n_rows} rows cannot be shared by {n_replicas} "
+            "replicas; expected a number of replicas that divides them"
+        )
+    logging.info(
+        "the run's %d rows are now shared by %d replicas x %d rows",
+        n_rows, n_replicas, n_rows // n_replicas,
+    )  # fmt: skip
+    return n_rows

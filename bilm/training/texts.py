@@ -1,0 +1,166 @@
+"""The texts and the vocabulary of a run: what the chief counts in them and compares."""
+
+from __future__ import annotations
+
+from collections.abc import Collection, Sequence
+from dataclasses import dataclass
+from typing import NamedTuple
+
+from absl import logging
+
+from bilm.data.ngrams import Ngrams, text_ids
+from bilm.data.shards import Shards, sentence_digest
+from bilm.data.stream import check_shards, describe_shards
+from bilm.data.verdict import Comparison
+from bilm.data.vocabulary import Vocabulary
+from bilm.errors import DataError
+from bilm.options import schema
+from bilm.options.schema import Checked, key
+from bilm.storage.run_record import HeldoutFiles, RunRecord
+from bilm.support.remote import RemoteError
+from bilm.training.spec import Heldout
+from bilm.training.survey import LONG_TEXT, Survey, log_survey, once_from, survey
+
+
+@dataclass(frozen=True)
+class TextFacts(Checked):
+    """What the chief found in the texts of a run, and sends to the other workers.
+
+    Args:
+        n_train_tokens: predictions per epoch and direction.
+        once_from: see `RunOptions`.
+        heldout: files of the held-out text; None without it.
+        n_heldout: its predictions per direction; `compared`: what a model is compared with.
+    """
+
+    n_train_tokens: int = key(schema.NUMBER)
+    once_from: int | None = key(schema.SIZE, None)
+    heldout: HeldoutFiles | None = key(HeldoutFiles, None)
+    n_heldout: int = key(schema.COUNT, 0)
+    compared: Comparison | None = key(Comparison, None)
+
+    def heldout_of(self, shards: Shards | None) -> Heldout | None:
+        """Return the held-out text in these files of a worker; None without it."""
+        if shards is None or self.heldout is None or self.compared is None:
+            return None
+        shards = shards.without(set(self.heldout.repeated))
+        return Heldout(shards, self.heldout, self.n_heldout, self.compared)
+
+
+class RunTexts(NamedTuple):
+    """The results of reading the texts of a run."""
+
+    facts: TextFacts
+    ngrams: Ngrams | None  # of the training text; None if a resumed run measures nothing
+
+
+def read_new(
+    text: Shards,
+    heldout: Shards | None,
+    vocab: Vocabulary,
+    n_train_tokens: int | None,
+    check_order: bool,
+) -> RunTexts:
+    """Read the texts of a new run. A training text of more than `LONG_TEXT` predictions is not
+    counted if their number is given. `check_order`: see `log_survey`. Raises: DataError."""
+    known = survey(text, vocab, (n_train_tokens or 0) <= LONG_TEXT, heldout=heldout)
+    log_survey(known, vocab, check_order)
+    n_counted = known.counts.n_predictions
+    n_train_tokens = n_train_tokens or n_counted
+    first_rare = once_from(known, vocab) if n_train_tokens == n_counted else None
+    files = compare_texts(heldout, known.repeated) if heldout else None
+    return _read(text, heldout, vocab, known, TextFacts(n_train_tokens, first_rare, files))
+
+
+def read_again(
+    text: Shards,
+    heldout: Shards | None,
+    vocab: Vocabulary,
+    record: RunRecord,
+    n_train_tokens: int | None,
+) -> RunTexts:
+    """Read the texts of a resumed run. The text is compared with held-out text only if it was not
+    compared before; without held-out text, it is not read. Raises: DataError."""
+    n_train_tokens = n_train_tokens or record.options["n_train_tokens"]
+    first_rare = record.options.get("once_from")
+    if heldout is None:
+        return RunTexts(TextFacts(n_train_tokens, first_rare, record.heldout), None)
+
+    files = record.heldout
+    if files is not None and files.text == describe_shards(heldout.paths):
+        known = survey(text, vocab, is_whole=False, warns=False)
+    else:
+        known = survey(text, vocab, n_train_tokens <= LONG_TEXT, warns=False, heldout=heldout)
+        files = compare_texts(heldout, known.repeated)
+    return _read(text, heldout, vocab, known, TextFacts(n_train_tokens, first_rare, files))
+
+
+def _read(
+    text: Shards, heldout: Shards | None, vocab: Vocabulary, known: Survey, facts: TextFacts
+) -> RunTexts:
+    """Return the facts with those of held-out text, and the counts of the training text."""
+    ngrams = Ngrams.of(known.sample, vocab)
+    if heldout is None or facts.heldout is None:
+        return RunTexts(facts, ngrams)
+    heldout = heldout.without(set(facts.heldout.repeated))
+    heldout.examine(vocab)
+    ids = text_ids(heldout, vocab)
+    if len(ids) == 1:
+        raise DataError(f"{heldout.name}: no sentence; every line is blank")
+    compared = Comparison.of(ids, vocab, ngrams)
+    return RunTexts(facts.replace(n_heldout=len(ids) - 1, compared=compared), ngrams)
+
+
+def compare_texts(heldout: Shards, repeated: Collection[int]) -> HeldoutFiles:
+    """Return the files of held-out text, and the digests of its sentences that are `repeated` in
+    the training text, unless all are; log the number of these sentences."""
+    digests = [sentence_digest(words) for words in heldout.sentences()] if repeated else []
+    n_repeated = sum(digest in repeated for digest in digests)
+    has_others = n_repeated < len(digests)
+    if n_repeated:
+        logging.warning(
+            "%s: the training text contains %d of the %d sentences; %s", heldout.name, n_repeated,
+            len(digests), "held-out perplexity leaves them out" if has_others else "use other text",
+        )  # fmt: skip
+    return HeldoutFiles(describe_shards(heldout.paths), sorted(repeated) if has_others else [])
+
+
+# --- checks ---
+
+
+def check_words(vocab: Vocabulary) -> None:
+    """Raise DataError for a word of a new run's vocabulary with a blank or a tab; published
+    vocabularies may contain other whitespace."""
+    wrong = next((word for word in vocab.words if " " in word or "\t" in word), None)
+    if wrong is not None:
+        raise DataError(
+            f"{vocab.filename}: {wrong!r} contains whitespace, so it never occurs as a word of a "
+            "text; expected one word per line and nothing else"
+        )
+
+
+def check_same_text(text: Shards, record: RunRecord, left_out_file: object) -> None:
+    """Raise DataError if a text differs from that of the run; `left_out_file` contains the
+    sentences that it leaves out."""
+    check_shards(text.paths, record.shards)
+    n_left_out = len(text.left_out)
+    if record.left_out not in (None, n_left_out):
+        raise DataError(
+            f"{left_out_file}: found {n_left_out} sentences to leave out of the text, but the run "
+            f"in this folder left out {record.left_out}; restore the file or use another folder"
+        )
+
+
+def check_unchanged(shards: Shards, described: Sequence[str], step: int) -> None:
+    """Raise DataError if the size of a text's file differs from that at the start of training."""
+    try:
+        described_now = describe_shards(shards.paths)
+    except (OSError, RemoteError):  # missing for now; if it is needed, reading it raises an error
+        return
+    for path, now, before in zip(shards.paths, described_now, described, strict=False):
+        if now != before:
+            raise DataError(
+                f"{path}: has changed during training: found {now}, but {before} when it began; "
+                f"nothing was saved after step {step}. Restore the file and continue from the "
+                "last checkpoint"
+            )
