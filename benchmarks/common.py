@@ -191,18 +191,22 @@ class TimedRun(NamedTuple):
     """A trainer and the batches of its steps."""
 
     trainer: Trainer
-    iterator: Iterator
+    batches: Iterator  # of the arguments of `Trainer.step`
 
     def step_seconds(self, seconds: float) -> list[float]:
         """Return the times of the steps in so many seconds, at least five, after a first step."""
-        self.trainer.step(self.iterator, 0).global_norm.numpy()  # waits for the end of the step
+        self._step(0)
         times: list[float] = []
         end = time.perf_counter() + seconds
         while time.perf_counter() < end or len(times) < 5:
             start = time.perf_counter()
-            self.trainer.step(self.iterator, len(times) + 1).global_norm.numpy()
+            self._step(len(times) + 1)
             times.append(time.perf_counter() - start)
         return times
+
+    def _step(self, step: int) -> None:
+        """Take a step and wait for its end."""
+        self.trainer.step(next(self.batches), step).global_norm.numpy()
 
 
 def training_run(
@@ -222,5 +226,5 @@ def training_run(
     options = options.replace(decay="none")  # a decay requires the length of the run
     options = replica_options(options, vocab.size, devices.n_replicas)
     trainer = Trainer(options, vocab.size, devices, precision=precision)
-    batches = TrainingText(options, vocab, resolve_shards(text.train), seed=0)
-    return TimedRun(trainer, batches.batches(devices))
+    batches = TrainingText(options, vocab, resolve_shards(text.train), seed=0).batches(devices)
+    return TimedRun(trainer, (batch for batch, _ in batches))

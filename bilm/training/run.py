@@ -4,7 +4,6 @@ import math
 import os
 import threading
 from collections.abc import Callable, Mapping
-from contextlib import closing
 from pathlib import Path
 from typing import Any
 
@@ -140,7 +139,7 @@ class TrainingRun:
                 seed = self.settings.seed
                 text = TrainingText(run.trainer.options, self.vocab, self.shards, seed)
                 # Before this, a signal ends the process at once: there is nothing to save yet.
-                with stop_on_signal() as stop, closing(text):
+                with stop_on_signal() as stop:
                     # From here, a signal to any worker stops and saves the run.
                     self.hosts.gather("start", None)
                     self._log_start(run)
@@ -156,8 +155,6 @@ class TrainingRun:
         """Take the steps of the run until its end or a signal."""
         plan = run.plan
         batches = text.batches(self.devices, run.step, run.position)
-        if self.devices.several_hosts:
-            run.trainer.expect(batches.element_spec)
 
         # What happens after each step.
         evaluate = Evaluate(run)
@@ -168,37 +165,28 @@ class TrainingRun:
 
         with progress_bar(plan.n_steps) as run.report.bar:
             while run.step < plan.n_steps:
-                source, stops, late = self._next_turn(text, batches, stop.is_set(), save.is_late)
-                if stops:
-                    break
+                # With several hosts each worker reads its batch before all agree on the step: if
+                # one cannot, no step may start, because the others would wait for its gradients.
                 try:
-                    with text.explaining():
-                        result = run.trainer.step(source, run.step)
+                    batch, position = next(batches)
                 except DataError:
-                    save.before_error()
+                    if not self.devices.several_hosts:
+                        save.before_error()
                     raise
-                run.position = text.positions.popleft()
+                votes = self.hosts.gather("step", [stop.is_set(), save.is_late])
+                stops, lates = zip(*votes, strict=True)
+                if any(stops):
+                    break
+                result = run.trainer.step(batch, run.step)
+                run.position = position
                 run.report.add(run.step, result)
                 run.step += 1
                 pace()
-                save(late)
+                save(any(lates))
                 evaluate()
         if run.step < plan.n_steps:
             logging.info("stopped at step %d, saved %s", run.step, save.now())
         return TrainResult(run.step, run.step == plan.n_steps, run.perplexity)
-
-    def _next_turn(
-        self, text: TrainingText, batches: Any, stop: bool, late: bool
-    ) -> tuple[Any, bool, bool]:
-        """Return the argument of this worker's next step, and whether any worker received a signal
-        to stop or saved too long ago. With several hosts each worker reads its batch first: if one
-        cannot, no step may start, because the others would wait for its gradients."""
-        source = batches
-        if self.devices.several_hosts:
-            with text.explaining():
-                source = next(batches)
-        stops, lates = zip(*self.hosts.gather("step", [stop, late]), strict=True)
-        return source, any(stops), any(lates)
 
     def _shards(self, text: str | Shards) -> Shards:
         pattern = text if isinstance(text, Shards) else _absolute(text)
