@@ -191,18 +191,22 @@ class TimedRun(NamedTuple):
     """A trainer and the batches of its steps."""
 
     trainer: Trainer
-    iterator: Iterator
+    batches: Iterator  # of the arguments of `Trainer.step`
 
     def step_seconds(self, seconds: float) -> list[float]:
         """Return the times of the steps in so many seconds, at least five, after a first step."""
-        self.trainer.step(self.iterator, 0).global_norm.numpy()  # waits for the end of the step
+        self._step(0)
         times: list[float] = []
         end = time.perf_counter() + seconds
         while time.perf_counter() < end or len(times) < 5:
             start = time.perf_counter()
-            self.trainer.step(self.iterator, len(times) + 1).global_norm.numpy()
+            self._step(len(times) + 1)
             times.append(time.perf_counter() - start)
         return times
+
+    def _step(self, step: int) -> None:
+        """Take a step and wait for its end."""
+        self.trainer.step(next(self.batches), step).global_norm.numpy()
 
 
 def training_run(
@@ -212,7 +216,6 @@ def training_run(
     from bilm.data.shards import resolve_shards
     from bilm.data.vocabulary import vocabulary_of
     from bilm.training.devices import Devices
-    from bilm.training.plan import replica_options
     from bilm.training.step import Trainer
     from bilm.training.training_text import TrainingText
 
@@ -220,7 +223,8 @@ def training_run(
     vocab = vocabulary_of(text.vocab_file, options.model, n_tokens=None)
     devices = Devices()
     options = options.replace(decay="none")  # a decay requires the length of the run
-    options = replica_options(options, vocab.size, devices.n_replicas)
+    is_sampled = options.sample_softmax and options.n_negative_samples_batch < vocab.size
+    options = options.replace(sample_softmax=is_sampled)
     trainer = Trainer(options, vocab.size, devices, precision=precision)
-    batches = TrainingText(options, vocab, resolve_shards(text.train), seed=0)
-    return TimedRun(trainer, batches.batches(devices))
+    batches = TrainingText(options, vocab, resolve_shards(text.train), seed=0).batches(devices)
+    return TimedRun(trainer, (batch for batch, _ in batches))

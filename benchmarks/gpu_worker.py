@@ -177,9 +177,10 @@ def train(work: Work) -> Iterator[Row]:
             end = time.perf_counter() + work.training_s
             while len(losses) < work.n_steps and time.perf_counter() < end:
                 start = time.perf_counter()
-                losses.append(run.trainer.step(run.iterator, len(losses)).losses.numpy().tolist())
+                result = run.trainer.step(next(run.batches), len(losses))
+                losses.append(result.losses.numpy().tolist())
                 seconds.append(time.perf_counter() - start)
-            distinct = n_distinct(next(run.iterator)) / n_tokens
+            distinct = n_distinct(next(run.batches)) / n_tokens
         rate = n_tokens / statistics.median(seconds[WARM_UP:] or seconds)
         forward = common.useful_flops(options.model, distinct)
         forward += 2 * 2 * options.lstm.projection_dim * work.n_negatives

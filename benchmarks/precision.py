@@ -42,7 +42,7 @@ def trained(options, folder, precision):
     run = common.training_run(options, folder, FLAGS.n_tokens, precision)
     losses = []
     for step in range(FLAGS.n_steps):
-        losses.append(run.trainer.step(run.iterator, step).losses.numpy().mean())
+        losses.append(run.trainer.step(next(run.batches), step).losses.numpy().mean())
     return run.trainer.model, statistics.mean(map(float, losses[-LAST:]))
 
 

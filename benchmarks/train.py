@@ -32,9 +32,9 @@ flags.DEFINE_float("seconds", 60.0, "Seconds for which steps are timed.", 1.0)
 flags.DEFINE_string("json", None, "JSON file for the figures.")
 
 
-def n_distinct(batch) -> int:
-    """Return the number of distinct tokens in a batch, in both directions."""
-    return len(np.unique(np.stack(list(batch["places"].values()))))
+def n_distinct(batches) -> int:
+    """Return the number of distinct tokens in the first replica's batch, in both directions."""
+    return len(np.unique(np.stack(list(batches[0]["places"].values()))))
 
 
 def main(argv):
@@ -46,12 +46,12 @@ def main(argv):
     )
     with tempfile.TemporaryDirectory() as folder:
         run = common.training_run(options, Path(folder), FLAGS.n_tokens, FLAGS.precision)
-        run.trainer.step(run.iterator, 0).global_norm.numpy()
+        run.trainer.step(next(run.batches), 0).global_norm.numpy()
         first_step_s = common.seconds_since_start()
         before = common.gemm_rates()
         seconds = run.step_seconds(FLAGS.seconds)
         after = common.gemm_rates()
-        distinct = statistics.mean(map(n_distinct, islice(run.iterator, SAMPLE)))
+        distinct = statistics.mean(map(n_distinct, islice(run.batches, SAMPLE)))
 
     n_tokens = options.batch_size * options.unroll_steps
     rate = n_tokens / statistics.median(seconds[2:])

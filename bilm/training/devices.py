@@ -26,6 +26,8 @@ CPU_INFO = Path("/proc/cpuinfo")
 # Where bfloat16 products are 1.6 to 2.8 times as fast, a training step is 1.4 times as fast.
 LEAST_GAIN = 1.5
 
+Batches = tuple[Any, ...]  # one nest of tensors per replica of this process
+
 
 class Devices:
     """The replicas that a run computes on.
@@ -57,6 +59,21 @@ class Devices:
     def local(self, value: Any) -> tuple:
         """Return the parts of a distributed value on this process's replicas."""
         return self.strategy.experimental_local_results(value)
+
+    def place(self, values: Sequence[Any]) -> Batches:
+        """Copy a nest of arrays for each replica of this process to the replica's device."""
+        placed = []
+        workers = self.strategy.extended.worker_devices
+        for worker, value in zip(workers, values, strict=True):
+            with tf.device(worker):
+                placed.append(tf.nest.map_structure(tf.convert_to_tensor, value))
+        return tuple(placed)
+
+    def distributed(self, values: Batches) -> Any:
+        """Return one distributed nest of the replicas' nests; call it in a graph."""
+        return self.strategy.experimental_distribute_values_from_function(
+            lambda replica: values[replica.replica_id_in_sync_group - self.own.start]
+        )
 
     def gathered(self, value: Any) -> tf.Tensor:
         """Concatenate the rows of a distributed value over all replicas; call it in a graph."""

@@ -251,7 +251,8 @@ class Run:
             try:
                 batch, position = next(batches)
             except DataError:
-                self._save_before_error()
+                if not self.devices.several_hosts:
+                    self._save_before_error()
                 raise
             is_late = is_save_late(self.spec, self._saved, time.monotonic())
             turn = self.hosts.gather("step", [stop.is_set(), is_late])

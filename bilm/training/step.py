@@ -7,13 +7,15 @@ import keras
 import numpy as np
 import tensorflow as tf
 
+from bilm.data.windows import distinct_shapes
 from bilm.errors import NotFiniteError
 from bilm.language_model import BiLM
 from bilm.layers.functional import fold_seed
+from bilm.layers.sampled_softmax import Negatives
 from bilm.layers.stack import DropoutSeeds, Regularization
 from bilm.options.run_options import RunOptions
 from bilm.storage.names import stored_variables
-from bilm.training.devices import Devices
+from bilm.training.devices import Batches, Devices
 from bilm.training.optimizer import NORM, OPTIMIZERS
 from bilm.training.sampling import log_uniform_probability
 from bilm.training.schedule import Schedule
@@ -78,7 +80,7 @@ class Trainer:
                 devices,
             )
         self.state = self._on_replicas(lambda: self.model.zero_state(options.batch_size))
-        self._step: Any = tf.function(self._take_step, autograph=False, reduce_retracing=True)
+        self._step = self._compiled()
         self.is_compiled = False  # whether the next step does not compile the graph
 
     def change(self, options: RunOptions, schedule: Schedule) -> None:
@@ -96,25 +98,25 @@ class Trainer:
         self.model.regularization = regularization
         for stack in self.model.stacks.values():
             stack.regularization = regularization
-        self._step = tf.function(self._take_step, autograph=False)
+        self._step = self._compiled()
         self.is_compiled = False
 
-    def expect(self, batch_spec: Any) -> None:
-        """Compile the step once for all batches of the `element_spec` of an iterator. Call this if
-        batches are passed to `step` directly; else each new batch size traces the step again."""
+    def _compiled(self) -> Any:
+        """Return `_take_step` as a graph for batches of any number of distinct tokens."""
+        batches = (batch_signature(self.options),) * len(self.devices.own)
         others = [self.state, *self._numbers(0)]
-        signature = [batch_spec, *tf.nest.map_structure(tf.type_spec_from_value, others)]
-        self._step = tf.function(self._take_step, autograph=False, input_signature=signature)
+        signature = [batches, *tf.nest.map_structure(tf.type_spec_from_value, others)]
+        return tf.function(self._take_step, autograph=False, input_signature=signature)
 
-    def step(self, source: Any, step: int) -> StepResult:
-        """Train on one batch per replica, starting from the state after the previous step. `source`
-        is an iterator over distributed batches, or with several hosts the batch itself.
+    def step(self, batches: Batches, step: int) -> StepResult:
+        """Train on one batch per replica, from `Devices.place`, starting from the state after the
+        previous step.
 
         Raises: NotFiniteError if a loss or the gradient's norm is not finite; weights, slots and
             state are then unchanged.
         """
         try:
-            losses, norm, self.state = self._step(source, self.state, *self._numbers(step))
+            losses, norm, self.state = self._step(batches, self.state, *self._numbers(step))
         except tf.errors.InvalidArgumentError as error:
             for name in (LOSS, NORM):
                 if f"{name} : Tensor had" in error.message:
@@ -157,10 +159,10 @@ class Trainer:
     def _gathered(self, tensors):
         return [self.devices.gathered(tensor) for tensor in tensors]
 
-    def _take_step(self, source, state, step, step_size, decay):
+    def _take_step(self, batches, state, step, step_size, decay):
         """Return the losses (replicas, directions), the gradient's norm and the next state."""
         run = self.devices.strategy.run
-        batch = source if self.devices.several_hosts else next(source)
+        batch = self.devices.distributed(batches)
         gradients, losses, state = run(self._gradients, args=(batch, state, step))
         losses = self.devices.gathered(losses)
         with tf.control_dependencies([tf.debugging.check_numerics(losses, LOSS)]):
@@ -214,6 +216,31 @@ class Trainer:
         replica = tf.distribute.get_replica_context().replica_id_in_sync_group
         seed = fold_seed(fold_seed(tf.stack([self.seed, step]), replica), purpose)
         return {d: fold_seed(seed, k) for k, d in enumerate(self.model.directions)}
+
+
+def batch_signature(options: RunOptions) -> Any:
+    """Return the `tf.TensorSpec` of each part of a replica's batch."""
+    directions = options.model.directions
+    of_window = tf.TensorSpec((options.batch_size, options.unroll_steps), tf.int64)
+    signature: dict[str, Any] = {
+        "places": dict.fromkeys(directions, of_window),
+        "targets": dict.fromkeys(directions, of_window),
+    }
+    shapes = distinct_shapes(options.model)  # of words, or of each group of spelled tokens
+    if options.char_cnn is None:
+        signature["distinct"] = tf.TensorSpec(shapes, tf.int64)
+    else:
+        signature["distinct"] = tuple(tf.TensorSpec(shape, tf.int64) for shape in shapes)
+    if options.sample_softmax:
+        n_negatives = options.n_negative_samples_batch
+        n_targets = options.batch_size * options.unroll_steps
+        draws = Negatives(
+            tf.TensorSpec((n_negatives,), tf.int64),
+            tf.TensorSpec((n_negatives,), tf.float32),
+            tf.TensorSpec((n_targets,), tf.float32),
+        )
+        signature["negatives"] = dict.fromkeys(directions, draws)
+    return signature
 
 
 def _regularization(options: RunOptions) -> Regularization:

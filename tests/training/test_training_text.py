@@ -1,5 +1,7 @@
 """The text of a run as batches: nothing lost or cut that counts, and read no longer than needed."""
 
+from itertools import islice
+
 import keras
 import numpy as np
 import pytest
@@ -14,12 +16,13 @@ from tiny_runs import TEXT, VOCABULARY, WORDS, on_cpu, tiny_options
 from bilm.data.shards import resolve_shards
 from bilm.data.vocabulary import MARKS, PAD_CHAR, UnicodeCharsVocabulary, Vocabulary
 from bilm.data.windows import model_batch
+from bilm.errors import DataError
 from bilm.layers.token_encoder import TokenEncoder
 from bilm.training.devices import Devices
 from bilm.training.plan import complete_options
 from bilm.training.sampling import draw_negatives, with_unknown
 from bilm.training.survey import survey
-from bilm.training.training_text import ENDS, TrainingText
+from bilm.training.training_text import PREFETCH, TrainingText
 
 N_CHARS = 12
 RUN_OPTIONS = tiny_options(
@@ -90,11 +93,9 @@ def test_half_of_the_words_that_occur_once_are_unknown_targets(tmp_path):
     options = complete_options(options, vocab, survey(shards, vocab), None)
     assert options.once_from == 4
     text = TrainingText(options, vocab, shards, seed=0)
-    batch = next(text.batches(Devices(on_cpu())))
-    text.close()
+    (batch,), _ = next(text.batches(Devices(on_cpu())))
     other = TrainingText(options.replace(once_from=None), vocab, shards, seed=0)
-    same = next(other.batches(Devices(on_cpu())))
-    other.close()
+    (same,), _ = next(other.batches(Devices(on_cpu())))
     for direction, targets in batch["targets"].items():
         targets, before = targets.numpy(), same["targets"][direction].numpy()
         np.testing.assert_array_equal(targets[before < 4], before[before < 4])
@@ -115,38 +116,29 @@ def test_unknown_targets_do_not_depend_on_the_number_of_replicas():
 # --- reading ahead ---
 
 
-@pytest.fixture
-def text():
-    """A function that makes the text of a run, by default of the training corpus."""
-
-    def make(shards=TEXT):
-        return TrainingText(
-            tiny_options(**WORDS), UnicodeCharsVocabulary(VOCABULARY, 50), shards, 0
-        )
-
-    return make
+def text_of(shards=TEXT):
+    return TrainingText(tiny_options(**WORDS), UnicodeCharsVocabulary(VOCABULARY, 50), shards, 0)
 
 
-def test_close_stops_reading_and_ends_the_pipeline(text):
-    """The text of a run has no end; without `close` this test would not have one either."""
-    text = text()
-    iterator = text.batches(Devices(on_cpu()))
-    next(iterator)
-    text.close()
-    n_read = len(text.positions)
-    with pytest.raises(ENDS):
-        next(iterator)
-    assert n_read > 0 and n_read == len(text.positions)
+def test_error_of_the_text_follows_the_batches_before_it(tmp_path):
+    (tmp_path / "bad.txt").write_bytes(b"the cat\n" * 400 + b"\xff\n")
+    text = text_of(resolve_shards(str(tmp_path / "bad.txt"), "error"))
+    text.reader._shuffle_buffer = 0  # read in order
+    batches = text.batches(Devices(on_cpu()))
+    n_batches = 1200 // (text.options.batch_size * text.options.unroll_steps)
+    assert len(list(islice(batches, n_batches))) == n_batches > PREFETCH
+    with pytest.raises(DataError, match=r"bad.txt, line 401: not UTF-8"):
+        next(batches)
+    assert list(batches) == []
 
 
-def test_close_ends_a_pipeline_whose_text_failed(text, tmp_path):
-    (tmp_path / "bad.txt").write_bytes(b"the cat\n" * 40 + b"\xff\n")
-    text = text(resolve_shards(str(tmp_path / "bad.txt"), "error"))
-    iterator = text.batches(Devices(on_cpu()))
-    with pytest.raises(tf.errors.OpError):
-        for _ in range(100):
-            next(iterator)
-    text.close()
-    assert text.failures
-    with pytest.raises(ENDS):
-        next(iterator)
+def test_batches_continue_from_a_position():
+    straight = text_of().batches(Devices(on_cpu()))
+    for _ in range(5):
+        _, position = next(straight)
+    resumed = text_of().batches(Devices(on_cpu()), 5, position)
+    for _ in range(3):
+        batches, place = next(straight)
+        found, found_place = next(resumed)
+        tf.nest.map_structure(np.testing.assert_array_equal, found, batches)
+        tf.nest.map_structure(np.testing.assert_array_equal, found_place, place)
