@@ -30,10 +30,10 @@ def memory(model: scoring.Model, input_: str, heldout: str, output: str) -> None
       bilm memory --model elmo --input 'corpus/*.gz' --heldout dev.txt --output memory.hdf5
     """
     from bilm.data.shards import count_tokens, resolve_shards
+    from bilm.data.survey import check_training_text
     from bilm.scoring.filling import N_FITTED, n_predictions
     from bilm.support.files import protect
     from bilm.support.model_files import HELDOUT, OPTIONS
-    from bilm.training.survey import check_training_text
 
     text, heldout_text = resolve_shards(input_), resolve_shards(heldout)
     part = Path(heldout).expanduser()

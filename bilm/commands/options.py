@@ -344,7 +344,7 @@ def run_arguments(values: Mapping[str, Any], hosts: Hosts) -> dict[str, Any]:
     """Return the values of `run_options` as arguments of `bilm.train`. Raises: DataError for pipes,
     which can be read only once; OptionsError for missing devices."""
     from bilm.data.text import input_files
-    from bilm.training.devices import make_strategy
+    from bilm.training.devices import Devices, make_strategy
 
     for name in ("text", "heldout"):
         if values[name]:
@@ -354,7 +354,7 @@ def run_arguments(values: Mapping[str, Any], hosts: Hosts) -> dict[str, Any]:
         values["checkpoint_steps"], values["checkpoint_minutes"], values["keep_checkpoints"]
     )
     arguments = {name: values[name] for name in RUN}
-    return {**arguments, "strategy": strategy, "hosts": hosts, "saving": saving}
+    return {**arguments, "devices": Devices(strategy, hosts), "saving": saving}
 
 
 def given(values: Mapping[str, Any], names: Sequence[str]) -> dict[str, Any]:

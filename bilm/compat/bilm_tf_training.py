@@ -16,7 +16,6 @@ from bilm.options import schema
 from bilm.options.run_options import RunOptions
 from bilm.storage.stored_model import open_model
 from bilm.support.model_files import OPTIONS
-from bilm.training.devices import make_strategy
 from bilm.training.evaluation import perplexity
 from bilm.training.run import TrainResult
 from bilm.training.run import train as bilm_train
@@ -77,7 +76,8 @@ def train(
         tf_save_dir,
         options=run_options,
         vocab=str(data.vocab.filename),
-        strategy=make_strategy(n_gpus=n_gpus if has_gpus else 0, cpu_replicas=max(n_gpus, 1)),
+        n_gpus=n_gpus if has_gpus else 0,
+        cpu_replicas=max(n_gpus, 1),
         seed=data.seed,
         resume="auto" if restart_ckpt_file is None else "must",
         on_bad_utf8=data.shards.on_bad_utf8,

@@ -129,7 +129,7 @@ def _training(model: StoredModel, measured: Measurement | None) -> dict[str, obj
     if record.auto is not None:
         facts["encoder started from"] = record.auto.encoder
     if record.finetuning is not None:
-        facts["fine-tuned from"] = ", ".join(map(str, record.finetuning["source"]))
+        facts["fine-tuned from"] = ", ".join(map(str, record.finetuning.source))
     return facts
 
 

@@ -127,13 +127,13 @@ def unexpected(name: str, found: object, expected: str) -> OptionsError:
 
 @dataclass(frozen=True)
 class Checked:
-    """Base class: checks values; `other` contains unknown keys, `source` the name of the file."""
+    """Base class: checks values; `other` contains unknown keys, `file` the name of the file."""
 
     STRICT: ClassVar[bool] = False  # whether unknown keys are an error
     ALLOWED: ClassVar[tuple[str, ...]] = ()  # unknown keys that are not
 
     other: Mapping[str, Any] = dataclasses.field(default_factory=dict, kw_only=True, hash=False)
-    source: str = dataclasses.field(default="", kw_only=True, compare=False, repr=False)
+    file: str = dataclasses.field(default="", kw_only=True, compare=False, repr=False)
 
     def __post_init__(self) -> None:
         for field in keys(self):
@@ -206,7 +206,7 @@ def load(cls: type[T], path: str | Path) -> T:
     """Build `cls` from a JSON file. Raises: OptionsError that starts with the path."""
     values = read_object(path)
     try:
-        return cls.from_dict(values).replace(source=f"{path}: ")
+        return cls.from_dict(values).replace(file=f"{path}: ")
     except OptionsError as error:
         raise OptionsError(f"{path}: {error}") from None
 

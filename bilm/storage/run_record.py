@@ -41,6 +41,16 @@ class AutoChoice(Checked):
 
 
 @dataclass(frozen=True)
+class Finetuning(Checked):
+    """What a fine-tuning run started from: the names of the model, the perplexity of the held-out
+    text before the first step, and the files of that text."""
+
+    source: list[str] = key(LIST)
+    before: Mapping[str, Any] | None = key(OBJECT, None)
+    text: list[str] | None = key(LIST, None)
+
+
+@dataclass(frozen=True)
 class HeldoutFiles(Checked):
     """The files of held-out text, see `describe_shards`, and the digests of their sentences that
     the training text contains, which evaluations leave out."""
@@ -62,8 +72,7 @@ class RunRecord(Checked):
     options: Mapping[str, Any] = key(OBJECT)  # with the requested `batch_size`
     best: float | None = key(PERPLEXITY, None)  # lowest held-out perplexity so far
     auto: AutoChoice | None = key(AutoChoice, None)
-    # The source of a fine-tuning run and its perplexity at the start.
-    finetuning: Mapping[str, Any] | None = key(OBJECT, None)
+    finetuning: Finetuning | None = key(Finetuning, None)
     heldout: HeldoutFiles | None = key(HeldoutFiles, None)
     left_out: int | None = key(schema.COUNT, None)  # number of sentences of the text not read
     processor_seconds: float = key(SECONDS, 0.0)  # processor time of the run

@@ -1,12 +1,12 @@
-"""Training of a biLM. `run` describes a training run from top to bottom.
+"""Training of a biLM: `bilm.train` is `run.train`.
 
-Before the first step: `settings` and `plan` determine what a run reads and how many steps it takes,
-`survey` counts and checks the text, `memory` estimates what the run needs, `auto` chooses options,
-`finetuning` starts from stored weights, `devices` selects GPUs or the CPU, and `hosts` connects
-several processes. Each step: `training_text` makes batches, `sampling` draws negatives, `step` and
-`optimizer` update the weights with the rate of `schedule`. Between steps: `callbacks` saves with
-`checkpoints` and measures held-out text with `evaluation`, `report` and `history` record progress,
-`signals` stops the run. All files of a run are in its `run_folder`, also its last `measurement`.
+A run is a value, `spec.RunSpec`. `starting` makes it from a request, or from a checkpoint that it
+continues, `finetuning` from a stored model; both read the `texts`, and `auto` has the recipes that
+choose options. `run` takes the steps: `training_text` and `reading_ahead` make batches, with the
+negatives of `sampling`; `step` and `optimizer` update the weights with the rate of `schedule`.
+Between steps, the functions of `decisions` return what to do, and `run` applies it: `checkpoints`
+saves, `report` and `history` record, `evaluation` measures held-out text. `devices` selects GPUs or
+the CPU, `hosts` connects several processes, `run_folder` has the files of a run.
 
 May import `scoring`, `storage` and the packages below them. The names of this package are
 bilm-tf's, with its signatures; they are imported from `compat` and `export` when they are used.

@@ -9,8 +9,8 @@ import math
 from collections.abc import Mapping
 from typing import Any, NamedTuple
 
+from bilm.data.survey import SAMPLE_TOKENS
 from bilm.options.run_options import RunOptions, load_run_options
-from bilm.training.survey import SAMPLE_TOKENS
 
 
 class Recipe(NamedTuple):

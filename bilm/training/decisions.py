@@ -44,9 +44,9 @@ class Timing:
             the last one.
     """
 
-    begun: float
-    now: float
-    processors: float
+    begun: float = 0.0
+    now: float = 0.0
+    processors: float = 0.0
     compiling: float = 0.0
     n_steps: int = 0
     trained: float = 0.0
@@ -163,7 +163,7 @@ def pace(spec: RunSpec, progress: RunProgress, timing: Timing) -> Pace | None:
     left = _seconds_left(spec, timing)
     step_seconds = timing.step_seconds
     if spec.heldout is not None:
-        step_seconds += _evaluation_seconds(spec, spec.heldout, timing) / spec.eval_steps
+        step_seconds += evaluation_seconds(spec, spec.heldout, timing) / spec.eval_steps
 
     longest = spec.options.n_epochs * spec.epoch_steps
     shortest = min(USEFUL_STEPS, longest)
@@ -194,10 +194,10 @@ def _seconds_left(spec: RunSpec, timing: Timing) -> float:
     # The text is measured a second time with the sentences that were left out.
     n_last = 2 if spec.heldout.shards.left_out else 1
     compiling = 0.0 if timing.n_evaluations else timing.compiling / 2
-    return left - n_last * _evaluation_seconds(spec, spec.heldout, timing) - compiling
+    return left - n_last * evaluation_seconds(spec, spec.heldout, timing) - compiling
 
 
-def _evaluation_seconds(spec: RunSpec, heldout: Heldout, timing: Timing) -> float:
+def evaluation_seconds(spec: RunSpec, heldout: Heldout, timing: Timing) -> float:
     """Return the expected time of an evaluation, without compiling its graph."""
     if timing.n_evaluations > 1:  # the first compiles the graph
         return timing.last_evaluation

@@ -3,18 +3,15 @@
 from __future__ import annotations
 
 import math
-import shutil
-import tempfile
-import weakref
+from functools import partial
 from pathlib import Path
 from typing import Any, NamedTuple
 
 import numpy as np
-import tensorflow as tf
 from absl import logging
 
 from bilm.data.shards import Shards
-from bilm.data.stream import describe_shards
+from bilm.data.stream import describe_shards, same_shards
 from bilm.data.vocabulary import Vocabulary
 from bilm.errors import BilmError, DataError, WeightsError
 from bilm.language_model import BiLM
@@ -23,24 +20,24 @@ from bilm.options.run_options import CHANGEABLE, RunOptions
 from bilm.scoring.perplexity import Perplexity
 from bilm.storage import names
 from bilm.storage.checkpoint import Checkpoint
+from bilm.storage.run_record import Finetuning
 from bilm.storage.stored_model import StoredModel, open_model
 from bilm.support.files import expanded
 from bilm.support.model_files import VOCABULARY
 from bilm.support.urls import masked
 from bilm.training.devices import Devices
-from bilm.training.hosts.exchange import Hosts
-from bilm.training.run import carry_out, split_settings
+from bilm.training.run import carry_out, split_settings, take_devices
 from bilm.training.run_folder import RunFolder
-from bilm.training.spec import Finetuning, RunSpec
+from bilm.training.spec import RunSpec
 from bilm.training.starting import (
     RunRequest,
-    count_new,
+    check_n_words,
     open_inputs,
     request_run,
     resumed_run,
     specified,
 )
-from bilm.training.texts import check_words
+from bilm.training.texts import check_words, count_new, read_texts
 
 # Values of options without a default, if the source omits them.
 FALLBACKS = {
@@ -83,8 +80,7 @@ def finetune(
     vocab: str | Path | None = None,
     new_vocab: str | Path | None = None,
     heldout: str | Path | Shards | None = None,
-    strategy: tf.distribute.Strategy | None = None,
-    hosts: Hosts | None = None,
+    devices: Devices | None = None,
     **others: Any,
 ) -> TuneResult:
     """Continue to train a stored model on another text, as a new run in `folder`, as the command
@@ -100,7 +96,7 @@ def finetune(
         new_vocab: another vocabulary to predict, with a new softmax. Words that the model's
             vocabulary also contains keep their softmax rows if the model has a softmax. Required
             if the model reads characters and has no softmax; not allowed if it reads words.
-        strategy, hosts, others: see `bilm.train`; options that are not given are the model's or
+        devices, others: see `bilm.train`; options that are not given are the model's or
             defaults, see `Source.run_options`.
     Raises: BilmError if an input cannot be used.
 
@@ -108,32 +104,32 @@ def finetune(
         result = bilm.finetune("novels-en", "letters.txt", "tuned", heldout="dev.txt")
         print(result.before, result.after)
     """
+    devices = devices or take_devices(others)
     settings, changes = split_settings(others)
     source = Source(model, weights)
-    source_file, chosen_file = choose_vocabulary(source, vocab, new_vocab)
-    options = source.run_options(changes)
-    request = request_run(text, heldout, options, chosen_file, settings)
-    # Both vocabularies are read before the run starts: the files may be edited later.
-    start = SourceStart(source, Vocabulary(source_file) if source_file else None)
-    devices = Devices(strategy, hosts)
-    measured_text = describe_shards(request.heldout.paths) if request.heldout else None
+    if source.model.folder.resolve() == Path(expanded(folder)).resolve():
+        raise BilmError(f"{folder}: model and folder are the same; use another folder")
+    source_vocab, chosen_vocab = choose_vocabulary(source, vocab, new_vocab)
+    request = request_run(text, heldout, source.run_options(changes), chosen_vocab, settings)
+    start = SourceStart(source, source_vocab)
+    measured_text = describe_shards(request.heldout.paths) if request.heldout else []
 
     def specify(home: RunFolder, checkpoint: Checkpoint | None) -> RunSpec:
-        source.check_folder(home, checkpoint)
         if checkpoint is None:
             return finetuned_run(request, home, devices, start, new_vocab is not None)
+        source.check_same(home, checkpoint.record.finetuning)
         spec = resumed_run(request, home, devices, checkpoint)
-        if spec.finetuning and not spec.finetuning.measured(measured_text):
+        if not _is_same_text(spec.finetuning, measured_text):
             logging.warning(
                 "%s: the perplexity before the first step was measured on another held-out text "
-                "(%s, now %s) and is discarded", home, spec.finetuning.text, measured_text,
+                "than %s and is discarded", home, measured_text,
             )  # fmt: skip
         return spec
 
     result = carry_out(folder, devices, settings, specify)
     finetuning = result.finetuning
     before = None
-    if finetuning and finetuning.before and finetuning.measured(measured_text):
+    if finetuning and finetuning.before and _is_same_text(finetuning, measured_text):
         before = Perplexity.from_record(finetuning.before)
     return TuneResult(result.step, result.finished, before, result.heldout, result.model)
 
@@ -153,12 +149,21 @@ def finetuned_run(
     inputs = open_inputs(request, folder)
     if has_new_words:
         check_words(inputs.vocab)
-    facts, ngrams = count_new(inputs, devices, options.n_train_tokens, options)
+    check_n_words(options, inputs.vocab)
+
+    count = partial(
+        count_new, n_train_tokens=options.n_train_tokens, check_order=options.sample_softmax
+    )
+    texts = read_texts(inputs, devices.hosts, count)
     text = describe_shards(inputs.heldout.paths) if inputs.heldout else None
     finetuning = Finetuning(start.source.id, text=text)
-    return specified(
-        request, devices, inputs, facts, ngrams, options, start=start, finetuning=finetuning
-    )
+    return specified(request, devices, texts, options, start=start, finetuning=finetuning)
+
+
+def _is_same_text(finetuning: Finetuning | None, text: list[str]) -> bool:
+    """Return whether the perplexity before the first step is that of a held-out text, if any."""
+    stored = finetuning.text if finetuning else None
+    return not text or not stored or same_shards(text, stored)
 
 
 class SourceStart(NamedTuple):
@@ -172,13 +177,6 @@ class SourceStart(NamedTuple):
         """Assign the weights of the source, and the softmax rows of the words that both
         vocabularies contain."""
         _set_weights(model, self.source, self.vocab, vocab)
-
-    def described(self) -> dict[str, Any]:
-        """Return what must be the same on all workers. The weights are compared before the first
-        step, and the paths of the sources may differ."""
-        described: dict[str, Any] = {"the source": self.source.model.options.to_dict()}
-        described["SHA-256 of the source's vocabulary"] = self.vocab and self.vocab.digest
-        return described
 
 
 def _set_weights(
@@ -222,34 +220,28 @@ class Source:
     """The stored model that fine-tuning starts from.
 
     Args:
-        source, weight_file: a run, or an exported model: see
-            `bilm.storage.stored_model.open_model`.
+        model, weights: a run, or an exported model: see `bilm.storage.stored_model.open_model`.
     Attributes: `model`, the `StoredModel`; `id`, its names, as absolute paths if they exist.
     Raises: OptionsError, WeightsError.
     """
 
-    def __init__(self, source: str | Path | StoredModel, weight_file: str | Path | None = None):
-        self.model = open_model(source, weight_file)
+    def __init__(self, model: str | Path | StoredModel, weights: str | Path | None = None):
+        self.model = open_model(model, weights)
         self.model.require_trainable("be fine-tuned")
         if self.model.softmax is not None and self.model.softmax.words is not None:
             self.model.vocabulary()  # raises DataError if its words cannot be used
         paths = ((name, Path(expanded(name))) for name in self.model.arguments)
         self.id = [str(p.resolve()) if p.exists() else masked(name) for name, p in paths]
 
-    def check_folder(self, folder: RunFolder, checkpoint: Checkpoint | None) -> None:
-        """Raise BilmError for the folder of the source, or for that of another run."""
-        if self.model.folder.resolve() == folder.path.resolve():
-            raise BilmError(f"{folder}: source and folder are the same; use another folder")
-        if checkpoint is None:
-            return
-        stored = checkpoint.record.finetuning
+    def check_same(self, folder: RunFolder, stored: Finetuning | None) -> None:
+        """Raise BilmError for a folder with a run that did not start from here."""
         if not stored:
             raise BilmError(
                 f"{folder}: contains a run that is not a fine-tuning; use another folder"
             )
-        if stored["source"] != self.id:
+        if stored.source != self.id:
             raise BilmError(
-                f"{folder}: this folder's run started from {' '.join(stored['source'])}, but "
+                f"{folder}: this folder's run started from {' '.join(stored.source)}, but "
                 f"{' '.join(self.id)} was requested"
             )
 
@@ -278,22 +270,23 @@ class Source:
             **kept | NOT_INHERITED | changes,
         )
 
-    def vocabulary_file(self) -> Path | None:
-        """Return a file of the source's words, which this object keeps; None if unknown."""
-        softmax = self.model.softmax
-        if softmax is None or softmax.words is None:
-            beside = self.model.format.vocabulary_path
-            return beside if self.model.n_words is not None and beside.exists() else None
-        scratch = tempfile.mkdtemp()
-        weakref.finalize(self, shutil.rmtree, scratch, ignore_errors=True)
-        path = Path(scratch) / VOCABULARY
-        path.write_text("".join(f"{word}\n" for word in softmax.words), encoding="utf-8")
-        return path
+    def vocabulary(self, vocab_file: str | Path | None) -> Vocabulary | None:
+        """Return the words of the source, from a file or from those of the model; None if they are
+        unknown. Raises: DataError if they are not those of its softmax."""
+        model = self.model
+        if vocab_file is not None and model.n_words is None:
+            return Vocabulary(vocab_file)
+        has_words = model.softmax is not None and model.softmax.words is not None
+        is_beside = model.n_words is not None and model.format.vocabulary_path.exists()
+        if vocab_file is None and not has_words and not is_beside:
+            return None
+        name = f"the vocabulary of {model}" if vocab_file is None else vocab_file
+        return Vocabulary(name, words=model.vocabulary(vocab_file).words)
 
 
 def choose_vocabulary(
     start: Source, of_source: str | Path | None, new: str | Path | None
-) -> tuple[Path | None, Path]:
+) -> tuple[Vocabulary | None, Vocabulary]:
     """Return the vocabularies of the source (None if it is unknown) and of the new run, from the
     arguments of `finetune`. Raises: DataError if one is missing or does not fit the source."""
     reads_words = start.model.options.char_cnn is None
@@ -309,16 +302,13 @@ def choose_vocabulary(
             "vocabulary that the model was trained with"
         )
 
-    source_file = start.vocabulary_file() if of_source is None else Path(expanded(of_source))
-    if source_file is None and new is None:
+    vocab = start.vocabulary(of_source)
+    if new is not None:
+        return vocab, Vocabulary(new, validate_file=True)
+    if vocab is None:
         or_new = "" if reads_words else ", or a new one (--new_vocab)"
         raise DataError(
             f"{start.model.folder / VOCABULARY}: file not found; pass the vocabulary of the source "
             f"(--vocab){or_new}"
         )
-    if source_file is not None and start.model.n_words is not None:
-        start.model.vocabulary(source_file)
-
-    chosen = source_file if new is None else Path(expanded(new))
-    assert chosen is not None  # an error was raised above
-    return source_file, chosen
+    return vocab, vocab

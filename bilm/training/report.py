@@ -3,7 +3,6 @@
 import math
 import os
 import sys
-import time
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from datetime import timedelta
@@ -15,6 +14,7 @@ import tensorflow as tf
 from absl import logging
 
 from bilm.scoring.perplexity import Perplexity
+from bilm.training.decisions import Timing
 from bilm.training.history import History
 from bilm.training.spec import RunSpec
 from bilm.training.step import StepResult
@@ -92,18 +92,17 @@ class RunReport:
         self._rate = 0.0  # of the last step
         self._n_added = 0  # steps
         self._total: Any = 0.0  # sum of the losses of these steps, on the device
-        # Speed since the last report.
-        self._since = self._last = time.monotonic()  # `_last`: the last step
-        self._n_timed = 0  # steps
+        # The timing at the last report and now, and the time of a step between them.
+        self._before = self._timing = Timing()
         self._step_seconds = math.inf
         # The last line, and the last figures and held-out perplexity in words.
         self._line_step = 0
         self._line_time = 0.0
         self._figures = self._perplexity = ""
 
-    def add(self, done: int, result: StepResult, compiles: bool) -> None:
+    def add(self, done: int, result: StepResult, timing: Timing, compiles: bool) -> None:
         """Add the result of the last of `done` steps; report if a report is due. `compiles`:
-        whether its time includes compiling the graph.
+        whether the step compiled the graph.
 
         Losses are copied from the device only for a report, because copying them after each step
         would make every step wait for the GPU.
@@ -111,33 +110,31 @@ class RunReport:
         self._rate = result.learning_rate
         self._total += tf.cast(tf.reduce_mean(result.losses, axis=0), tf.float64)
         self._n_added += 1
-        if compiles:
-            self.pause(time.monotonic() - self._last)
-        else:
-            self._n_timed += 1
-        self._last = time.monotonic()
+        self._timing = timing
+        n_timed = timing.n_steps - self._before.n_steps
+        if n_timed:
+            self._step_seconds = max(timing.trained - self._before.trained, 1e-9) / n_timed
 
         log_steps = self.spec.settings.log_steps
         is_due = done == self.spec.n_steps
         if log_steps:
             is_due |= done % log_steps == 0
         else:
-            is_due |= time.monotonic() - self._since >= RECORD_SECONDS
+            is_due |= timing.now - self._before.now >= RECORD_SECONDS
 
         if is_due or compiles:
-            self._report(done, compiles)
+            self._figures = f"{self._place(done)}: {self.loss_name} {self._means().mean():.3f}"
+            if self._step_seconds < math.inf:
+                speed = self.spec.predictions_a_step / self._step_seconds
+                self._figures += f", {speed:,.0f} tokens/s"
+            self._update_bar(done)
+            if self.bar is None and (compiles or self._is_line_due(done)):
+                rate = f", learning rate {self._rate:.3g}"
+                self._log(done, f"{self._figures}{rate}{self._perplexity}")
         elif self.bar is not None:
             self.bar(completed=done)
         if is_due:
             self._record(done)
-
-    def _report(self, done: int, compiles: bool) -> None:
-        """Update the bar, or log a line if one is due."""
-        speed = f", {self._speed():,.0f} tokens/s" if self._n_timed else ""
-        self._figures = f"{self._place(done)}: {self.loss_name} {self._means().mean():.3f}{speed}"
-        self._update_bar(done)
-        if self.bar is None and (compiles or self._is_line_due(done)):
-            self._log(done, f"{self._figures}, learning rate {self._rate:.3g}{self._perplexity}")
 
     def _update_bar(self, done: int) -> None:
         if self.bar is not None:
@@ -149,7 +146,7 @@ class RunReport:
             return True
         if done == self.spec.n_steps:
             return self.spec.heldout is None  # else an evaluation follows, which is a line itself
-        waited = time.monotonic() - self._line_time
+        waited = self._timing.now - self._line_time
         fewest, most = LINE_SECONDS
         is_far = done >= self._line_step + self.spec.n_steps / LINES
         return waited >= (fewest if is_far else most)
@@ -173,30 +170,20 @@ class RunReport:
             self._record(step)
         self.history.write()
 
-    def pause(self, seconds: float) -> None:
-        """Exclude the time of an evaluation, or of compiling, from the speed."""
-        self._since += seconds
-
     def _record(self, done: int) -> None:
         """Add the row of the steps since the last report to the history."""
         means = zip(self.directions, self._means(), strict=True)
         values = {f"loss_{direction}": float(mean) for direction, mean in means}
-        if self._n_timed:
-            values["tokens_per_s"] = self._speed()
+        if self._step_seconds < math.inf:
+            values["tokens_per_s"] = self.spec.predictions_a_step / self._step_seconds
         self.history.add(done, epoch=self._epoch(done), learning_rate=self._rate, **values)
         self._total = 0.0
         self._n_added = 0
-        self._n_timed = 0
-        self._since = time.monotonic()
+        self._before = self._timing
 
     def _means(self) -> np.ndarray:
         """Return the mean loss of each direction since the last report: float64 (directions,)."""
         return self._total.numpy() / self._n_added
-
-    def _speed(self) -> float:
-        """Return tokens per second since the last report, in which steps were timed."""
-        self._step_seconds = max(time.monotonic() - self._since, 1e-9) / self._n_timed
-        return self.spec.predictions_a_step / self._step_seconds
 
     def _epoch(self, done: int) -> int:
         return (done - 1) // self.spec.epoch_steps + 1
@@ -210,5 +197,5 @@ class RunReport:
 
     def _log(self, done: int, line: str) -> None:
         self._line_step = done
-        self._line_time = time.monotonic()
+        self._line_time = self._timing.now
         logging.info("%s", line)

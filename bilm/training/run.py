@@ -11,7 +11,6 @@ from pathlib import Path
 from typing import Any, NamedTuple
 
 import keras
-import tensorflow as tf
 from absl import logging
 
 from bilm.data.shards import Shards
@@ -20,6 +19,7 @@ from bilm.options import schema
 from bilm.options.run_options import RunOptions
 from bilm.scoring.perplexity import Perplexity
 from bilm.storage.checkpoint import Checkpoint
+from bilm.storage.run_record import Finetuning
 from bilm.storage.tensor_reader import check_name
 from bilm.support.out_of_memory import explaining_memory
 from bilm.support.process import available_cores, is_machine_busy
@@ -35,7 +35,7 @@ from bilm.training.decisions import (
     pace,
     processor_share,
 )
-from bilm.training.devices import Devices
+from bilm.training.devices import Devices, make_strategy
 from bilm.training.evaluation import Evaluator, heldout_dataset, heldout_windows
 from bilm.training.history import History
 from bilm.training.hosts.exchange import Hosts
@@ -45,7 +45,7 @@ from bilm.training.report import RunReport, progress_bar
 from bilm.training.run_folder import RunFolder
 from bilm.training.settings import RunSettings
 from bilm.training.signals import stop_on_signal
-from bilm.training.spec import Finetuning, RunProgress, RunSpec
+from bilm.training.spec import RunProgress, RunSpec
 from bilm.training.starting import absolute, new_run, request_run, resumed_run
 from bilm.training.step import Trainer
 from bilm.training.texts import check_unchanged
@@ -82,10 +82,8 @@ def train(
     options: RunOptions | str | Path | None = None,
     heldout: str | Path | Shards | None = None,
     hours: float | None = None,
-    n_train_tokens: int | None = None,
     from_scratch: bool = False,
-    strategy: tf.distribute.Strategy | None = None,
-    hosts: Hosts | None = None,
+    devices: Devices | None = None,
     started: float | None = None,
     **others: Any,
 ) -> TrainResult:
@@ -101,14 +99,13 @@ def train(
             the resumed run, or for "auto", which chooses by the text and by `hours`.
         heldout: text to measure.
         hours: time of the run, with the options "auto"; None for as long as training is useful.
-        n_train_tokens: predictions per epoch and direction; a long text is not counted then.
         from_scratch: with the options "auto", start from random weights instead of a packaged
             model's character encoder.
-        strategy: from `bilm.training.devices.make_strategy`; None uses all GPUs, or the CPU.
-        hosts: the worker processes that share the run; None for a single process.
+        devices: GPUs and worker processes; None for `gpus`, `n_gpus` and `cpu_replicas`.
         started: `time.monotonic()` from which `hours` count; None for now.
-        others: fields of `RunSettings`, such as `n_steps` and `seed`, and options that replace
-            others, such as `batch_size`.
+        others: fields of `RunSettings`, such as `n_steps` and `seed`, options that replace others,
+            such as `batch_size`, and arguments of `make_strategy`, such as `n_gpus`. With
+            `n_train_tokens`, a long text is not counted.
     Raises: BilmError for unusable input, a folder in which another process trains, a checkpoint
         that cannot be written, insufficient memory, and a non-finite loss or gradient.
 
@@ -117,13 +114,12 @@ def train(
         print(result.heldout, result.measured.verdict())
     """
     started = time.monotonic() if started is None else started
+    devices = devices or take_devices(others)
     settings, changes = split_settings(others)
     request = request_run(
         text, heldout, options, vocab, settings,
-        changes=changes, n_train_tokens=n_train_tokens, hours=hours, started=started,
-        from_scratch=from_scratch,
+        changes=changes, hours=hours, started=started, from_scratch=from_scratch,
     )  # fmt: skip
-    devices = Devices(strategy, hosts)
 
     def specify(home: RunFolder, checkpoint: Checkpoint | None) -> RunSpec:
         if checkpoint is None:
@@ -131,6 +127,13 @@ def train(
         return resumed_run(request, home, devices, checkpoint)
 
     return carry_out(folder, devices, settings, specify)
+
+
+def take_devices(values: dict[str, Any]) -> Devices:
+    """Return the devices that the arguments of `make_strategy` among some arguments select, without
+    which the arguments are left. Raises: BilmError."""
+    names = values.keys() & {"gpus", "n_gpus", "cpu_replicas"}
+    return Devices(make_strategy(**{name: values.pop(name) for name in names}))
 
 
 def split_settings(values: dict[str, Any]) -> tuple[RunSettings, dict[str, Any]]:
@@ -216,7 +219,7 @@ class Run:
             self._measure_start()
         self.hosts.check_alike("start", self.checkpoints.content.digests)
 
-        folder.write_inputs(spec.options.to_dict(), spec.vocab_content, spec.ngrams)
+        folder.write_inputs(spec.options.to_dict(), spec.vocab, spec.ngrams)
         step = self.progress.step
         self.report = RunReport(spec, History(folder.history_file if folder.writes else None, step))
         self.timing = Timing.start(time)
@@ -263,7 +266,7 @@ class Run:
             result = self.trainer.step(batch, self.progress.step)
             self.progress = replace(self.progress, step=self.progress.step + 1, position=position)
             self.timing = self.timing.after_step(time, compiles)
-            self.report.add(self.progress.step, result, compiles)
+            self.report.add(self.progress.step, result, self.timing, compiles)
 
             if self.timing.is_measured and not is_speed_known:
                 is_speed_known = True
@@ -332,7 +335,6 @@ class Run:
         step = self.progress.step
         figures = self.hosts.from_chief("evaluation", self._perplexity)
         self.timing = self.timing.after_evaluation(time)
-        self.report.pause(self.timing.last_evaluation)
         self.folder.check_held(step)
 
         # The best checkpoint.
@@ -418,7 +420,7 @@ class Run:
             return
         measured = self._measure(heldout.shards)
         logging.info("before the first step: held-out perplexity %s (running text)", measured)
-        finetuning = replace(finetuning, before=measured._asdict())
+        finetuning = finetuning.replace(before=measured._asdict())
         self.spec = replace(self.spec, finetuning=finetuning)
 
     def _warn_if_busy(self) -> None:

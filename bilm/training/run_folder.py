@@ -13,8 +13,10 @@ from absl import logging
 from bilm.data.ngrams import DATASET, Ngrams
 from bilm.data.shards import Shards, draw_heldout_part
 from bilm.data.stream import same_shards
+from bilm.data.text import writing_text
+from bilm.data.vocabulary import Vocabulary
 from bilm.data.vocabulary_builder import build_vocabulary
-from bilm.errors import BilmError, DataError, OptionsError, WeightsError
+from bilm.errors import BilmError, OptionsError, WeightsError
 from bilm.options import schema
 from bilm.options.run_options import CHANGEABLE, FIXED, RunOptions
 from bilm.storage.checkpoint import Checkpoint, checkpoint_paths, latest_checkpoint
@@ -85,7 +87,7 @@ class RunFolder:
             try:
                 yield
             except BaseException:
-                if is_new and list(self.path.iterdir()) == [self.lock_file]:
+                if is_new and list(self.path.glob("*")) == [self.lock_file]:
                     shutil.rmtree(self.path)
                 raise
             finally:
@@ -156,15 +158,6 @@ class RunFolder:
                     f"{new.get(name)} was requested"
                 )
 
-    def check_same_vocabulary(self, vocab_file: str | Path, content: bytes) -> None:
-        """Refuse another vocabulary than that of the run in this folder; `content`: of the file
-        when it was read."""
-        path = self.vocab_file
-        if path.exists() and path.read_bytes() != content:
-            raise DataError(
-                f"{path}: the vocabulary of this folder's run differs from {vocab_file}"
-            )
-
     def log_changes(self, options: RunOptions, stored: RunRecord) -> None:
         """Log which options of training differ from those that the run had so far."""
         for name in CHANGEABLE:
@@ -211,7 +204,7 @@ class RunFolder:
         return text.without(Shards([str(self.heldout_file)]).digests())
 
     def write_inputs(
-        self, options: Mapping[str, Any], vocab_content: bytes, ngrams: Ngrams | None
+        self, options: Mapping[str, Any], vocab: Vocabulary, ngrams: Ngrams | None
     ) -> None:
         """Write the options, the counts of the text unless they are None, and the vocabulary unless
         a resumed run contains it."""
@@ -221,8 +214,8 @@ class RunFolder:
         if ngrams is not None:
             save_hdf5(self.path / NGRAMS, {DATASET: ngrams.counts})
         if not (self.holds_run and self.vocab_file.exists()):
-            with replacing(self.vocab_file) as temporary:
-                temporary.write_bytes(vocab_content)
+            with writing_text(self.vocab_file) as file:
+                file.writelines(f"{word}\n" for word in vocab.words)
 
     def write_options(self, options: Mapping[str, Any]) -> None:
         """Write `options.json`."""

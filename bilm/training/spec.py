@@ -10,11 +10,11 @@ from typing import Any, Protocol
 
 from bilm.data.ngrams import Ngrams
 from bilm.data.shards import Shards
-from bilm.data.stream import Position, describe_shards, same_shards
+from bilm.data.stream import Position, describe_shards
 from bilm.data.verdict import Comparison
 from bilm.data.vocabulary import Vocabulary
 from bilm.options.run_options import RunOptions
-from bilm.storage.run_record import AutoChoice, HeldoutFiles, RunRecord
+from bilm.storage.run_record import AutoChoice, Finetuning, HeldoutFiles, RunRecord
 from bilm.training.measurement import Measurement
 from bilm.training.schedule import Schedule
 from bilm.training.settings import RunSettings
@@ -47,32 +47,6 @@ class Start(Protocol):
     def assign(self, model: Any, vocab: Vocabulary) -> None:
         """Assign weights to a model whose weights are random. Raises: WeightsError."""
 
-    def described(self) -> dict[str, Any]:
-        """Return what must be the same on all workers, as JSON values by name."""
-
-
-@dataclass(frozen=True)
-class Finetuning:
-    """The source of a fine-tuning run, which checkpoints store: its names, the perplexity of the
-    held-out text before the first step, and the files of that text."""
-
-    source: list[str]
-    before: Mapping[str, Any] | None = None
-    text: list[str] | None = None
-
-    def measured(self, text: list[str] | None) -> bool:
-        """Return whether `before` is the perplexity of the text with these files; None: of any."""
-        return not text or not self.text or same_shards(text, self.text)
-
-    def to_record(self) -> dict[str, Any]:
-        """Return the JSON object of a checkpoint."""
-        return {"source": self.source, "before": self.before, "text": self.text}
-
-    @classmethod
-    def from_record(cls, record: Mapping[str, Any]) -> Finetuning:
-        """Restore it from the result of `to_record`."""
-        return cls(record["source"], record.get("before"), record.get("text"))
-
 
 @dataclass(frozen=True, kw_only=True)
 class RunSpec:
@@ -85,7 +59,7 @@ class RunSpec:
         options: the content of `options.json`, with the sizes of text and vocabulary; `batch_size`
             is the number of rows of a replica when the run was started first.
         n_rows: rows of all replicas.
-        vocab: the vocabulary; `vocab_content` is that of its file.
+        vocab: the vocabulary. Its file may be edited later, so the run stores the words.
         text: the training text, without the sentences that are left out.
         ngrams: counts of the training text, to be stored with the run; None if they are stored
             already or another process stores them.
@@ -101,7 +75,6 @@ class RunSpec:
     options: RunOptions
     n_rows: int
     vocab: Vocabulary
-    vocab_content: bytes = field(repr=False)
     text: Shards
     text_files: list[str]
     ngrams: Ngrams | None = field(default=None, repr=False)
@@ -161,7 +134,7 @@ class RunSpec:
         for name, files in texts.items():
             for k, file in enumerate(files):
                 described[f"shard {k} of the {name}"] = file
-        return described | (self.start.described() if self.start else {})
+        return described
 
     def record(self, progress: RunProgress) -> RunRecord:
         """Return the content of the JSON file of a checkpoint."""
@@ -175,7 +148,7 @@ class RunSpec:
             options=self.options.to_dict(),
             best=progress.best,
             auto=self.auto,
-            finetuning=None if self.finetuning is None else self.finetuning.to_record(),
+            finetuning=self.finetuning,
             heldout=None if self.heldout is None else self.heldout.files,
             left_out=len(self.text.left_out),
             processor_seconds=progress.processor_seconds,

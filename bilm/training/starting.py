@@ -7,22 +7,22 @@ import math
 import os
 from collections.abc import Mapping
 from dataclasses import dataclass, field
+from functools import partial
 from pathlib import Path
 from typing import Any, NamedTuple
 
 from absl import logging
 
-from bilm.data.ngrams import Ngrams
 from bilm.data.shards import Shards, resolve_shards
 from bilm.data.stream import describe_shards
 from bilm.data.vocabulary import Vocabulary, vocabulary_of
-from bilm.errors import ArgumentError, OptionsError, WeightsError
+from bilm.errors import ArgumentError, DataError, OptionsError, WeightsError
 from bilm.language_model import BiLM
 from bilm.options import schema
 from bilm.options.run_options import AUTO, RunOptions, load_run_options
 from bilm.storage.checkpoint import Checkpoint
 from bilm.storage.finding.download import local_copy
-from bilm.storage.run_record import AutoChoice
+from bilm.storage.run_record import AutoChoice, Finetuning
 from bilm.storage.stored_model import open_model
 from bilm.support.files import expanded
 from bilm.support.urls import is_url
@@ -30,21 +30,15 @@ from bilm.training import auto
 from bilm.training.devices import Devices, fastest_precision
 from bilm.training.run_folder import RunFolder
 from bilm.training.settings import RunSettings
-from bilm.training.spec import (
-    Finetuning,
-    RunSpec,
-    Start,
-    epoch_steps,
-    evaluation_steps,
-)
-from bilm.training.survey import check_training_text
+from bilm.training.spec import RunSpec, Start, epoch_steps, evaluation_steps
 from bilm.training.texts import (
+    Inputs,
     RunTexts,
-    TextFacts,
     check_same_text,
     check_words,
-    read_again,
-    read_new,
+    count_again,
+    count_new,
+    read_texts,
 )
 
 NOT_FOR_WORKERS = (
@@ -58,26 +52,24 @@ class RunRequest:
 
     Args:
         text, heldout: the texts; None to measure the held-out part of the run, if it has one.
-        vocab: file of the vocabulary; None for that of the run, or to make one.
+        vocab: the vocabulary, or its file; None for that of the run, or to make one.
         options: None for those of a resumed run, or for those that `auto` chooses.
         requires_auto: whether the options `auto` were requested by their name.
         changes: options that replace others, by key.
-        n_train_tokens: predictions per epoch and direction; None to count them.
         hours: time budget, from the time `started` of the clock on.
         from_scratch: whether a new run of `auto` starts from random weights.
     """
 
     text: Shards
-    heldout: Shards | None = None
-    vocab: Path | None = None
-    options: RunOptions | None = None
-    requires_auto: bool = False
+    heldout: Shards | None
+    vocab: Vocabulary | Path | None
+    options: RunOptions | None
+    requires_auto: bool
+    settings: RunSettings
     changes: Mapping[str, Any] = field(default_factory=dict)
-    n_train_tokens: int | None = None
     hours: float | None = None
     started: float = 0.0
     from_scratch: bool = False
-    settings: RunSettings
 
     def __post_init__(self) -> None:
         if self.hours is not None and self.options is not None:
@@ -89,8 +81,33 @@ class RunRequest:
             raise ArgumentError("--hours and --n_steps exclude each other")
 
 
-@dataclass(frozen=True)
-class EncoderStart:
+def request_run(
+    text: str | Path | Shards,
+    heldout: str | Path | Shards | None,
+    options: RunOptions | str | Path | None,
+    vocab: Vocabulary | str | Path | None,
+    settings: RunSettings,
+    **others: Any,
+) -> RunRequest:
+    """Return the request of a run, with the files of its texts; `options` may be a file, the name
+    of packaged options, or "auto". `others`: see `RunRequest`. Raises: BilmError."""
+    if isinstance(options, str | Path) and options != AUTO:
+        # The number of predictions in the file belongs to another text.
+        options = load_run_options(options).replace(n_train_tokens=None)
+    if isinstance(vocab, str | Path):
+        vocab = Path(absolute(local_copy(vocab)))
+    return RunRequest(
+        text=_shards(text, settings),
+        heldout=_shards(heldout, settings) if heldout else None,
+        vocab=vocab,
+        options=options if isinstance(options, RunOptions) else None,
+        requires_auto=options == AUTO,
+        settings=settings,
+        **others,
+    )
+
+
+class EncoderStart(NamedTuple):
     """A new run whose character encoder is that of a packaged model; other weights are random."""
 
     name: str
@@ -99,38 +116,14 @@ class EncoderStart:
         """Assign the weights of the encoder."""
         open_model(self.name).assign(model, softmax=False, stacks=False)
 
-    def described(self) -> dict[str, Any]:
-        """Return what must be the same on all workers."""
-        return {"the first encoder": self.name}
 
-
-def request_run(
-    text: str | Path | Shards,
-    heldout: str | Path | Shards | None,
-    options: RunOptions | str | Path | None,
-    vocab: str | Path | None,
-    settings: RunSettings,
-    **others: Any,
-) -> RunRequest:
-    """Return the request of a run, with the files of its texts; for the arguments see `RunRequest`.
-    `options` may be a file, the name of packaged options, or "auto". Raises: BilmError."""
-    if isinstance(options, str | Path) and options != AUTO:
-        # The number of predictions in the file belongs to another text.
-        options = load_run_options(options).replace(n_train_tokens=None)
-    return RunRequest(
-        text=_shards(text, settings),
-        heldout=_shards(heldout, settings) if heldout else None,
-        vocab=None if vocab is None else Path(absolute(local_copy(vocab))),
-        options=options if isinstance(options, RunOptions) else None,
-        requires_auto=options == AUTO,
-        settings=settings,
-        **others,
-    )
+# --- the two kinds of runs on a text ---
 
 
 def new_run(request: RunRequest, folder: RunFolder, devices: Devices) -> RunSpec:
     """Return a new run on a text. Raises: BilmError if an input cannot be used."""
-    if devices.several_hosts and request.options is None:
+    options = request.options
+    if devices.several_hosts and options is None:
         raise ArgumentError(NOT_FOR_WORKERS)
     if devices.several_hosts and request.vocab is None:
         raise ArgumentError("--vocab is required for several workers")
@@ -138,29 +131,31 @@ def new_run(request: RunRequest, folder: RunFolder, devices: Devices) -> RunSpec
     # Without a vocabulary, the run makes its own, and holds out a part of the text.
     makes_vocab = request.vocab is None
     holds_out = makes_vocab and request.heldout is None
-    devices.hosts.from_chief(
-        "inputs", lambda: folder.make_inputs(request.text, makes_vocab, holds_out)
-    )
+    make_inputs = partial(folder.make_inputs, request.text, makes_vocab, holds_out)
+    devices.hosts.from_chief("inputs", make_inputs)
     inputs = open_inputs(request, folder)
     check_words(inputs.vocab)
 
-    # What the texts contain.
-    n_train_tokens = request.n_train_tokens
-    if request.options is not None:
-        n_train_tokens = n_train_tokens or request.options.n_train_tokens
-    facts, ngrams = count_new(inputs, devices, n_train_tokens, request.options)
+    # The options, if they do not depend on the text, and what the texts contain.
+    n_train_tokens = request.changes.get("n_train_tokens")
+    if options is not None:
+        options = options.replace(**request.changes)
+        n_train_tokens = options.n_train_tokens
+        check_n_words(options, inputs.vocab)
+    check_order = options is None or options.sample_softmax
+    count = partial(count_new, n_train_tokens=n_train_tokens, check_order=check_order)
+    texts = read_texts(inputs, devices.hosts, count)
+    if options is not None:
+        return specified(request, devices, texts, options)
 
-    # The options, and what auto chooses beside them.
-    if request.options is not None:
-        options = request.options.replace(**request.changes)
-        return specified(request, devices, inputs, facts, ngrams, options)
-    options = _options_of_auto(request, facts.n_train_tokens, devices)
+    # What auto chooses.
+    options = _options_of_auto(request, texts.facts.n_train_tokens, devices)
     precision = request.settings.precision or fastest_precision(devices, options)
     encoder = None if request.from_scratch else auto.ENCODER
     choice = AutoChoice(request.settings.n_steps, precision, request.hours, encoder)
-    _log_choice(options, choice, facts.n_train_tokens)
+    _log_choice(options, choice)
     start = EncoderStart(encoder) if encoder else None
-    return specified(request, devices, inputs, facts, ngrams, options, choice=choice, start=start)
+    return specified(request, devices, texts, options, choice=choice, start=start)
 
 
 def resumed_run(
@@ -172,10 +167,10 @@ def resumed_run(
     is_auto = request.options is None and record.auto is not None
     if devices.several_hosts and is_auto:
         raise ArgumentError(NOT_FOR_WORKERS)
-    if request.requires_auto and record.auto is None:
+    if record.auto is None and (request.requires_auto or request.hours is not None):
         raise OptionsError(
-            f"{folder}: contains a run whose options were not chosen by auto; omit --options to "
-            "resume it, or use another folder"
+            f"{folder}: contains a run whose options were not chosen by auto; omit --options and "
+            "--hours to resume it, or use another folder"
         )
     if request.settings.seed != record.seed:  # the order of the text would differ
         raise WeightsError(
@@ -189,37 +184,30 @@ def resumed_run(
 
     # The texts and the vocabulary, which must be the same.
     inputs = open_inputs(request, folder)
-    folder.check_same_vocabulary(inputs.vocab.filename, inputs.vocab_content)
+    if inputs.vocab.digest != record.vocabulary:
+        raise DataError(
+            f"{folder.vocab_file}: the vocabulary of this folder's run differs from "
+            f"{inputs.vocab.filename}"
+        )
     check_same_text(inputs.text, record, folder.heldout_file)
-    n_train_tokens = request.n_train_tokens
-    if request.options is not None:
-        n_train_tokens = n_train_tokens or request.options.n_train_tokens
-    texts: RunTexts | None = None
-    if devices.hosts.is_chief:
-        check_training_text(inputs.text, inputs.heldout, inputs.vocab.filename)
-        texts = read_again(inputs.text, inputs.heldout, inputs.vocab, record, n_train_tokens)
-    facts, ngrams = _sent_by_chief(texts, devices)
+    count = partial(count_again, record=record, n_train_tokens=options.n_train_tokens)
+    texts = read_texts(inputs, devices.hosts, count)
 
     # The rows, which the replicas share.
     n_rows = _rows_of(checkpoint, options.batch_size, devices.n_replicas)
     options = options.replace(batch_size=record.batch_size)
     folder.log_changes(options, record)
 
-    choice = record.auto if is_auto else None
-    if choice is not None:
-        choice = _choice_again(request, choice, keeps_epochs=options.n_epochs == stored.n_epochs)
-    finetuning = Finetuning.from_record(record.finetuning) if record.finetuning else None
-    return specified(
-        request, devices, inputs, facts, ngrams, options, n_rows, choice, finetuning=finetuning
-    )
+    choice = None
+    if is_auto and record.auto is not None:
+        choice = _choice_again(request, record.auto, options.n_epochs == stored.n_epochs)
+    return specified(request, devices, texts, options, n_rows, choice, finetuning=record.finetuning)
 
 
 def specified(
     request: RunRequest,
     devices: Devices,
-    inputs: Inputs,
-    facts: TextFacts,
-    ngrams: Ngrams | None,
+    texts: RunTexts,
     options: RunOptions,
     n_rows: int | None = None,
     choice: AutoChoice | None = None,
@@ -228,10 +216,9 @@ def specified(
 ) -> RunSpec:
     """Return the run with these options, whose sizes and length follow from its texts; `n_rows`:
     None for `batch_size` per replica."""
-    vocab = vocabulary_of(
-        inputs.vocab.filename, options.model, n_tokens=None, words=inputs.vocab.words
-    )
-    vocab.filename = inputs.vocab.filename
+    inputs, facts, ngrams = texts
+    words = inputs.vocab.words
+    vocab = vocabulary_of(inputs.vocab.filename, options.model, n_tokens=None, words=words)
     options = options.replace(
         n_train_tokens=facts.n_train_tokens, n_tokens_vocab=vocab.size, once_from=facts.once_from
     )
@@ -246,7 +233,6 @@ def specified(
     settings = request.settings
     requested = choice.n_steps if choice else settings.n_steps
     n_steps = requested or options.n_epochs * epoch_steps(options, n_rows)
-    eval_steps = settings.eval_steps or evaluation_steps(options, n_rows, facts.n_heldout)
     deadline = math.inf
     if choice is not None:
         settings = settings.replace(precision=choice.precision)
@@ -258,13 +244,12 @@ def specified(
         options=options,
         n_rows=n_rows,
         vocab=vocab,
-        vocab_content=inputs.vocab_content,
         text=inputs.text,
         text_files=describe_shards(inputs.text.paths),
         ngrams=ngrams,
-        heldout=facts.heldout_of(inputs.heldout),
+        heldout=texts.heldout,
         n_steps=n_steps,
-        eval_steps=eval_steps,
+        eval_steps=settings.eval_steps or evaluation_steps(options, n_rows, facts.n_heldout),
         settings=settings,
         start=start,
         auto=choice,
@@ -276,53 +261,28 @@ def specified(
 # --- texts and vocabulary ---
 
 
-class Inputs(NamedTuple):
-    """The texts and the vocabulary of a run; `vocab_content`: of the file, which may be edited
-    later."""
-
-    text: Shards
-    heldout: Shards | None
-    vocab: Vocabulary
-    vocab_content: bytes
-
-
 def open_inputs(request: RunRequest, folder: RunFolder) -> Inputs:
     """Open the texts and the vocabulary that were requested, or those in the folder of the run.
-    Raises: DataError."""
-    vocab_file = request.vocab or folder.vocab_file
-    if not vocab_file.is_file() and request.vocab is None:
-        raise ArgumentError(f"--vocab is required: {vocab_file} does not exist any more")
+    Raises: DataError; ArgumentError if the run lacks its vocabulary."""
+    vocab = request.vocab or folder.vocab_file
+    if request.vocab is None and not folder.vocab_file.is_file():
+        raise ArgumentError(f"--vocab is required: {vocab} does not exist any more")
+    if isinstance(vocab, Path):
+        vocab = Vocabulary(vocab, validate_file=True)
     heldout = request.heldout
     if heldout is None and folder.heldout_file.is_file():
         heldout = resolve_shards(folder.heldout_file, request.settings.on_bad_utf8)
-    text = folder.training_part(request.text)
-    vocab = Vocabulary(vocab_file, validate_file=True)
-    return Inputs(text, heldout, vocab, vocab_file.read_bytes())
+    return Inputs(folder.training_part(request.text), heldout, vocab)
 
 
-def count_new(
-    inputs: Inputs, devices: Devices, n_train_tokens: int | None, options: RunOptions | None
-) -> tuple[TextFacts, Ngrams | None]:
-    """Return what the chief counts in the texts of a new run, and on the chief the counts of the
-    training text. `options`: None if they are not chosen yet."""
-    if options is not None and options.n_tokens_vocab not in (None, inputs.vocab.size):
-        expected = (
-            f"{inputs.vocab.size}, the number of words of {inputs.vocab.filename}, or no such key"
+def check_n_words(options: RunOptions, vocab: Vocabulary) -> None:
+    """Raise OptionsError if the options have another number of words than the vocabulary."""
+    if options.n_tokens_vocab not in (None, vocab.size):
+        raise schema.unexpected(
+            f"{options.file}n_tokens_vocab",
+            options.n_tokens_vocab,
+            f"{vocab.size}, the number of words of {vocab.filename}, or no such key",
         )
-        name = f"{options.source}n_tokens_vocab"
-        raise schema.unexpected(name, options.n_tokens_vocab, expected)
-    texts: RunTexts | None = None
-    if devices.hosts.is_chief:
-        check_training_text(inputs.text, inputs.heldout, inputs.vocab.filename)
-        check_order = options is None or options.sample_softmax
-        texts = read_new(inputs.text, inputs.heldout, inputs.vocab, n_train_tokens, check_order)
-    return _sent_by_chief(texts, devices)
-
-
-def _sent_by_chief(texts: RunTexts | None, devices: Devices) -> tuple[TextFacts, Ngrams | None]:
-    """Send the facts that the chief found; `texts`: None on other workers."""
-    facts = devices.hosts.from_chief("texts", lambda: texts and texts.facts.to_dict())
-    return TextFacts.from_dict(facts), texts and texts.ngrams
 
 
 def absolute(path: str | Path) -> str:
@@ -350,7 +310,8 @@ def _options_of_auto(request: RunRequest, n_predictions: int, devices: Devices) 
     return options.replace(**auto.changes_for(options, n_epochs))
 
 
-def _log_choice(options: RunOptions, choice: AutoChoice, n_predictions: int) -> None:
+def _log_choice(options: RunOptions, choice: AutoChoice) -> None:
+    n_predictions = options.n_train_tokens or 0
     keys = dict.fromkeys([*auto.recipe_for(n_predictions).changes, "learning_rate"])
     encoder = choice.encoder
     logging.info(

@@ -1,9 +1,10 @@
-"""The texts and the vocabulary of a run: what the chief counts in them and compares."""
+"""The texts and the vocabulary of a run: opened, counted by the chief, compared and checked."""
 
 from __future__ import annotations
 
-from collections.abc import Collection, Sequence
+from collections.abc import Callable, Collection, Sequence
 from dataclasses import dataclass
+from functools import cache, partial
 from typing import NamedTuple
 
 from absl import logging
@@ -11,6 +12,7 @@ from absl import logging
 from bilm.data.ngrams import Ngrams, text_ids
 from bilm.data.shards import Shards, sentence_digest
 from bilm.data.stream import check_shards, describe_shards
+from bilm.data.survey import LONG_TEXT, check_training_text, log_survey, once_from, survey
 from bilm.data.verdict import Comparison
 from bilm.data.vocabulary import Vocabulary
 from bilm.errors import DataError
@@ -18,12 +20,20 @@ from bilm.options import schema
 from bilm.options.schema import Checked, key
 from bilm.storage.run_record import HeldoutFiles, RunRecord
 from bilm.support.remote import RemoteError
+from bilm.training.hosts.exchange import Hosts
 from bilm.training.spec import Heldout
-from bilm.training.survey import LONG_TEXT, Survey, log_survey, once_from, survey
+
+
+class Inputs(NamedTuple):
+    """The texts and the vocabulary of a run."""
+
+    text: Shards
+    heldout: Shards | None
+    vocab: Vocabulary
 
 
 @dataclass(frozen=True)
-class TextFacts(Checked):
+class Facts(Checked):
     """What the chief found in the texts of a run, and sends to the other workers.
 
     Args:
@@ -39,76 +49,84 @@ class TextFacts(Checked):
     n_heldout: int = key(schema.COUNT, 0)
     compared: Comparison | None = key(Comparison, None)
 
-    def heldout_of(self, shards: Shards | None) -> Heldout | None:
-        """Return the held-out text in these files of a worker; None without it."""
-        if shards is None or self.heldout is None or self.compared is None:
-            return None
-        shards = shards.without(set(self.heldout.repeated))
-        return Heldout(shards, self.heldout, self.n_heldout, self.compared)
-
 
 class RunTexts(NamedTuple):
-    """The results of reading the texts of a run."""
+    """The texts of a run, and what the chief found in them."""
 
-    facts: TextFacts
-    ngrams: Ngrams | None  # of the training text; None if a resumed run measures nothing
+    inputs: Inputs
+    facts: Facts
+    ngrams: Ngrams | None  # of the training text; None if they are not stored by this process
+
+    @property
+    def heldout(self) -> Heldout | None:
+        """The held-out text; None without it."""
+        facts = self.facts
+        if self.inputs.heldout is None or facts.heldout is None or facts.compared is None:
+            return None
+        shards = self.inputs.heldout.without(set(facts.heldout.repeated))
+        return Heldout(shards, facts.heldout, facts.n_heldout, facts.compared)
 
 
-def read_new(
-    text: Shards,
-    heldout: Shards | None,
-    vocab: Vocabulary,
-    n_train_tokens: int | None,
-    check_order: bool,
+def read_texts(
+    inputs: Inputs, hosts: Hosts, read: Callable[[Inputs], tuple[Facts, Ngrams | None]]
 ) -> RunTexts:
+    """Return the texts with the facts that `read` returns, which only the chief calls."""
+    read_once = cache(partial(read, inputs))
+    facts = hosts.from_chief("texts", lambda: read_once()[0].to_dict())
+    return RunTexts(inputs, Facts.from_dict(facts), read_once()[1] if hosts.is_chief else None)
+
+
+def count_new(
+    inputs: Inputs, n_train_tokens: int | None, check_order: bool
+) -> tuple[Facts, Ngrams | None]:
     """Read the texts of a new run. A training text of more than `LONG_TEXT` predictions is not
     counted if their number is given. `check_order`: see `log_survey`. Raises: DataError."""
+    text, heldout, vocab = inputs
+    check_training_text(text, heldout, vocab.filename)
     known = survey(text, vocab, (n_train_tokens or 0) <= LONG_TEXT, heldout=heldout)
     log_survey(known, vocab, check_order)
     n_counted = known.counts.n_predictions
     n_train_tokens = n_train_tokens or n_counted
     first_rare = once_from(known, vocab) if n_train_tokens == n_counted else None
-    files = compare_texts(heldout, known.repeated) if heldout else None
-    return _read(text, heldout, vocab, known, TextFacts(n_train_tokens, first_rare, files))
+    ngrams = Ngrams.of(known.sample, vocab)
+    facts = Facts(n_train_tokens, first_rare)
+    if heldout is not None:
+        facts = _with_heldout(facts, heldout, compare_texts(heldout, known.repeated), vocab, ngrams)
+    return facts, ngrams
 
 
-def read_again(
-    text: Shards,
-    heldout: Shards | None,
-    vocab: Vocabulary,
-    record: RunRecord,
-    n_train_tokens: int | None,
-) -> RunTexts:
+def count_again(
+    inputs: Inputs, record: RunRecord, n_train_tokens: int | None
+) -> tuple[Facts, Ngrams | None]:
     """Read the texts of a resumed run. The text is compared with held-out text only if it was not
     compared before; without held-out text, it is not read. Raises: DataError."""
-    n_train_tokens = n_train_tokens or record.options["n_train_tokens"]
-    first_rare = record.options.get("once_from")
+    text, heldout, vocab = inputs
+    check_training_text(text, heldout, vocab.filename)
+    n_predictions = n_train_tokens or record.options["n_train_tokens"]
+    facts = Facts(n_predictions, record.options.get("once_from"), record.heldout)
     if heldout is None:
-        return RunTexts(TextFacts(n_train_tokens, first_rare, record.heldout), None)
-
+        return facts, None
     files = record.heldout
-    if files is not None and files.text == describe_shards(heldout.paths):
-        known = survey(text, vocab, is_whole=False, warns=False)
-    else:
-        known = survey(text, vocab, n_train_tokens <= LONG_TEXT, warns=False, heldout=heldout)
+    is_compared = files is not None and files.text == describe_shards(heldout.paths)
+    is_whole = not is_compared and (n_train_tokens or 0) <= LONG_TEXT
+    known = survey(text, vocab, is_whole, warns=False, heldout=heldout)
+    if files is None or not is_compared:
         files = compare_texts(heldout, known.repeated)
-    return _read(text, heldout, vocab, known, TextFacts(n_train_tokens, first_rare, files))
-
-
-def _read(
-    text: Shards, heldout: Shards | None, vocab: Vocabulary, known: Survey, facts: TextFacts
-) -> RunTexts:
-    """Return the facts with those of held-out text, and the counts of the training text."""
     ngrams = Ngrams.of(known.sample, vocab)
-    if heldout is None or facts.heldout is None:
-        return RunTexts(facts, ngrams)
-    heldout = heldout.without(set(facts.heldout.repeated))
+    return _with_heldout(facts, heldout, files, vocab, ngrams), ngrams
+
+
+def _with_heldout(
+    facts: Facts, heldout: Shards, files: HeldoutFiles, vocab: Vocabulary, ngrams: Ngrams
+) -> Facts:
+    """Return the facts with those of held-out text. Raises: DataError."""
+    heldout = heldout.without(set(files.repeated))
     heldout.examine(vocab)
     ids = text_ids(heldout, vocab)
     if len(ids) == 1:
         raise DataError(f"{heldout.name}: no sentence; every line is blank")
     compared = Comparison.of(ids, vocab, ngrams)
-    return RunTexts(facts.replace(n_heldout=len(ids) - 1, compared=compared), ngrams)
+    return facts.replace(heldout=files, n_heldout=len(ids) - 1, compared=compared)
 
 
 def compare_texts(heldout: Shards, repeated: Collection[int]) -> HeldoutFiles:

@@ -16,14 +16,14 @@ from fuzzing import DTYPES, damaged, damaged_hdf5, expect, mutated, rewrite_hdf5
 from stored_files import load_bilm
 from tiny_runs import GOLDEN, HELDOUT, TEXT, VOCABULARY, load_run, tiny_options
 
+import bilm
 from bilm import Elmo
 from bilm.export.hdf5 import dump_weights
 from bilm.scoring.scorer import load_scorer
 from bilm.storage.checkpoint import latest_checkpoint
-from bilm.training.devices import make_strategy
 from bilm.training.finetuning import Source
-from bilm.training.run import Saving, TrainingRun
 from bilm.training.run_folder import RunFolder
+from bilm.training.settings import Saving
 
 # Errors that Keras raises for arguments of layers and for its archive.
 KERAS_ERRORS = (ValueError, TypeError, KeyError, OSError, AttributeError, OverflowError)
@@ -54,9 +54,10 @@ def saved_by_keras() -> tuple[Path, dict]:
 @functools.cache
 def runs() -> list[Path]:
     """Return a run with a best checkpoint and a run of the reference."""
-    one_device = make_strategy(n_gpus=0)
-    how = {"n_steps": 3, "saving": Saving(steps=1), "strategy": one_device}
-    TrainingRun(tiny_options(), VOCABULARY, TEXT, home() / "run", HELDOUT, **how).train()
+    bilm.train(
+        TEXT, home() / "run", options=tiny_options(), vocab=VOCABULARY, heldout=HELDOUT,
+        n_steps=3, saving=Saving(steps=1), n_gpus=0,
+    )  # fmt: skip
     return [home() / "run", GOLDEN / "checkpoint" / "chars"]
 
 

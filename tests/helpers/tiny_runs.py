@@ -11,8 +11,10 @@ from pathlib import Path
 from bilm.options.run_options import RunOptions
 from bilm.storage.names import stored_values
 from bilm.storage.stored_model import open_model
-from bilm.training.devices import make_strategy
-from bilm.training.run import Saving, TrainingRun, TrainResult
+from bilm.training.devices import Devices, make_strategy
+from bilm.training.run import TrainResult
+from bilm.training.run import train as bilm_train
+from bilm.training.settings import Saving
 
 # The project's own copy: the tests that use it know its counts.
 GOLDEN = Path(__file__).parents[1] / "golden"
@@ -83,9 +85,12 @@ def on_cpu(n_replicas: int = 1):
     return make_strategy(n_gpus=0, cpu_replicas=n_replicas)
 
 
-def train(*arguments, **named) -> TrainResult:
-    """What a `TrainingRun` of these arguments returns."""
-    return TrainingRun(*arguments, **named).train()
+def train(options, vocab, text, save_dir, heldout=None, **others) -> TrainResult:
+    """Train from random weights, as `bilm.train` does; the order of arguments is that of a run."""
+    devices = Devices(others.pop("strategy", on_cpu()), others.pop("hosts", None))
+    return bilm_train(
+        text, save_dir, options=options, vocab=vocab, heldout=heldout, devices=devices, **others
+    )
 
 
 def tiny_train(save_dir, n_steps=2, heldout=None, seed=0, text=TEXT, **changes) -> TrainResult:
@@ -95,7 +100,7 @@ def tiny_train(save_dir, n_steps=2, heldout=None, seed=0, text=TEXT, **changes) 
         str(VOCABULARY),
         text,
         str(save_dir),
-        heldout_prefix=heldout,
+        heldout=heldout,
         strategy=on_cpu(),
         n_steps=n_steps,
         seed=seed,

@@ -1,6 +1,8 @@
 """`--options auto`: recipes by the size of a text, length by a time budget, what is stored."""
 
+import math
 import re
+from types import SimpleNamespace
 
 import keras
 import pytest
@@ -9,24 +11,27 @@ if keras.backend.backend() != "tensorflow":
     pytest.skip("training is TensorFlow's", allow_module_level=True)
 import tensorflow as tf
 from command_runs import assert_fails
-from tiny_runs import HELDOUT, TEXT, VOCABULARY, WORDS, on_cpu, tiny_options, train
+from tiny_runs import HELDOUT, TEXT, VOCABULARY, WORDS, on_cpu, tiny_options
 
+import bilm
 from bilm.commands import options
 from bilm.data.ngrams import Ngrams, text_ids
 from bilm.data.shards import resolve_shards
+from bilm.data.stream import describe_shards
 from bilm.data.verdict import Comparison
 from bilm.data.vocabulary import Vocabulary
-from bilm.errors import OptionsError
+from bilm.errors import OptionsError, WeightsError
 from bilm.options.run_options import load_run_options
 from bilm.storage.names import stored_values
-from bilm.storage.run_record import RunRecord
+from bilm.storage.run_record import AutoChoice, RunRecord
 from bilm.storage.stored_model import open_model
 from bilm.training import auto, devices
 from bilm.training.hosts.exchange import Hosts
 from bilm.training.run_folder import RunFolder
+from bilm.training.settings import RunSettings
+from bilm.training.starting import EncoderStart, new_run, request_run, resumed_run
 
 VOCAB = Vocabulary(VOCABULARY)
-CHOICE = {"n_steps": None, "precision": "float32", "hours": None}
 
 
 @pytest.mark.parametrize("n_predictions", [20_000, 350_000, 1_000_000])
@@ -42,12 +47,22 @@ def test_shorter_runs_have_less_regularization_and_larger_rates(n_predictions):
     assert "learning_rate" not in auto.changes_for(recipe.replace(learning_rate=0.01), 2)
 
 
+def test_values_that_the_user_chose_stay():
+    recipe = auto.options_for(20_000)
+    chosen = {"dropout": 0.2, "learning_rate": 0.01}
+    changes = auto.changes_for(recipe.replace(**chosen), 2)
+    assert changes.keys() == {*auto.REGULARIZATION, "learning_rate"} - chosen.keys()
+
+
 @pytest.mark.parametrize(("requested", "n_epochs"), [({}, 3), ({"n_steps": 25}, 0.5)])
-def test_requested_length_determines_the_regularization(requested, n_epochs):
-    asked = request(n_train_tokens=64_000, changes={"n_epochs": 3}, **requested)  # 50 steps each
-    made = auto.chosen(None, None, VOCABULARY, asked, devices.Devices(on_cpu()))["options"]
+def test_requested_length_determines_the_regularization(tmp_path, requested, n_epochs):
+    asked = {"changes": {"n_epochs": 3, "n_train_tokens": 64_000}}  # 50 steps each
+    spec = specified(new_run, tmp_path, request(**asked, **requested))
     recipe = auto.options_for(64_000).replace(n_epochs=3)
-    assert made == recipe.replace(**auto.changes_for(recipe, n_epochs))
+    expected = recipe.replace(**auto.changes_for(recipe, n_epochs))
+    assert spec.options == expected.replace(n_tokens_vocab=49)
+    assert spec.n_steps == requested.get("n_steps", 150) == spec.auto.n_steps
+    assert spec.start == EncoderStart(auto.ENCODER)
 
 
 @pytest.mark.parametrize(("device", "capability"), [("CPU:0", 7), ("GPU:0", 7), ("GPU:0", 8)])
@@ -71,32 +86,57 @@ def test_bfloat16_is_chosen_if_its_products_are_faster(monkeypatch, gain, precis
 
 
 def stored(n_steps=70):
-    """The record of a run that `auto` chose."""
+    """A checkpoint of a run that `auto` chose."""
     options = auto.options_for(20_000).to_dict()
-    return RunRecord(1, 70, 0, (16, 16), ["text"], "", options, auto=CHOICE | {"n_steps": n_steps})
+    choice = AutoChoice(n_steps, "float32", None, auto.ENCODER)
+    shards = describe_shards(resolve_shards(TEXT).paths)
+    record = RunRecord(1, 70, 0, (16, 16), shards, VOCAB.digest, options, auto=choice)
+    return SimpleNamespace(path="run/model.ckpt-1", record=record)
 
 
-def request(**requested):
-    nothing = dict.fromkeys(auto.Request._fields) | {"changes": {}}
-    return auto.Request(**nothing | requested)
+def request(n_steps=None, precision=None, options=None, vocab=VOCABULARY, **requested):
+    settings = RunSettings(n_steps=n_steps, precision=precision)
+    return request_run(TEXT, None, options, vocab, settings, **requested)
 
 
-def test_resumed_run_keeps_its_length_unless_another_is_requested(log):
-    def n_steps(record, **requested):
-        return auto.resumed(record, request(**requested))["n_steps"]
+def specified(make, folder, asked, *checkpoint):
+    return make(asked, RunFolder(folder), devices.Devices(on_cpu()), *checkpoint)
 
-    assert n_steps(stored()) == n_steps(stored(), changes={"n_epochs": 12}) == 70
-    assert n_steps(stored(), n_steps=7) == 7
-    assert n_steps(stored(), changes={"n_epochs": 20}) is None  # derived from n_epochs
-    assert n_steps(stored(None), hours=1.0) is None  # it stopped before its length was measured
+
+def test_resumed_run_keeps_its_length_unless_another_is_requested(tmp_path, log):
+    def length(checkpoint, **requested):
+        spec = specified(resumed_run, tmp_path, request(**requested), checkpoint)
+        return spec.auto.n_steps
+
+    assert length(stored()) == length(stored(), changes={"n_epochs": 12}) == 70
+    assert length(stored(), n_steps=7) == 7
+    assert length(stored(), changes={"n_epochs": 20}) == 20 * (20_000 // (16 * 20))
+    assert length(stored(None), hours=1.0) is None  # it stopped before its pace was measured
     assert "--hours" not in log.text
-    assert n_steps(stored(), hours=1.0) == 70
+    assert length(stored(), hours=1.0) == 70
     assert "a resumed run keeps its length; --hours is for new runs" in log.text
 
 
-def test_requested_precision_is_chosen_on_resume():
-    arguments = auto.resumed(stored(), request(precision="bfloat16"))
-    assert arguments["precision"] == arguments["auto"]["precision"] == "bfloat16"
+def test_time_budget_counts_from_the_start_of_the_command(tmp_path):
+    asked = request(hours=1.0, started=100.0, changes={"n_train_tokens": 64_000})
+    spec = specified(new_run, tmp_path, asked)
+    assert (spec.deadline, spec.auto.n_steps, spec.n_steps) == (3_700.0, None, 24 * 50)
+    resumed = specified(resumed_run, tmp_path, request(hours=1.0, started=5.0), stored())
+    assert resumed.deadline == math.inf
+
+
+def test_requested_precision_is_chosen_on_resume(tmp_path):
+    spec = specified(resumed_run, tmp_path, request(precision="bfloat16"), stored())
+    assert spec.settings.precision == spec.auto.precision == "bfloat16"
+
+
+def test_resumed_run_keeps_its_options_unless_others_are_requested(tmp_path):
+    spec = specified(resumed_run, tmp_path, request(changes={"dropout": 0.7}), stored())
+    assert spec.options.dropout == 0.7
+    assert spec.options.replace(dropout=0.39).lstm == auto.options_for(20_000).lstm
+    other = auto.options_for(20_000).replace(batch_size=8)
+    with pytest.raises(WeightsError, match="saved with 16 rows, but this run has 8"):
+        specified(resumed_run, tmp_path, request(options=other), stored())
 
 
 def test_auto_is_only_known_to_train():
@@ -113,20 +153,33 @@ def test_hours_require_auto(tmp_path, run_here):
     assert_fails(done, "--hours requires --options auto", status=2)
 
 
-def test_resumed_run_with_other_epochs_stores_its_length_for_any_number_of_replicas(tmp_path):
-    run = [str(VOCABULARY), TEXT, tmp_path]
-    options = tiny_options(**WORDS, n_epochs=1).replace(n_train_tokens=100)
-    train(options, *run, strategy=on_cpu(), auto=CHOICE)
-    assert RunFolder(tmp_path).record().auto["n_steps"] == 10  # of 2 rows x 5 tokens
-    train(options.replace(n_epochs=2), *run, strategy=on_cpu(2), auto=CHOICE)
-    assert RunFolder(tmp_path).record().auto["n_steps"] == 20
+@pytest.fixture
+def tiny_auto(monkeypatch):
+    """`auto` chooses tiny options for a text of 100 predictions, from random weights."""
+    tiny = tiny_options(**WORDS, n_epochs=2)
+    monkeypatch.setattr(auto, "options_for", lambda n: tiny.replace(n_train_tokens=n))
+    monkeypatch.setattr(auto, "recipe_for", lambda n: auto.Recipe(100, {}, 2))
 
 
-def test_auto_announces_a_range_of_perplexity_that_depends_on_the_bigrams(tmp_path, log):
-    options = tiny_options(**WORDS).replace(n_train_tokens=100)
+def tiny_auto_run(folder, n_replicas=1, **others):
+    return bilm.train(
+        TEXT, folder, vocab=VOCABULARY, n_train_tokens=100, from_scratch=True,
+        devices=devices.Devices(on_cpu(n_replicas)), **others,
+    )  # fmt: skip
+
+
+def test_resumed_run_with_other_epochs_stores_its_length_for_any_number_of_replicas(
+    tmp_path, tiny_auto
+):
+    tiny_auto_run(tmp_path)
+    assert RunFolder(tmp_path).record().auto.n_steps == 20  # of 2 rows x 5 tokens
+    tiny_auto_run(tmp_path, n_replicas=2, n_epochs=3)
+    assert RunFolder(tmp_path).record().auto.n_steps == 30
+
+
+def test_auto_announces_a_range_of_perplexity_that_depends_on_the_bigrams(tmp_path, log, tiny_auto):
     for n_steps in (2, 3):  # the second continues the first
-        arguments = [str(VOCABULARY), TEXT, tmp_path, HELDOUT]
-        train(options, *arguments, strategy=on_cpu(), auto=CHOICE, n_steps=n_steps)
+        tiny_auto_run(tmp_path, heldout=HELDOUT, n_steps=n_steps)
     found = re.findall(r"auto: expected held-out perplexity: (\d+) to (\d+)\n", log.text)
     bigrams = float(re.findall(r"bigrams alone: ([\d.]+);", log.text)[0])
     text, heldout = (text_ids(resolve_shards(files), VOCAB) for files in (TEXT, HELDOUT))
@@ -186,6 +239,7 @@ def test_run_starts_from_the_encoder_of_a_packaged_model_only():
 def test_auto_refuses_several_workers(tmp_path, run_here, monkeypatch):
     two = Hosts()
     two.n_workers = 2
+    two.gather = lambda what, value: [value]
     monkeypatch.setattr(options, "run_hosts", lambda run: two)
     done = run_here("bilm train", *arguments(tmp_path), "--options", "auto")
     assert_fails(done, "several workers", status=2)
@@ -202,7 +256,7 @@ def test_auto_run_starts_at_once_and_resumes_with_its_own_length(tmp_path, run_h
         n_steps = int(length[1]) if length else 3
         assert RunFolder(folder).latest_checkpoint().record.step == n_steps
         choice = RunFolder(folder).record().auto
-        assert (choice["n_steps"], choice["encoder"]) == (n_steps, auto.ENCODER)
+        assert (choice.n_steps, choice.encoder) == (n_steps, auto.ENCODER)
     assert load_run_options(folder / "options.json").lstm.dim == 512  # compact
 
 

@@ -20,7 +20,7 @@ from bilm.storage.names import SUFFIX, is_bilm
 from bilm.storage.stored_model import open_model
 from bilm.support.files import PREFIX, _prefix
 from bilm.training.finetuning import finetune
-from bilm.training.run import Saving
+from bilm.training.settings import Saving
 
 # --- what is kept ---
 

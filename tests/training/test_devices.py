@@ -12,11 +12,12 @@ if keras.backend.backend() != "tensorflow":
     pytest.skip("devices are TensorFlow's", allow_module_level=True)
 import tensorflow as tf
 from tiny_runs import WORDS, tiny_options
+from tiny_specs import spec_of
 
 from bilm.errors import BilmError
 from bilm.training import devices
+from bilm.training.decisions import Timing
 from bilm.training.devices import Devices, make_strategy
-from bilm.training.plan import Plan
 from bilm.training.report import RunReport
 from bilm.training.settings import RunSettings
 from bilm.training.step import StepResult
@@ -100,9 +101,10 @@ def test_devices_are_named_and_counted():
 
 def test_report_shows_the_mean_loss_since_the_report_before(log):
     options = tiny_options(**WORDS, n_train_tokens=50)
-    report = RunReport(Plan(options, 1, RunSettings(n_steps=9)), options, log_steps=4)
-    for step in range(9):
-        report.add(step, StepResult(tf.constant([[step + 1.0]]), tf.constant(1.0), 0.2))
+    report = RunReport(spec_of(options, 9, settings=RunSettings(log_steps=4)))
+    for done in range(1, 10):
+        result = StepResult(tf.constant([[float(done)]]), tf.constant(1.0), 0.2)
+        report.add(done, result, Timing(now=done, n_steps=done - 1, trained=done), done == 1)
     for mean in (1.0, 2.5, 6.5, 9.0):  # of steps 1, 1 to 4, 5 to 8, 9
         assert f"sampled loss {mean:.3f}, " in log.text
     assert log.text.count("sampled loss") == 4

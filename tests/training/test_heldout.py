@@ -19,7 +19,6 @@ from tiny_runs import (
     damage,
     load_run,
     run,
-    tiny_options,
     weights_of,
 )
 
@@ -31,11 +30,10 @@ from bilm.export.hdf5 import dump_weights
 from bilm.scoring.perplexity import Perplexity
 from bilm.scoring.scorer import load_scorer
 from bilm.storage.checkpoint import CheckpointFolder, latest_checkpoint
-from bilm.training import callbacks
+from bilm.training import run as training
 from bilm.training.history import read_history
-from bilm.training.plan import read_heldout
 from bilm.training.run_folder import RunFolder
-from bilm.training.survey import survey
+from bilm.training.texts import Inputs, count_new
 
 
 def measured_as(monkeypatch, *values):
@@ -45,7 +43,7 @@ def measured_as(monkeypatch, *values):
         score = next(scores)
         return Perplexity({"forward": score}, score, 10)
 
-    monkeypatch.setattr(callbacks.Evaluator, "__call__", evaluate)
+    monkeypatch.setattr(training.Evaluator, "__call__", evaluate)
 
 
 def test_best_checkpoint_resumes_like_any_other(tmp_path):
@@ -125,7 +123,7 @@ def test_interrupted_evaluation_is_repeated_on_resume(tmp_path, monkeypatch):
         raise KeyboardInterrupt
 
     with monkeypatch.context() as patched:
-        patched.setattr(callbacks.Evaluator, "__call__", killed)
+        patched.setattr(training.Evaluator, "__call__", killed)
         with pytest.raises(KeyboardInterrupt):
             run(tmp_path, n_steps=2, heldout=HELDOUT)
     assert not (tmp_path / "best").exists()
@@ -179,7 +177,7 @@ def test_sentences_of_the_training_text_are_left_out(tmp_path, log):
     assert "mixed.gz: the training text contains 4 of the 34 sentences; held-out" in log.text
     assert "with the sentences of the training text: perplexity" in log.text
     assert RunFolder(tmp_path / "run").find_best().record.best == expected.mean
-    assert len(RunFolder(tmp_path / "run").record().heldout["repeated"]) == 3
+    assert len(RunFolder(tmp_path / "run").record().heldout.repeated) == 3
 
 
 def test_resumed_run_leaves_out_the_same_sentences(tmp_path, monkeypatch):
@@ -187,7 +185,7 @@ def test_resumed_run_leaves_out_the_same_sentences(tmp_path, monkeypatch):
     mixed.write_text("\n".join(lines_of(HELDOUT) + lines_of(TEXT)[:2]), encoding="utf-8")
     expected = run(tmp_path / "straight", 3, heldout=str(mixed)).heldout
     run(tmp_path / "run", 2, heldout=str(mixed))
-    monkeypatch.setattr("bilm.training.survey.SAMPLE_TOKENS", 1)  # is not read whole again
+    monkeypatch.setattr("bilm.data.survey.SAMPLE_TOKENS", 1)  # is not read whole again
     assert run(tmp_path / "run", 3, heldout=str(mixed)).heldout == expected
     assert expected.n_predictions == run(tmp_path / "run", 3, heldout=HELDOUT).heldout.n_predictions
 
@@ -261,7 +259,7 @@ def test_heldout_text_that_changes_during_training_is_refused(tmp_path, monkeypa
         return call
 
     owner, method = {
-        "while it is measured": (callbacks.Evaluator, "__call__"),
+        "while it is measured": (training.Evaluator, "__call__"),
         "between evaluations": (RunFolder, "write_measured"),
     }[moment]
     monkeypatch.setattr(owner, method, edit_after(getattr(owner, method)))
@@ -284,8 +282,8 @@ def test_bigrams_of_the_training_text_are_the_baseline(tmp_path):
         (tmp_path / name).write_text(text)
     train, heldout = (resolve_shards(tmp_path / name) for name in ("train", "heldout"))
     vocab = Vocabulary(tmp_path / "vocab")
-    ngrams = Ngrams.of(survey(train, vocab).sample, vocab)
-    compared = read_heldout(heldout, ngrams, vocab, tiny_options()).compared
+    facts, _ = count_new(Inputs(train, heldout, vocab), None, check_order=False)
+    compared = facts.compared
     # Pairs: </S> a (twice), a b, b </S>, a <UNK>, <UNK> </S>. Words by the pairs that end in them:
     # </S> 2; <UNK>, a and b 1; each of the 5 has a part of 0.75 (4 + 1).
     end, other = (2 - 0.75 + 0.75) / 5.75, (1 - 0.75 + 0.75) / 5.75

@@ -8,7 +8,7 @@ if keras.backend.backend() != "tensorflow":
 from tiny_runs import HELDOUT, WORDS, before_last_save, run
 
 from bilm.training.history import COLUMNS, read_history
-from bilm.training.run import Saving
+from bilm.training.settings import Saving
 
 
 def rows_of(folder):

@@ -21,10 +21,11 @@ import tensorflow as tf
 from tiny_runs import HELDOUT, TEXT, VOCABULARY, WORDS, tiny_options
 from worker_runs import addresses
 
+import bilm
 from bilm.errors import BilmError, DataError, HostError
+from bilm.training.devices import Devices
 from bilm.training.hosts.exchange import Hosts
 from bilm.training.hosts.joining import Cluster
-from bilm.training.run import TrainingRun
 
 SOON = 0.05  # minutes, in which the workers that are there find each other
 PATIENCE = 60  # seconds, after which a process hangs
@@ -130,16 +131,16 @@ def train(changes, folder, hosts):
     """Start a run; the strategy is not used before the inputs are compared."""
     extended = types.SimpleNamespace(worker_devices=["CPU:0"])
     two = types.SimpleNamespace(num_replicas_in_sync=2, extended=extended)
-    files = {"vocab_file": VOCABULARY, "train_prefix": TEXT, "heldout_prefix": HELDOUT}
-    given = files | (changes if hosts.index == 1 else {})
+    others = {"heldout": HELDOUT} | (changes if hosts.index == 1 else {})
     options = tiny_options(**WORDS)
-    TrainingRun(options, save_dir=folder / "run", strategy=two, hosts=hosts, **given).train()
+    devices = Devices(two, hosts)
+    bilm.train(TEXT, folder / "run", options=options, vocab=VOCABULARY, devices=devices, **others)
 
 
 @pytest.mark.parametrize(
     ("changes", "expected"),
     [
-        ({"heldout_prefix": None}, "shard 0 of the held-out text is None, but "),
+        ({"heldout": None}, "shard 0 of the held-out text is None, but "),
         ({"seed": 7}, "seed is 7, but 0 on "),
     ],
 )

@@ -12,11 +12,11 @@ if keras.backend.backend() != "tensorflow":
 import tensorflow as tf
 from absl import logging
 from tiny_runs import HELDOUT, WORDS, run, tiny_options
+from tiny_specs import heldout_of, spec_of
 
 from bilm.scoring.perplexity import Perplexity
 from bilm.training import report
-from bilm.training.plan import Plan
-from bilm.training.settings import RunSettings
+from bilm.training.decisions import Timing
 from bilm.training.step import StepResult
 
 KERNEL = {"JPY_PARENT_PID": "1", "MPLBACKEND": "module://matplotlib_inline.backend_inline"}
@@ -76,22 +76,21 @@ def test_notebook_shows_one_bar_in_place_and_none_for_its_commands(monkeypatch):
 @pytest.mark.parametrize(("n_heldout", "eval_steps"), [(49, 10), (50, 20), (200, 50)])
 def test_long_heldout_text_is_evaluated_less_often(n_heldout, eval_steps):
     options = tiny_options(**WORDS, n_train_tokens=100)  # in 10 steps
-    assert Plan(options, 1, RunSettings(), n_heldout).eval_steps == eval_steps
+    assert spec_of(options, heldout=heldout_of(n_heldout)).eval_steps == eval_steps
 
 
 @pytest.mark.parametrize(("epochs", "n_lines"), [(0, 6), (3, 9), (12, 13)])
-def test_log_without_a_terminal_has_few_lines(monkeypatch, log, epochs, n_lines):
+def test_log_without_a_terminal_has_few_lines(log, epochs, n_lines):
     """A minute of 1,200 steps: the first step, evaluations, and lines where none is near."""
-    clock = [0.0]
-    monkeypatch.setattr(report, "time", SimpleNamespace(monotonic=lambda: clock[0]))
     options = tiny_options(**WORDS, n_train_tokens=10_000)
-    plan = Plan(options, 1, RunSettings(n_steps=1200))
-    found = report.RunReport(plan, options, is_measured=epochs > 0)
-    for step in range(1200):
-        clock[0] += 0.05
-        found.add(step, StepResult(tf.constant([[1.0]]), tf.constant(1.0), 0.2))
-        if epochs and (step + 1) % (1200 // epochs) == 0:
-            found.heldout(step + 1, Perplexity({"forward": 9.0}, 9.0, 10), "compared", True)
+    heldout = heldout_of(100) if epochs else None
+    reported = report.RunReport(spec_of(options, 1200, heldout))
+    for done in range(1, 1201):
+        timing = Timing(now=0.05 * done, n_steps=done - 1, trained=0.05 * done)
+        result = StepResult(tf.constant([[1.0]]), tf.constant(1.0), 0.2)
+        reported.add(done, result, timing, compiles=done == 1)
+        if epochs and done % (1200 // epochs) == 0:
+            reported.heldout(done, Perplexity({"forward": 9.0}, 9.0, 10), "compared", True)
     assert epochs + 1 <= len(log.messages) <= n_lines, log.messages
     end = ": held-out perplexity 9.00 (running text, the best so far); compared"
     assert log.messages[-1].endswith(end if epochs else ", learning rate 0.2")

@@ -1,12 +1,10 @@
 """A run from start to end: what it leaves in its folder, stopping and resuming, what it refuses."""
 
 import json
-import math
 import re
 import shutil
 import signal
 from pathlib import Path
-from types import SimpleNamespace
 
 import keras
 import numpy as np
@@ -22,10 +20,10 @@ from tiny_runs import (
     WORDS,
     before_last_save,
     load_run,
-    on_cpu,
     run,
     tiny_options,
     tiny_run,
+    train,
     weights_of,
 )
 
@@ -37,13 +35,12 @@ from bilm.options.run_options import load_run_options
 from bilm.scoring.perplexity import Perplexity
 from bilm.storage.checkpoint import latest_checkpoint
 from bilm.storage.names import stored_values
-from bilm.support.process import available_cores
-from bilm.training import callbacks, memory
+from bilm.training import memory, starting, texts
 from bilm.training import run as training
 from bilm.training.finetuning import finetune
 from bilm.training.history import COLUMNS, read_history
-from bilm.training.run import Saving, TrainingRun
 from bilm.training.run_folder import RunFolder
+from bilm.training.settings import Saving
 from bilm.training.signals import stop_on_signal
 from bilm.training.step import Trainer
 
@@ -87,8 +84,9 @@ def test_training_writes_options_vocabulary_and_checkpoint():
 
 
 def test_training_writes_every_column_of_the_history(tmp_path):
-    run(tmp_path, 1, heldout=HELDOUT, changes={"char_cnn": None})
-    (row,) = read_history(tmp_path / "history.csv")
+    run(tmp_path, 2, heldout=HELDOUT, changes={"char_cnn": None}, log_steps=1)
+    first, row = read_history(tmp_path / "history.csv")
+    assert not first["tokens_per_s"]  # it compiled the graph
     assert all(float(row[name]) > 0 for name in COLUMNS)
     assert sorted(path.name for path in tmp_path.iterdir() if path.is_dir()) == ["best"]
 
@@ -118,12 +116,8 @@ def test_small_vocabulary_uses_the_full_softmax(tmp_path, log):
 
 def test_seed_is_independent_of_random_numbers_drawn_before(tmp_path):
     folders = tmp_path / "first", tmp_path / "second"
-    files = str(VOCABULARY), TEXT
-    for made in [
-        TrainingRun(tiny_options(**WORDS), *files, folder, strategy=on_cpu(), n_steps=1, seed=1)
-        for folder in folders
-    ]:
-        made.train()
+    for folder in folders:
+        run(folder, 1, seed=1)
         keras.random.uniform(())  # a program that draws numbers of its own
     assert_same_weights(*folders)
 
@@ -153,7 +147,7 @@ def test_signal_while_evaluating_loses_nothing(tmp_path, monkeypatch):
         signal.raise_signal(signal.SIGTERM)
         return Perplexity({"forward": 9.0}, 9.0, 10)
 
-    monkeypatch.setattr(callbacks.Evaluator, "__call__", evaluate)
+    monkeypatch.setattr(training.Evaluator, "__call__", evaluate)
     result = run(tmp_path, 6, heldout=HELDOUT, eval_steps=2, saving=Saving())
     assert (result.step, result.finished) == (2, False)
     assert (tmp_path / "model.ckpt-2.index").exists()
@@ -183,7 +177,7 @@ def test_error_in_the_text_saves_the_steps_before(tmp_path):
         pytest.MonkeyPatch.context() as patched,
         pytest.raises(DataError, match=rf"text, line {SHUFFLE_BUFFER + 51}: not UTF-8"),
     ):
-        patched.setattr("bilm.training.survey.SAMPLE_TOKENS", 50)
+        patched.setattr("bilm.data.survey.SAMPLE_TOKENS", 50)
         run(saved, 10_000, str(tmp_path / "text"), changes=changes, saving=Saving(10_000))
     step = latest_checkpoint(saved).record.step
     assert step > 1
@@ -207,7 +201,7 @@ def test_resume_is_bit_identical(tmp_path, log, n_replicas):
 
 
 def test_resume_does_not_count_the_corpus_again(a_run, monkeypatch):
-    monkeypatch.setattr(training, "survey", lambda *_, **__: pytest.fail("counted again"))
+    monkeypatch.setattr(texts, "survey", lambda *_, **__: pytest.fail("counted again"))
     assert run(a_run, n_steps=4).step == 4
 
 
@@ -279,9 +273,9 @@ def losses(monkeypatch):
     seen = []
     add = training.RunReport.add
 
-    def adding(self, step, result):
+    def adding(self, done, result, *others):
         seen.append(np.array(result.losses))
-        add(self, step, result)
+        add(self, done, result, *others)
 
     monkeypatch.setattr(training.RunReport, "add", adding)
     return seen
@@ -322,9 +316,8 @@ def test_replicas_that_do_not_divide_the_rows_are_refused(tmp_path):
     ],
 )
 def test_setting_out_of_range_is_refused(tmp_path, name, value, expected):
-    arguments = {"strategy": on_cpu(), name: value}
     with pytest.raises(OptionsError, match=f"^{name}: found .*, expected {expected}"):
-        TrainingRun(tiny_options(**WORDS), VOCABULARY, TEXT, tmp_path / "run", **arguments)
+        run(tmp_path / "run", **{"n_steps": 1, name: value})
     with pytest.raises(OptionsError, match=r"^minutes: found -1, expected a number from 0"):
         Saving(minutes=-1)
     assert not list(tmp_path.iterdir())
@@ -390,12 +383,12 @@ def test_vocabulary_word_with_whitespace(tmp_path, monkeypatch, word):
             run(tmp_path / "run", 1, **reads_characters)
         assert not (tmp_path / "run").exists()
     with monkeypatch.context() as patch:  # an earlier version accepted it
-        patch.setattr(training, "check_words", lambda vocab: None)
+        patch.setattr(starting, "check_words", lambda vocab: None)
         run(tmp_path / "run", 1, **reads_characters)
     assert run(tmp_path / "run", 2, **reads_characters).finished
     assert finetune(tmp_path / "run", TEXT, tmp_path / "tuned", n_steps=1).finished
     with pytest.raises(DataError, match="contains whitespace"):
-        finetune(tmp_path / "run", TEXT, tmp_path / "new", new_vocab_file=given, n_steps=1)
+        finetune(tmp_path / "run", TEXT, tmp_path / "new", new_vocab=given, n_steps=1)
 
 
 def test_number_of_words_that_differs_from_the_vocabulary_is_refused(tmp_path):
@@ -403,8 +396,8 @@ def test_number_of_words_that_differs_from_the_vocabulary_is_refused(tmp_path):
     schema.write(path, tiny_options(n_tokens_vocab=793_471).to_dict())
     message = f"{path}: n_tokens_vocab: found 793471, expected 49, the number of words of /"
     with pytest.raises(OptionsError, match=re.escape(message)):
-        TrainingRun(load_run_options(path), VOCABULARY, TEXT, tmp_path / "run")
-    TrainingRun(tiny_options(n_tokens_vocab=49), VOCABULARY, TEXT, tmp_path / "run")
+        train(load_run_options(path), VOCABULARY, TEXT, tmp_path / "run")
+    assert run(tmp_path / "run", 1, changes=WORDS | {"n_tokens_vocab": 49}).finished
 
 
 @pytest.mark.parametrize("link", [False, True])
@@ -447,78 +440,3 @@ def test_memory_is_estimated_before_the_first_step(tmp_path, log, monkeypatch):
     monkeypatch.setattr(memory, "machine_memory", lambda: 10**9)
     assert run(tmp_path / "b", 1).finished
     assert len([message for message in log.messages if message.startswith("memory: ")]) == 3
-
-
-# --- time budget ---
-
-
-@pytest.fixture
-def clock(monkeypatch):
-    """Let each step take a second of the clock; return its time and the processors that compute."""
-    now = SimpleNamespace(seconds=100.0, n_processors=available_cores())
-    step = Trainer.step
-
-    def timed(self, iterator, number):
-        now.seconds += 1
-        return step(self, iterator, number)
-
-    times = SimpleNamespace(monotonic=lambda: now.seconds)
-    times.process_time = lambda: now.n_processors * now.seconds
-    monkeypatch.setattr(callbacks, "time", times)
-    monkeypatch.setattr(Trainer, "step", timed)
-    return now
-
-
-BUDGET = {
-    "changes": WORDS | {"n_train_tokens": 100, "n_epochs": 3, "decay": "linear", "warmup_steps": 9},
-    "auto": {"hours": 1.0},
-    "saving": Saving(100),
-}
-
-
-def test_time_budget_changes_the_length_and_resume_is_bit_identical(tmp_path, clock, log):
-    """7 of the 30 steps and the evaluation remain possible after the first check."""
-    straight, resumed = tmp_path / "straight", tmp_path / "resumed"
-    result = run(straight, None, heldout=HELDOUT, deadline=112.5, eval_steps=100, **BUDGET)
-    assert (result.step, result.finished) == (7, True)
-    assert "7 steps instead of 30, to end on time" in log.text
-    assert log.text.count("auto: expected held-out perplexity") == 2
-    assert "--hours 1: too short: the run ends after 7 steps" in log.text  # 30 are useful
-    record = RunFolder(straight).record()
-    assert (record.n_steps, record.auto) == (7, {"hours": 1.0, "n_steps": 7})
-    assert record.options["dropout"] == 0.0 < tiny_options().dropout  # less than an epoch
-    before_last_save(straight, 7, resumed)
-    stored = RunFolder(resumed).record().auto["n_steps"]
-    changes = BUDGET["changes"] | {"dropout": 0.0}
-    assert run(resumed, stored, **BUDGET | {"changes": changes}).step == stored == 7
-    assert_same_weights(straight, resumed)
-
-
-@pytest.mark.parametrize(("decay", "n_steps"), [("none", 25), ("linear", 12)])
-def test_run_becomes_longer_unless_its_rate_would_rise(tmp_path, clock, decay, n_steps):
-    changes = BUDGET | {"changes": BUDGET["changes"] | {"decay": decay}}
-    assert run(tmp_path, 12, deadline=125.5, **changes).step == n_steps
-
-
-def test_length_is_not_stored_before_it_was_measured(tmp_path, clock):
-    run(tmp_path, 2, deadline=200.0, **BUDGET)
-    assert RunFolder(tmp_path).record().auto == {"hours": 1.0, "n_steps": None}
-
-
-@pytest.mark.parametrize(("evaluated", "expected"), [(0.0, 2.0), (9.0, 3.0), (12.0, 9.0)])
-def test_evaluation_is_expected_by_its_batches_then_without_compiling(evaluated, expected):
-    report = SimpleNamespace(evaluated=evaluated, last_evaluation=min(evaluated, 9.0))
-    plan = SimpleNamespace(predictions_a_step=10, epoch_steps=1)
-    trainer = SimpleNamespace(options=tiny_options(sample_softmax=False))
-    of_run = SimpleNamespace(report=report, plan=plan, trainer=trainer, step=0)
-    pace = callbacks.Pace(of_run, None, math.inf)
-    pace.first, pace.mean = 12.0, 1.5
-    assert pace._evaluation_seconds(SimpleNamespace(n_predictions=40)) == expected
-
-
-@pytest.mark.parametrize(("load", "is_logged"), [(1_000.0, True), (0.0, False)])
-def test_busy_machine_is_logged_once(tmp_path, monkeypatch, clock, log, load, is_logged):
-    monkeypatch.setattr("os.getloadavg", lambda: (load, load, load))
-    clock.n_processors = available_cores() / 2
-    run(tmp_path, 20)
-    assert log.text.count("the machine is busy: this run gets 50 % of its") == is_logged

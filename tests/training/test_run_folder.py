@@ -17,24 +17,25 @@ from tiny_runs import (
     VOCABULARY,
     WORDS,
     load_run,
-    on_cpu,
     run,
     three_steps,
     tiny_options,
+    train,
     weights_of,
 )
 
+import bilm
 from bilm.data.vocabulary import vocabulary_of
-from bilm.errors import BilmError, OptionsError
+from bilm.errors import BilmError
 from bilm.export.hdf5 import dump_weights
-from bilm.training import callbacks
 from bilm.training import run as training
+from bilm.training import starting
 from bilm.training.checkpoints import RunCheckpoints
 from bilm.training.evaluation import heldout_dataset, perplexity
 from bilm.training.finetuning import finetune
 from bilm.training.hosts.exchange import Hosts
-from bilm.training.run import Saving
 from bilm.training.run_folder import RunFolder
+from bilm.training.settings import Saving
 from bilm.training.step import Trainer
 
 
@@ -83,7 +84,7 @@ def test_tilde_in_paths_is_expanded(tmp_path, monkeypatch):
     model = load_run("~/run")
     vocab = vocabulary_of("~/words", model.options, model.n_tokens)
     assert perplexity(model, heldout_dataset("~/text/*", vocab, False), 2).n_predictions
-    tuned = finetune("~/run", "~/text/*", "~/tuned", vocab_file="~/words", n_steps=1)
+    tuned = finetune("~/run", "~/text/*", "~/tuned", vocab="~/words", n_steps=1)
     assert tuned.finished and (tmp_path / "tuned" / "model.ckpt-1.json").exists()
     assert dump_weights("~/run", tmp_path / "weights.hdf5")
 
@@ -96,19 +97,18 @@ def test_vocabulary_edited_after_its_load_is_stored_as_loaded(tmp_path, n_before
     words = Path(shutil.copy(VOCABULARY, tmp_path / "words"))
     arguments = tiny_options(**WORDS), words, TEXT, tmp_path / "run"
     if n_before:
-        training.TrainingRun(*arguments, strategy=on_cpu(), n_steps=n_before).train()
-    made = training.TrainingRun(*arguments, strategy=on_cpu(), n_steps=n_before + 1)
+        train(*arguments, n_steps=n_before)
     content = words.read_bytes()
     first, *others = content.splitlines(keepends=True)
 
     def edit(*given):
         words.write_bytes(b"".join([*others, first]))
-        return replica_options(*given)
+        return describe(*given)
 
-    replica_options = training.replica_options
+    describe = starting.describe_shards  # called after the vocabulary was read
     with pytest.MonkeyPatch.context() as patch:
-        patch.setattr(training, "replica_options", edit)
-        made.train()
+        patch.setattr(starting, "describe_shards", edit)
+        train(*arguments, n_steps=n_before + 1)
     assert words.read_bytes() != content
     assert (tmp_path / "run" / "vocab.txt").read_bytes() == content
 
@@ -149,7 +149,7 @@ def test_run_ends_if_its_folder_is_moved_or_replaced(tmp_path, monkeypatch, chan
     owner, name = {
         "before a save": (Trainer, "step"),
         "before an evaluation": (RunCheckpoints, "save"),
-        "while evaluating": (callbacks.Evaluator, "__call__"),
+        "while evaluating": (training.Evaluator, "__call__"),
     }[when]
     original = getattr(owner, name)
 
@@ -167,21 +167,21 @@ def test_run_ends_if_its_folder_is_moved_or_replaced(tmp_path, monkeypatch, chan
     assert contents(folder) == done[1] and folder.exists() == (change is replace)
 
 
-def test_concurrent_start_with_other_options_is_refused(tmp_path, monkeypatch):
-    """Two start at once; one is done before the other has looked at the text."""
-    resolve = training.resolve_shards
+def test_second_start_is_refused_before_it_reads_or_writes_a_file(tmp_path, monkeypatch):
+    """The first one has the folder from its first file on, also while it counts a long text."""
+    match = f"{tmp_path}: another process is training in this folder"
+    count = starting.count_new
 
-    def other_first(*arguments):
-        monkeypatch.setattr(training, "resolve_shards", resolve)
-        run(tmp_path, 2, changes=WORDS | {"lstm": {"n_layers": 1, "dim": 16}})
-        return resolve(*arguments)
+    def second_meanwhile(*arguments, **named):
+        monkeypatch.setattr(starting, "count_new", count)
+        before = contents(tmp_path)
+        with pytest.raises(BilmError, match=match):
+            bilm.train(HELDOUT, tmp_path, n_steps=1, n_gpus=0)
+        assert contents(tmp_path) == before
+        return count(*arguments, **named)
 
-    monkeypatch.setattr(training, "resolve_shards", other_first)
-    with pytest.raises(OptionsError, match=r"lstm is .*'dim': 16.* in this folder's run, but"):
-        run(tmp_path, 4)
-    monkeypatch.setattr(training, "resolve_shards", other_first)
-    with pytest.raises(BilmError, match="contains a run; use another folder"):
-        run(tmp_path, 4, resume="never")
+    monkeypatch.setattr(starting, "count_new", second_meanwhile)
+    assert run(tmp_path, 2).finished
 
 
 def test_foreign_files_are_not_overwritten(tmp_path):

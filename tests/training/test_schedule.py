@@ -15,9 +15,9 @@ from bilm.errors import NotFiniteError, OptionsError
 from bilm.storage.checkpoint import CheckpointContent
 from bilm.training.finetuning import Source, finetune
 from bilm.training.history import read_history
-from bilm.training.run import Saving
 from bilm.training.run_folder import RunFolder
 from bilm.training.schedule import Schedule
+from bilm.training.settings import Saving
 from bilm.training.step import Trainer
 
 ADAM = {"optimizer": "adam", "learning_rate": 0.01}

@@ -14,14 +14,13 @@ import tensorflow as tf
 from tiny_runs import TEXT, VOCABULARY, WORDS, on_cpu, tiny_options
 
 from bilm.data.shards import resolve_shards
+from bilm.data.survey import once_from, survey
 from bilm.data.vocabulary import MARKS, PAD_CHAR, UnicodeCharsVocabulary, Vocabulary
 from bilm.data.windows import model_batch
 from bilm.errors import DataError
 from bilm.layers.token_encoder import TokenEncoder
 from bilm.training.devices import Devices
-from bilm.training.plan import complete_options
 from bilm.training.sampling import draw_negatives, with_unknown
-from bilm.training.survey import survey
 from bilm.training.training_text import PREFETCH, TrainingText
 
 N_CHARS = 12
@@ -90,7 +89,7 @@ def test_half_of_the_words_that_occur_once_are_unknown_targets(tmp_path):
     (tmp_path / "vocab").write_text("\n".join(words))
     vocab, shards = Vocabulary(tmp_path / "vocab"), resolve_shards(str(tmp_path / "text"))
     options = tiny_options(char_cnn=None, batch_size=16, unroll_steps=8)
-    options = complete_options(options, vocab, survey(shards, vocab), None)
+    options = options.replace(once_from=once_from(survey(shards, vocab), vocab))
     assert options.once_from == 4
     text = TrainingText(options, vocab, shards, seed=0)
     (batch,), _ = next(text.batches(Devices(on_cpu())))

@@ -12,9 +12,10 @@ if keras.backend.backend() != "tensorflow":
 from tiny_runs import HELDOUT, REGULARIZED, VARIANTS, WORDS, run, tiny_run, weights_of
 from worker_runs import addresses, end_all, finish, log_file, start_worker, start_workers, wait_for
 
+from bilm.language_model import BiLM
 from bilm.storage.checkpoint import latest_checkpoint
-from bilm.training.run import Saving
 from bilm.training.run_folder import RunFolder
+from bilm.training.settings import Saving
 
 SMALLEST = WORDS | {"share_embedding_softmax": True, "lstm": {"n_layers": 1}}
 MUON = {"optimizer": "muon", "learning_rate": 0.01, "weight_decay": 0.05}
@@ -156,15 +157,19 @@ def test_sigterm_saves_the_run_and_ends_all_workers(tmp_path, name, signalled):
 
 
 @pytest.mark.cluster
-def test_workers_whose_folder_is_not_shared_are_refused(tmp_path):
+def test_workers_whose_folder_is_not_shared_are_refused(tmp_path, monkeypatch):
     """Each has a checkpoint of the same step, of other weights."""
+    build = BiLM.build
     folders, workers = [tmp_path / "0", tmp_path / "1"], addresses(2)
     for number, folder in enumerate(folders):
 
-        def initialize(model, heldout, number=number):
-            model.softmax.bias.assign(model.softmax.bias + number)
+        def random_weights(self, *arguments, number=number):
+            build(self, *arguments)
+            self.softmax.bias.assign(self.softmax.bias + number)
 
-        run(folder, 2, n_replicas=2, saving=Saving(steps=2), initialize=initialize)
+        with monkeypatch.context() as patched:
+            patched.setattr(BiLM, "build", random_weights)
+            run(folder, 2, n_replicas=2, saving=Saving(steps=2))
     started = [
         start_worker(k, workers, folder, WORDS, n_steps=4, heldout=None)
         for k, folder in enumerate(folders)

@@ -4,9 +4,9 @@ import numpy as np
 import pytest
 
 from bilm.data.shards import Shards
+from bilm.data.survey import find_disorder, log_survey, once_from, survey
 from bilm.data.vocabulary import MARKS, Vocabulary
 from bilm.errors import DataError
-from bilm.training.survey import find_disorder, log_survey, once_from, survey
 
 
 @pytest.fixture
@@ -72,7 +72,7 @@ def test_survey_accepts_the_order_of_similar_text(tmp_path):
 
 
 def test_survey_samples_every_shard(corpus, tmp_path, monkeypatch):
-    monkeypatch.setattr("bilm.training.survey.SAMPLE_TOKENS", 20)
+    monkeypatch.setattr("bilm.data.survey.SAMPLE_TOKENS", 20)
     vocab = Vocabulary(write_vocabulary(tmp_path, ["w1"]))
     whole, sample = (survey(corpus, vocab, is_whole=is_whole) for is_whole in (True, False))
     assert tuple(whole.counts) == (802, 8004) and whole.totals.sum() == 8004
