@@ -7,17 +7,20 @@ are in `windows`. `vocabulary_builder` makes vocabularies, `verdict` compares a 
 Imports `errors`, `support` and `options`.
 """
 
-from bilm.support.imports import lazily
+from bilm.support.imports import by_module, lazily
 
-__getattr__, __dir__, __all__ = lazily(
-    __name__,
-    {
-        "Batcher": "data.model_ids",
-        "BidirectionalLMDataset": "data.dataset",
-        "InvalidNumberOfCharacters": "errors",
-        "LMDataset": "data.dataset",
-        "TokenBatcher": "data.model_ids",
-        "UnicodeCharsVocabulary": "data.vocabulary",
-        "Vocabulary": "data.vocabulary",
-    },
-)
+MODULES = {
+    "data.dataset": "BidirectionalLMDataset LMDataset",
+    "data.marks": "BOS EOS LOST_WORD UNK",
+    "data.model_ids": "Batcher TokenBatcher",
+    "data.ngrams": "DATASET Ngrams",
+    "data.readers": "Corpus InputFile Reading Record TABLES form_of",
+    "data.readers.tables": "table_rows text_of words_of",
+    "data.shards": "count_tokens resolve_shards sentence_digest",
+    "data.signs": "TextSigns",
+    "data.text": "matching_files read_lines",
+    "data.tokenization": "checked_sentence checked_sentences tokenizer",
+    "data.vocabulary": "UnicodeCharsVocabulary Vocabulary",
+    "errors": "InvalidNumberOfCharacters",
+}
+__getattr__, __dir__, __all__ = lazily(__name__, by_module(MODULES))

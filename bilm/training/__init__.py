@@ -8,7 +8,7 @@ several processes. Each step: `training_text` makes batches, `sampling` draws ne
 `checkpoints` and measures held-out text with `evaluation`, `report` and `history` record progress,
 `signals` stops the run. All files of a run are in its `run_folder`, also its last `measurement`.
 
-May import `scoring`, `storage` and the packages below them. The names of this package are
+May import `scoring`, `storage` and the packages below them. Most names of this package are
 bilm-tf's, with its signatures; they are imported from `compat` and `export` when they are used.
 """
 
@@ -17,6 +17,7 @@ from bilm.support.imports import lazily
 __getattr__, __dir__, __all__ = lazily(
     __name__,
     {
+        "check_training_text": "training.survey",
         "dump_weights": "export.hdf5",
         "load_options_latest_checkpoint": "compat.bilm_tf_training",
         "load_vocab": "data.vocabulary",
