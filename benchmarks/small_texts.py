@@ -22,7 +22,7 @@ from absl import app, flags
 
 import bilm
 from bilm.storage.stored_model import open_model
-from bilm.studies.gaps import MASK, Filler, StoredMemory, pattern
+from bilm.studies.gaps import MASK, Filler, Memory, pattern
 
 FLAGS = flags.FLAGS
 flags.DEFINE_string("output", "small_texts", "Folder of the results.")
@@ -113,8 +113,8 @@ def trained(train, out):
         (out / "minutes").write_text(str((time.time() - started) / 60))
     scorer = bilm.load_scorer(out / "run")
     model = open_model(out / "run")
-    memory, exponents = StoredMemory.load(out / "memory.hdf5", model, scorer.words)
-    with_memory = Filler(scorer, memory=memory, exponents=exponents)
+    memory = Memory.load(out / "memory.hdf5", model, scorer.words)
+    with_memory = Filler(scorer, memory=memory)
     return Filler(scorer), with_memory, float((out / "minutes").read_text())
 
 

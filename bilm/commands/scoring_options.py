@@ -46,7 +46,7 @@ class Model:
     """A model with its softmax, whose weights are not read yet, its vocabulary, and its memory, if
     any. Raises: BilmError.
 
-    Attributes: `files`, which no output must replace; `exponents`, stored with the memory.
+    Attributes: `files`, which no output must replace; `memory`, a `SecondModel` or None.
     """
 
     def __init__(
@@ -62,11 +62,9 @@ class Model:
             start_tensorflow()
         self.stored.require_softmax()
         self.vocabulary = self.stored.vocabulary(vocab)
-        self.memory: Any = None  # a `SecondModel`
-        self.exponents: Any = None
+        self.memory: Any = None
         if memory is not None:
-            stored = load_second_model(memory, self.stored, self.vocabulary.words)
-            self.memory, self.exponents = stored
+            self.memory = load_second_model(memory, self.stored, self.vocabulary.words)
 
     def backend(self, n_tokens: int) -> str:
         """Return the backend that scores a number of tokens sooner, with its start."""

@@ -1,7 +1,7 @@
 """A second model, which is mixed with the biLM that scores a text."""
 
 from collections.abc import Sequence, Set
-from typing import Any, Protocol
+from typing import Protocol
 
 from bilm.scoring.scores import Logs, Score
 from bilm.storage.stored_model import StoredModel
@@ -26,11 +26,8 @@ class SecondModel(Protocol):
         `remembered`: this model's log-probabilities of the sentence; None to compute them."""
 
 
-def load_second_model(path: str, model: StoredModel, words: Sequence[str]) -> Any:
-    """Read a file by the entry point that reads such files; `words` is the vocabulary of the biLM,
-    in the order of ids. Return the second model, and what its package stores with it.
-
-    Raises: BilmError, also if no installed package reads such files.
-    """
+def load_second_model(path: str, model: StoredModel, words: Sequence[str]) -> SecondModel:
+    """Read a file by the entry point for such files; `words` is the vocabulary of the biLM, in the
+    order of ids. Raises: BilmError."""
     entry = entry_points_of(GROUP)[0]
     return loaded(entry).load(path, model, words)

@@ -12,7 +12,7 @@ from bilm.support import by_module, lazily
 MODULES = {
     "studies.gaps.filling": "Candidate Filler Gap",
     "studies.gaps.gap_marks": "MASK marks pattern unread_marks",
-    "studies.gaps.memory": "Memory StoredMemory",
+    "studies.gaps.memory": "Memory",
     "studies.gaps.memory_builder": "build_memory",
 }
 __getattr__, __dir__, __all__ = lazily(__name__, by_module(MODULES))

@@ -68,7 +68,7 @@ def fill(
     scorer = text.scorer(model, n_computed)
     lines = read_lines(words) if words else ()
     others = (word for _, line in lines for word in line.split())
-    filler = Filler(scorer, others, model.memory, model.exponents)
+    filler = Filler(scorer, others, model.memory)
 
     def filled(sentences: Iterator[list[str]]) -> Iterator[Filled]:
         for tokens in sentences:

@@ -62,13 +62,11 @@ class Filler:
 
     The factors are the probability of the whole sentence with the candidate in each direction of
     the model, and with a memory also those of `MEMORY_EXPONENTS`: the candidate's probability in
-    each view of the memory and its frequency.
+    each view of the memory and its frequency, with the exponents of the memory. Without a memory,
+    the product is the geometric mean over the directions.
 
     Args:
         others: candidates besides the vocabulary.
-        exponents: float64 (factors,), in this order, fitted with the memory, see `StoredMemory`;
-            None for those before a fit. Without a memory, the product is then the geometric mean
-            over the directions.
     Attributes: `counts`, of gaps and of each of `PROBLEMS`; the first `N_NAMED` are also logged.
     Raises: DataError if the memory was fitted to a model with other directions.
 
@@ -82,16 +80,14 @@ class Filler:
         model: Scorer,
         others: Iterable[str] = (),
         memory: Memory | None = None,
-        exponents: np.ndarray | None = None,
     ):
         n_directions = len(model.directions)
+        exponents = np.full(n_directions, 1 / n_directions)
         if memory is not None:
             memory.check_directions(n_directions)
-        if exponents is None and memory is None:
-            exponents = np.full(n_directions, 1 / n_directions)
-        elif exponents is None:
             of_model = [MODEL_EXPONENT / n_directions] * n_directions
-            exponents = np.array([*of_model, *MEMORY_EXPONENTS.values()])
+            first = np.array([*of_model, *MEMORY_EXPONENTS.values()])
+            exponents = first if memory.exponents is None else memory.exponents
         self.counts: Counter[str] = Counter(gaps=0)
         self._model = model
         self._memory = memory

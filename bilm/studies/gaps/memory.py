@@ -6,7 +6,6 @@ import hashlib
 from collections.abc import Iterable, Mapping, Sequence, Set
 from dataclasses import dataclass
 from pathlib import Path
-from typing import NamedTuple
 
 import numpy as np
 
@@ -33,11 +32,14 @@ class Memory:
     Fields:
         weights: by view, float (offsets + 1, features).
         shares: share of the biLM in its mixture with the memory by direction, float (directions,).
+        exponents: with which a `Filler` compares candidates, float64 (directions + 4,); None before
+            they are fitted.
     """
 
     text: RememberedText
     weights: Mapping[str, np.ndarray]
     shares: np.ndarray
+    exponents: np.ndarray | None = None
 
     @property
     def digests(self) -> Set[int]:
@@ -104,27 +106,19 @@ class Memory:
         probabilities[text.vocabulary.unk] += probabilities[text.is_rare].sum()
         return probabilities
 
-
-class StoredMemory(NamedTuple):
-    """A memory, and the exponents with which a `Filler` uses it, float64 (directions + 4,)."""
-
-    memory: Memory
-    exponents: np.ndarray
-
     def save(self, path: str | Path, model: StoredModel) -> None:
         """Write the file, whole or not at all; `model` is the one that the memory was fitted to."""
-        text = self.memory.text
         arrays = {
-            **self.memory.weights,
-            "shares": self.memory.shares,
+            **self.weights,
+            "shares": self.shares,
             "exponents": self.exponents,
-            "text": text.ids.astype(np.int32),
-            "sentences": np.array(sorted(text.digests), np.uint64),
+            "text": self.text.ids.astype(np.int32),
+            "sentences": np.array(sorted(self.digests), np.uint64),
         }
-        save_hdf5(path, arrays, {"model": _digest(model, text.vocabulary.words)})
+        save_hdf5(path, arrays, {"model": _digest(model, self.text.vocabulary.words)})
 
     @classmethod
-    def load(cls, path: str | Path, model: StoredModel, words: Sequence[str]) -> StoredMemory:
+    def load(cls, path: str | Path, model: StoredModel, words: Sequence[str]) -> Memory:
         """Read the file; `words` is the vocabulary of the model, in the order of ids.
 
         Raises: WeightsError if the file is missing, damaged or another one; DataError for the
@@ -142,7 +136,7 @@ class StoredMemory(NamedTuple):
         digests = set(arrays["sentences"].tolist())
         text = RememberedText(arrays["text"], PredictedWords(words), digests)
         weights = {view: arrays[view] for view in OFFSETS}
-        return cls(Memory(text, weights, arrays["shares"]), arrays["exponents"])
+        return cls(text, weights, arrays["shares"], arrays["exponents"])
 
 
 def _digest(model: StoredModel, words: Sequence[str]) -> str:

@@ -7,13 +7,13 @@ from bilm.errors import DataError
 from bilm.scoring import Perplexity, Scorer, TextLosses, sentences_to_score
 from bilm.studies.gaps.filling import Filler
 from bilm.studies.gaps.fitting import fit_memory, fit_shares
-from bilm.studies.gaps.memory import StoredMemory
+from bilm.studies.gaps.memory import Memory
 from bilm.support import Progress
 
 
 def build_memory(
     scorer: Scorer, text: Iterable[Sequence[str]], heldout: Iterable[Sequence[str]]
-) -> tuple[StoredMemory, Perplexity, Perplexity]:
+) -> tuple[Memory, Perplexity, Perplexity]:
     """Return the memory of a training text, fitted to the held-out sentences that it does not
     contain, and their perplexities with and without it. Raises: DataError for too few words."""
     bar = Progress("scoring held-out text", "sentences")
@@ -38,4 +38,4 @@ def build_memory(
         losses.add(score, logs)
     alone, mixed = losses.perplexities("held-out text")
     assert mixed is not None
-    return StoredMemory(memory, exponents), mixed, alone
+    return replace(memory, exponents=exponents), mixed, alone

@@ -2,6 +2,7 @@
 
 import json
 import math
+from dataclasses import replace
 from itertools import product
 from types import SimpleNamespace
 
@@ -132,7 +133,7 @@ def test_fill_with_a_memory_multiplies_powers(scorer, monkeypatch):
         logs.append(exponents[0] * totals + np.dot(of_memory, exponents[-4:]))
     expected = np.exp(logs - np.logaddexp.reduce(logs))
     powers = np.array([0.1] * (n_directions - 1) + exponents)
-    (gap,) = Filler(scorer, memory=memory, exponents=powers).fill(tokens, 100)
+    (gap,) = Filler(scorer, memory=replace(memory, exponents=powers)).fill(tokens, 100)
     assert dict(gap.candidates) == pytest.approx(
         dict(zip(PROPER, expected, strict=True)), rel=20 * ATOL
     )
@@ -143,14 +144,14 @@ def test_fit_maximizes_the_probability_of_held_out_words(scorer, monkeypatch):
     n_directions = len(scorer.directions)
     memory = fit_memory([["the", "cat", "sat"], ["mat", "the", "cat"]], WORDS, n_directions)
     prior = np.array([0.6 / n_directions] * n_directions + [0.2] * 4)
-    filler = Filler(scorer, memory=memory, exponents=prior)
+    filler = Filler(scorer, memory=replace(memory, exponents=prior))
     heldout = [["the", "cat"], ["the", "unheard", "mat"]]
     unchanged = filler.fit_exponents([["unheard"]])  # not among the candidates
     np.testing.assert_allclose(unchanged, prior)
     found = filler.fit_exponents(heldout)
 
     def objective(exponents):
-        filler = Filler(scorer, memory=memory, exponents=exponents)
+        filler = Filler(scorer, memory=replace(memory, exponents=exponents))
         of_unheard = (["[MASK]", "unheard", "mat"], "the"), (["the", "unheard", "[MASK]"], "mat")
         gaps = [(["[MASK]", "cat"], "the"), (["the", "[MASK]"], "cat"), *of_unheard]
         logs = [math.log(dict(filler.fill(words, 100)[0].candidates)[word]) for words, word in gaps]

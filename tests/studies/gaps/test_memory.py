@@ -23,7 +23,7 @@ from bilm.storage.hdf5 import save_hdf5
 from bilm.storage.stored_model import open_model
 from bilm.studies.gaps import fitting
 from bilm.studies.gaps.fitting import fit_memory, fit_shares, log_gradient
-from bilm.studies.gaps.memory import FLOOR, Memory, StoredMemory
+from bilm.studies.gaps.memory import FLOOR, Memory
 from bilm.studies.gaps.remembered_text import AFFIXES, OFFSETS, RememberedText
 
 WORDS = ["<S>", "</S>", "<UNK>", "walked", "talked", "walks", "a", "cat", "rat", "the", "dog"]
@@ -156,17 +156,17 @@ def test_memory_of_a_part_of_a_long_text(memory, monkeypatch):
 def test_memory_file(memory, tmp_path):
     exponents = np.linspace(0, 1, 6)
     model, other = (SimpleNamespace(weights_digest=digest) for digest in ("aa", "bb"))
-    StoredMemory(memory, exponents).save(tmp_path / "memory.hdf5", model)
-    found = StoredMemory.load(tmp_path / "memory.hdf5", model, WORDS)
-    a, b = (m.log_probabilities(["the", "cat"], 1) for m in (memory, found.memory))
+    replace(memory, exponents=exponents).save(tmp_path / "memory.hdf5", model)
+    found = Memory.load(tmp_path / "memory.hdf5", model, WORDS)
+    a, b = (m.log_probabilities(["the", "cat"], 1) for m in (memory, found))
     np.testing.assert_equal(a, b)
-    np.testing.assert_array_equal(found.memory.shares, memory.shares)
+    np.testing.assert_array_equal(found.shares, memory.shares)
     np.testing.assert_array_equal(found.exponents, exponents)
     expected = {sentence_digest(words) for words in TEXT_ if words}
-    assert found.memory.text.digests == memory.text.digests == expected
+    assert found.text.digests == memory.text.digests == expected
     for refused in ((model, [*WORDS, "more"]), (other, WORDS)):
         with pytest.raises(DataError, match="memory of another model, whose weights or vocab"):
-            StoredMemory.load(tmp_path / "memory.hdf5", *refused)
+            Memory.load(tmp_path / "memory.hdf5", *refused)
     (tmp_path / "text").write_text("words")
     save_hdf5(tmp_path / "other", {"text": np.zeros(3)})
     content = (tmp_path / "memory.hdf5").read_bytes()
@@ -174,7 +174,7 @@ def test_memory_file(memory, tmp_path):
     reasons = {"text": "not a whole", "half": "not a whole", "other": "the dataset `both` is mis"}
     for name, reason in reasons.items():
         with pytest.raises(WeightsError, match=f"{name}: {reason}"):
-            StoredMemory.load(tmp_path / name, model, WORDS)
+            Memory.load(tmp_path / name, model, WORDS)
 
 
 def test_memory_leaves_out_heldout_sentences_that_it_contains(run_here, tmp_path, monkeypatch):
@@ -219,8 +219,8 @@ def test_memory_does_not_remember_the_part_that_its_run_held_out(run_here, tmp_p
     done = run_here("bilm memory", "--model", run, "--input", TEXT, *files)
     assert done.returncode == 0 and "contains" not in done.stderr
     model = open_model(run)
-    stored = StoredMemory.load(tmp_path / "memory.hdf5", model, model.vocabulary().words)
-    assert stored.memory.text.digests.isdisjoint(map(sentence_digest, copied))
+    stored = Memory.load(tmp_path / "memory.hdf5", model, model.vocabulary().words)
+    assert stored.text.digests.isdisjoint(map(sentence_digest, copied))
 
 
 def test_memory_of_another_model_is_refused(run_here, tmp_path, monkeypatch):
@@ -280,7 +280,7 @@ def test_memory_command_and_its_users(run_here, tmp_path, monkeypatch):
     rows = list(csv.DictReader(lines, dialect="excel-tab"))
     scorer = load_scorer(tiny_run("words"))
     words = next(iter(resolve_shards(HELDOUT).sentences()))
-    memory = StoredMemory.load(file, open_model(tiny_run("words")), scorer.words).memory
+    memory = Memory.load(file, open_model(tiny_run("words")), scorer.words)
     score = memory.mixed(next(scorer.score([words])))
     for name, logs in (("forward", score.forward[:-1]), ("backward", score.backward[1:])):
         bits = [float(row[name]) for row in rows if row["sentence"] == "0"]
