@@ -51,7 +51,7 @@ def sections() -> tuple[list[cloup.Section], list[str]]:
         names.add(entry.name)
         try:
             command = _described_command(entry.name, entry.module, entry.attr)
-        except (ImportError, OSError, SyntaxError) as error:
+        except (ImportError, OSError, SyntaxError, ValueError) as error:
             problems.append(described(entry, f"{type(error).__name__}: {error}"))
         else:
             listed[STUDY if is_own(entry) else OTHER].append(command)

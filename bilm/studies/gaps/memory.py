@@ -107,7 +107,8 @@ class Memory:
         return probabilities
 
     def save(self, path: str | Path, model: StoredModel) -> None:
-        """Write the file, whole or not at all; `model` is the one that the memory was fitted to."""
+        """Write the file of a memory with exponents, whole or not at all; `model` is the one that
+        the memory was fitted to."""
         arrays = {
             **self.weights,
             "shares": self.shares,

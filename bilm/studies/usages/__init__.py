@@ -4,7 +4,8 @@
 vectors. `usages` contains usages in memory, `usages_file` on the disk. `change` compares two
 groupings of them by `measures`, and `answers` states the result in words. `maps` computes clusters
 and coordinates, which `pictures` and `page` draw. These modules require the extra analysis;
-`settings` and the commands, `usages_command`, `change_command` and `explore_command`, do not.
+`settings`, `options` and the commands, `usages_command`, `change_command` and `explore_command`,
+do not.
 """
 
 from bilm.support import by_module, lazily

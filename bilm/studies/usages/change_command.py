@@ -2,6 +2,7 @@
 
 from bilm.commands import command, show, write_table
 from bilm.commands import options as opt
+from bilm.studies.usages.options import usages_option
 from bilm.studies.usages.settings import DEFAULTS, LEVEL, MEASURES, MIN_USAGES, Settings
 
 TYPES = {"i": int, "f": float}  # by the kinds of pandas
@@ -26,7 +27,7 @@ m_low and m_high (interval), m_p (permutation test) and m_q (adjusted over all w
 @command(notes=[NOTE])
 @opt.group(
     "Usages",
-    opt.usages_option,
+    usages_option,
     opt.option("--between", opt.List(opt.TEXT, 2), "Names of two groupings.", "the only two",
                metavar="A,B"),
     opt.option("--layers", opt.NUMBERS, "Numbers of layers, such as 1,2.", "mean of LSTM layers"),

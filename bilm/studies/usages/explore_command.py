@@ -5,6 +5,7 @@ from pathlib import Path
 
 from bilm.commands import command, show
 from bilm.commands import options as opt
+from bilm.studies.usages.options import usages_option
 
 NOTE = """
 The ending of --output selects the form:
@@ -20,7 +21,7 @@ Distances in a map are approximate: it shows two of many dimensions.
 @command(notes=[NOTE])
 @opt.group(
     "Usages",
-    opt.usages_option,
+    usages_option,
     opt.option("--word", opt.TEXT, "A word; may be repeated.", "all words", multiple=True),
     opt.option("--max_usages", opt.Integer(2), "Maximum number of usages per word, drawn at "
                "random.", default=5000),
