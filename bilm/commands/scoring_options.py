@@ -131,8 +131,8 @@ class Text:
         self.columns["sentence"] = int
 
     def keep_whole(self, marks: re.Pattern[str], are_gaps: bool = False) -> None:
-        """Do not split marks in the text, before anything is read; `are_gaps`: whether they are
-        gaps, of which no warning is logged."""
+        """Do not split marks in the text. Call it before the text is read. `are_gaps`: whether the
+        marks are gaps that the command fills, so that the log does not warn of them."""
         if are_gaps:
             del self._signs.unreported["gap"]
         reading = replace(self._reading, marks=marks)

@@ -1,5 +1,4 @@
-"""Entry points, by which installed packages add to bilm; the studies of this package are added in
-the same way."""
+"""Entry points: what installed packages, and the studies of this package, add to bilm."""
 
 from importlib.metadata import EntryPoint, entry_points
 from typing import Any

@@ -90,10 +90,6 @@ class RememberedText:
             digests.add(sentence_digest(tokens))
         return cls(np.concatenate(pieces), vocabulary, digests - {0})
 
-    def contains(self, tokens: Sequence[str]) -> bool:
-        """Return whether the text contains a sentence, of three words or more."""
-        return sentence_digest(tokens) in self.digests
-
     def at_offset(self, offset: int) -> np.ndarray:
         """Return the id at an offset from each place, at most `REACH`: intp (N,)."""
         last = len(self._padded) - REACH
