@@ -13,7 +13,7 @@ setup(
     package_dir={"bilm._options": "options"},
     package_data={
         "bilm": ["py.typed"],
-        "bilm.analysis": ["page.html"],
+        "bilm.studies.usages": ["page.html"],
         "bilm.doctor.golden_case": ["*"],
         "bilm.models": ["*/*"],
         "bilm.storage.finding": ["published.json"],

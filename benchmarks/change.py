@@ -20,7 +20,7 @@ import numpy as np
 from absl import app, flags
 from sklearn.metrics import roc_auc_score
 
-from bilm.analysis import Settings, collect_usages, measure_change
+from bilm.studies.usages import Settings, collect_usages, measure_change
 
 FLAGS = flags.FLAGS
 flags.DEFINE_string("model", "novels-en", "Model that was trained on the unswapped text.")

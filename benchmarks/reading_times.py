@@ -25,10 +25,10 @@ import pandas as pd
 from absl import app, flags
 
 import bilm
-from bilm.analysis import load_trigrams, surprisal_table
 from bilm.data.ngrams import DATASET
 from bilm.data.tokenization import tokenizer
 from bilm.storage.hdf5 import numbers, open_hdf5, strings
+from bilm.studies.reading import load_trigrams, surprisal_table
 
 FLAGS = flags.FLAGS
 flags.DEFINE_string("model", "novels-en", "Model.")

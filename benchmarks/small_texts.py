@@ -21,9 +21,8 @@ import common
 from absl import app, flags
 
 import bilm
-from bilm.data.gap_marks import MASK, pattern
-from bilm.scoring.memory.memory import StoredMemory
 from bilm.storage.stored_model import open_model
+from bilm.studies.gaps import MASK, Filler, Memory, pattern
 
 FLAGS = flags.FLAGS
 flags.DEFINE_string("output", "small_texts", "Folder of the results.")
@@ -114,9 +113,9 @@ def trained(train, out):
         (out / "minutes").write_text(str((time.time() - started) / 60))
     scorer = bilm.load_scorer(out / "run")
     model = open_model(out / "run")
-    memory, exponents = StoredMemory.load(out / "memory.hdf5", model, scorer.words)
-    with_memory = scorer.filler(memory=memory, exponents=exponents)
-    return scorer.filler(), with_memory, float((out / "minutes").read_text())
+    memory = Memory.load(out / "memory.hdf5", model, scorer.words)
+    with_memory = Filler(scorer, memory=memory)
+    return Filler(scorer), with_memory, float((out / "minutes").read_text())
 
 
 def measured(folder, name, out):

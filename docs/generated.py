@@ -60,8 +60,9 @@ DETAILS = {
 }
 MODULES = {  # module: what its page is about
     "bilm": "Embedding, scoring, training, vocabularies, export",
-    "bilm.analysis": "Usages of words, change, maps, surprisal, minimal pairs",
-    "bilm.analysis.surprisal": "Surprisal of words and regions",
+    "bilm.studies.usages": "Usages of words, change, maps",
+    "bilm.studies.gaps": "Gaps of a text, memory of a training text",
+    "bilm.studies.reading": "Surprisal of words and regions, minimal pairs",
     "bilm.elmo": "The Keras layer, with bilm-tf's names",
     "bilm.compat.bilm_tf": "bilm-tf's model, with its names",
     "bilm.data": "Vocabularies, batchers and data sets, with bilm-tf's names",
@@ -70,8 +71,6 @@ MODULES = {  # module: what its page is about
     "bilm.training.history": "The history of a run",
     "bilm.scoring.scorer": "Probabilities of sentences and words",
     "bilm.scoring.scores": "Scores, predicted distributions, substitutes",
-    "bilm.scoring.filling": "Gaps of a text",
-    "bilm.scoring.memory": "Memory of a training text",
     "bilm.scoring.perplexity": "Perplexity",
     "bilm.training.evaluation": "Perplexity of running text",
     "bilm.storage.stored_model": "Stored models",

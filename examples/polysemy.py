@@ -16,7 +16,7 @@ from tempfile import TemporaryDirectory
 import running
 
 import bilm
-from bilm.analysis import collect_usages, draw_map
+from bilm.studies.usages import collect_usages, draw_map
 
 SENTENCES = [
     "He left the house at once .",

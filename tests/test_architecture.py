@@ -1,5 +1,7 @@
 """Import order, import cycles, modules without TensorFlow, and no unsafe deserialization."""
 
+import ast
+import importlib
 import re
 from graphlib import TopologicalSorter
 
@@ -38,6 +40,45 @@ def test_import_order():
         for other in imported(name):
             if other.startswith("bilm."):
                 assert STEP[place(other)] <= STEP[own], f"{name} imports {other}"
+
+
+def test_core_does_not_import_studies():
+    for name in FILES:
+        if place(name) != "studies":
+            assert not {other for other in imported(name) if place(f"{other}.") == "studies"}, name
+
+
+def imported_names(name: str) -> set[tuple[str, str]]:
+    """Return the names of bilm that a module imports, with the modules that they come from."""
+    names = set()
+    for node in ast.walk(ast.parse(FILES[name].read_text(encoding="utf-8"))):
+        if isinstance(node, ast.Import):
+            names |= {(alias.name, "") for alias in node.names}
+        elif isinstance(node, ast.ImportFrom):
+            assert not node.level and node.module, f"{name}: relative import"
+            names |= {(node.module, alias.name) for alias in node.names}
+    return {(module, public) for module, public in names if packages({module}) == {"bilm"}}
+
+
+def test_studies_import_only_public_names():
+    """A study imports what `bilm`, `bilm.errors`, packages of the core and other studies list in
+    `__all__`, and all of its own modules."""
+    checked = set()
+    for name in FILES:
+        study = ".".join(name.split(".")[:3])
+        if place(name) != "studies" or study == name == "bilm.studies":
+            continue
+        for module, public in imported_names(name):
+            if f"{module}.".startswith(f"{study}.") or module == "bilm.errors":
+                continue
+            n_parts = 3 if module.startswith("bilm.studies") else 2
+            is_package = FILES.get(module, ROOT).name == "__init__.py"
+            assert is_package and module.count(".") < n_parts, f"{name} imports {module}"
+            package = importlib.import_module(module)
+            assert public in package.__all__, f"{name}: {public} of {module} is not public"
+            assert f"{module}.{public}" in FILES or hasattr(package, public), (module, public)
+            checked.add((module, public))
+    assert len(checked) > 30
 
 
 def test_no_import_cycles():

@@ -14,8 +14,8 @@ import pytest
 from stored_files import CASE
 from tiny_runs import HELDOUT, TEXT, VOCABULARY, tiny_run
 
-from bilm.analysis import load_trigrams
 from bilm.data.shards import resolve_shards
+from bilm.studies.reading import load_trigrams
 
 BENCHMARKS = Path(__file__).resolve().parents[1] / "benchmarks"
 SMALL_SOFTMAX = "--negatives", "64", "--n_tokens", "2000"

@@ -18,20 +18,16 @@ from typing import Any, NoReturn
 
 import click
 import cloup
+from click.shell_completion import CompletionItem
 
 import bilm
+from bilm.commands import listing
 from bilm.commands.output import flush_output, printable, say
 from bilm.errors import ArgumentError, BilmError
 from bilm.support import process
+from bilm.support.entry_points import PluginError
 from bilm.support.urls import masked
 
-# Each module of this package defines a command of the same name, with underscores for dashes; the
-# help lists them in this order.
-COMMANDS = (
-    "text", "vocab", "train", "test", "export", "finetune", "embed", "score", "surprisal",
-    "minimal-pairs", "substitutes", "memory", "fill", "usages", "change", "explore", "info",
-    "models", "doctor"
-)  # fmt: skip
 NOTES = """
 \b
 Examples:
@@ -63,23 +59,49 @@ SETTINGS = HELP | {
 }
 
 
-class LazyGroup(click.Group):
-    """The subcommands of `COMMANDS`; a module is imported when its command is used or listed."""
+class Program(cloup.Group):
+    """The subcommands in `COMMANDS` and those of entry points; each is imported when it is used."""
+
+    def list_sections(
+        self, ctx: click.Context, include_default_section: bool = True
+    ) -> list[cloup.Section]:
+        return listing.sections()[0]
 
     def list_commands(self, ctx: click.Context | None) -> list[str]:
-        return list(self.commands)
+        return [command.name or "" for command in self._listed()]
+
+    def _listed(self) -> Iterator[click.Command]:
+        """Yield commands that have only a name and a description."""
+        for section in listing.sections()[0]:
+            yield from section.commands.values()
 
     def get_command(self, ctx: click.Context | None, cmd_name: str) -> click.Command | None:
-        if cmd_name not in self.commands:
-            return None
-        name = cmd_name.replace("-", "_")
-        return getattr(importlib.import_module(f"bilm.commands.{name}"), name)
+        if cmd_name in listing.COMMANDS:
+            name = cmd_name.replace("-", "_")
+            return getattr(importlib.import_module(f"bilm.commands.{name}"), name)
+        try:
+            command = listing.plugin(cmd_name)
+        except PluginError as error:
+            raise Failure(str(error)) from error
+        if command is None:  # click suggests similar names of `self.commands`
+            self.commands = {command.name or "": command for command in self._listed()}
+        return command
+
+    def format_commands(self, ctx: click.Context, formatter: click.HelpFormatter) -> None:
+        for problem in listing.sections()[1]:
+            say(f"{ctx.command_path}: warning: {problem}")
+        super().format_commands(ctx, formatter)
+
+    def shell_complete(self, ctx: click.Context, incomplete: str) -> list[CompletionItem]:
+        items = [
+            CompletionItem(command.name, help=command.get_short_help_str())
+            for command in self._listed()
+            if (command.name or "").startswith(incomplete)
+        ]
+        return items + click.Command.shell_complete(self, ctx, incomplete)
 
 
-@click.group(
-    "bilm", cls=LazyGroup, commands=dict.fromkeys(COMMANDS), no_args_is_help=False,
-    context_settings=HELP, epilog=NOTES,
-)  # fmt: skip
+@click.group("bilm", cls=Program, no_args_is_help=False, context_settings=HELP, epilog=NOTES)
 @click.version_option(bilm.__version__, message="bilm %(version)s")
 def cli() -> None:
     """Train, evaluate and use the bidirectional language model behind ELMo."""

@@ -205,9 +205,6 @@ id_column_option = option(
 quoting_option = option(
     "--quoting", OneOf(QUOTING), "Quoting of CSV and TSV.", "csv; an error if a field may be rows"
 )
-usages_option = option(
-    "--usages", FILE, "Table that bilm usages wrote.", required=True, metavar="PARQUET"
-)
 table_option = option(
     "--output", File(endings=tuple(TABLES)), "Table to write: .csv, .tsv or .parquet."
 )

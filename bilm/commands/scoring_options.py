@@ -2,14 +2,15 @@
 
 from __future__ import annotations
 
+import re
 from collections import deque
 from collections.abc import Callable, Iterable, Iterator, Sequence
+from dataclasses import replace
 from itertools import chain, groupby
 from typing import TYPE_CHECKING, Any, TypeVar
 
 from bilm.commands import options as opt
 from bilm.commands.main import start_tensorflow
-from bilm.data import gap_marks
 from bilm.data.readers import Corpus, Reading
 from bilm.data.signs import TextSigns
 from bilm.data.text import STANDARD_INPUT, matching_files
@@ -45,14 +46,14 @@ class Model:
     """A model with its softmax, whose weights are not read yet, its vocabulary, and its memory, if
     any. Raises: BilmError.
 
-    Attributes: `files`, which no output must replace; `exponents`, see `StoredMemory`.
+    Attributes: `files`, which no output must replace; `memory`, a `SecondModel` or None.
     """
 
     def __init__(
         self, model: str, weights: str | None, vocab: str | None, softmax: str | None,
         memory: str | None = None
     ):  # fmt: skip
-        from bilm.scoring.memory.memory import StoredMemory
+        from bilm.scoring.second_model import load_second_model
         from bilm.storage.stored_model import open_model
 
         self.files = [model, weights, vocab, softmax, memory]
@@ -62,10 +63,8 @@ class Model:
         self.stored.require_softmax()
         self.vocabulary = self.stored.vocabulary(vocab)
         self.memory: Any = None
-        self.exponents: Any = None
         if memory is not None:
-            recall = StoredMemory.load(memory, self.stored, self.vocabulary.words)
-            self.memory, self.exponents = recall
+            self.memory = load_second_model(memory, self.stored, self.vocabulary.words)
 
     def backend(self, n_tokens: int) -> str:
         """Return the backend that scores a number of tokens sooner, with its start."""
@@ -107,29 +106,22 @@ def n_predictions(words: Sequence[str]) -> int:
 class Text:
     """Sentences to score, from the values of the options. Raises: DataError.
 
-    Attributes: `files`, the files that `input_` matches; `columns`, those of a sentence's place;
-        `mark`, a word that is not split: `mask` for a gap, or `regions` between regions; or "".
+    Attributes: `files`, the files that `input_` matches; `columns`, those of a sentence's place.
     """
 
     def __init__(
         self, input_: str, column: str | None, id_column: str | None, quoting: str | None,
         on_bad_utf8: str, tokenize: str | None, keep: tuple[str, ...] | None,
-        mask: str | None = None, regions: str | None = None,
     ):  # fmt: skip
         self.name = input_
         self._signs = TextSigns(input_)
-        if mask:
-            del self._signs.unreported["gap"]
-        mark = regions if mask is None else mask
-        marks = None if mark is None else gap_marks.marks(mark)
-        self.mark = mark or ""
         self.files = [input_] if input_ == STANDARD_INPUT else matching_files(input_)
         self._keep = keep or ()
-        reading = Reading(
+        self._reading = Reading(
             column, id_column, keep=self._keep, quoting=quoting, tokenize=tokenize,
-            on_bad_utf8=on_bad_utf8, marks=marks,
+            on_bad_utf8=on_bad_utf8,
         )  # fmt: skip
-        self._corpora = [Corpus(path, reading, self._signs) for path in self.files]
+        self._corpora = [Corpus(path, self._reading, self._signs) for path in self.files]
         self._sentences = self._read()
         self.columns: dict[str, type] = {"file": str} if len(self.files) > 1 else {}
         if any(corpus.has_ids for corpus in self._corpora):
@@ -137,6 +129,14 @@ class Text:
         self._taken = {*self.columns, "sentence"}  # names of other columns
         self.columns |= dict.fromkeys(self._keep, str)
         self.columns["sentence"] = int
+
+    def keep_whole(self, marks: re.Pattern[str], are_gaps: bool = False) -> None:
+        """Do not split marks in the text. Call it before the text is read. `are_gaps`: whether the
+        marks are gaps that the command fills, so that the log does not warn of them."""
+        if are_gaps:
+            del self._signs.unreported["gap"]
+        reading = replace(self._reading, marks=marks)
+        self._corpora = [Corpus(path, reading, self._signs) for path in self.files]
 
     def with_columns(self, columns: dict[str, type]) -> dict[str, type]:
         """Return the columns of places, except those that others replace, and the others.

@@ -9,7 +9,7 @@ from unicodedata import normalize
 
 from absl import logging
 
-from bilm.data import gap_marks, marks
+from bilm.data import marks
 from bilm.options import model_options
 
 Item = TypeVar("Item")
@@ -105,7 +105,7 @@ PATTERNS = {  # of words, by signs and kinds of punctuation
     "markup": r".*(?:</[A-Za-z][\w:-]*>?|<(?:br|p|hr|img|ref)\b|\]\(https?:).*|\\[a-z]+\{.*|"
         r"[\w:-]+=\"[^\"]*\"?/?>?|(?:\d+:)?\d\d:\d\d[,.]\d{3}|\{\d+\}\{\d+\}.*|"
         r"[\"'(]*(?:\[\[|\{\{|={2,}|'{3})\w.*|.*\w(?:\]\]|\}\}).*|={2,}",  # of wikis
-    "gap": rf"(?i:{gap_marks.FOREIGN})|(?=.*[^\W_]).*[\[\]⟦⟧〚〛].*|[\[⟦〚].+[\]⟧〛]|[.…]{{7,}}",
+    "gap": rf"(?i:{marks.LOST_WORD})|(?=.*[^\W_]).*[\[\]⟦⟧〚〛].*|[\[⟦〚].+[\]⟧〛]|[.…]{{7,}}",
     "fasta": r">\w.*",
     "missing": "_",
     "long": f".*(?:{LONG}).*",

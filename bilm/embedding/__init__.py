@@ -7,6 +7,8 @@ This module names the formats and the ways to pool, which `bilm embed --help` li
 importing NumPy or h5py. Imports `inference` and what it may import.
 """
 
+from bilm.support.imports import lazily
+
 FORMATS = {".parquet": "parquet", ".npz": "npz", ".hdf5": "hdf5", ".h5": "hdf5"}  # by ending
 HELP = {  # how Python reads each format
     "parquet": "a row per sentence, with a column of vectors per layer: pandas.read_parquet(FILE)",
@@ -16,3 +18,5 @@ HELP = {  # how Python reads each format
 }
 PARTS = ".parts"  # ending of the folder, beside an output, that contains its finished parts
 POOLS = ("none", "mean", "max")  # `collecting.Collector` implements them
+
+__getattr__, __dir__, __all__ = lazily(__name__, {"ElmoEmbedder": "embedding.embedder"})

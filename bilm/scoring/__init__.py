@@ -1,7 +1,18 @@
-"""Log-probabilities of sentences, perplexity, likely words at a position, and gap filling.
+"""Log-probabilities of sentences, perplexity, and likely words at a position.
 
 `scorer` computes `scores` of sentences with a stored language model, which predicts
-`predicted_words`. `perplexity` summarizes them. `filling` fills gaps. `memory` predicts words from
-similar contexts of the training text.
+`predicted_words`. `perplexity` summarizes them. `second_model` opens a model that is mixed with the
+biLM: an installed package contains it, such as the memory of a training text.
 Imports `inference` and everything below it.
 """
+
+from bilm.support.imports import by_module, lazily
+
+MODULES = {
+    "scoring.perplexity": "Perplexity TextLosses",
+    "scoring.predicted_words": "PredictedWords",
+    "scoring.scorer": "Scorer sentences_to_score",
+    "scoring.scores": "Logs Predicted Score",
+    "scoring.second_model": "SecondModel",
+}
+__getattr__, __dir__, __all__ = lazily(__name__, by_module(MODULES))

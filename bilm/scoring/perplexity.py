@@ -13,8 +13,8 @@ from absl import logging
 from bilm.data.vocabulary import UNK
 from bilm.errors import DataError
 from bilm.options.schema import unexpected
-from bilm.scoring.memory.memory import Memory
 from bilm.scoring.scores import Logs, Score
+from bilm.scoring.second_model import SecondModel
 
 
 class Perplexity(NamedTuple):
@@ -94,20 +94,20 @@ class TextLosses:
     """Sums the losses of the scored sentences of a text: of the biLM alone and, if there is a
     memory, of its mixture with the memory."""
 
-    def __init__(self, memory: Memory | None = None):
+    def __init__(self, memory: SecondModel | None = None):
         self._memory = memory
         self._alone, self._mixed = LossCounter(), LossCounter()
         # The sentences that the memory does not contain
         self._new_alone, self._new_mixed = LossCounter(), LossCounter()
 
     def add(self, score: Score, remembered: Logs | None = None) -> Score:
-        """Count a sentence; return its score, by the mixture if any: see `Memory.mixed`."""
+        """Count a sentence; return its score, by the mixture if any: see `SecondModel.mixed`."""
         self._alone.add(score)
         if self._memory is None:
             return score
         mixed = self._memory.mixed(score, remembered)
         self._mixed.add(mixed)
-        if not self._memory.text.contains(score.tokens):
+        if not self._memory.contains(score.tokens):
             self._new_alone.add(score)
             self._new_mixed.add(mixed)
         return mixed
@@ -118,7 +118,7 @@ class TextLosses:
         unless it contains all of the text."""
         if self._memory is None or not self._new_alone.n_sentences:
             return frozenset()
-        return self._memory.text.digests
+        return self._memory.digests
 
     def perplexities(self, text: str) -> tuple[Perplexity, Perplexity | None]:
         """Return the perplexity of the biLM alone, and of the mixture, and log the number of the

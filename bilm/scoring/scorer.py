@@ -1,29 +1,22 @@
-"""`Scorer`: log-probabilities of sentences, likely words, and gaps, by a stored model."""
+"""`Scorer`: log-probabilities of sentences, and likely words, by a stored model."""
 
 from collections import deque
 from collections.abc import Iterable, Iterator, Sequence
-from dataclasses import replace
 from functools import partial
 from pathlib import Path
 from typing import Any
 
 import numpy as np
 
-from bilm.data.gap_marks import MASK
 from bilm.data.marks import EOS, MARKS
 from bilm.data.signs import TextSigns
 from bilm.data.tokenization import MAX_PARTS, checked_sentence, checked_sentences
 from bilm.errors import DataError
 from bilm.inference.backend import Backend, open_backend
 from bilm.inference.reading import Measure, Text, TextReader
-from bilm.scoring.filling import Filler, Gap
-from bilm.scoring.memory.fitting import fit_memory, fit_shares
-from bilm.scoring.memory.memory import Memory, StoredMemory
-from bilm.scoring.perplexity import Perplexity, TextLosses
 from bilm.scoring.predicted_words import PredictedWords
 from bilm.scoring.scores import Logs, Predicted, Score, Substitutes
 from bilm.storage.stored_model import StoredModel, open_model
-from bilm.support.progress import Progress
 
 PathLike = str | Path  # of a file or folder
 GROUP_BATCHES = 4  # number of batches whose sentences are read ahead and packed together
@@ -90,7 +83,7 @@ class Scorer:
         before: deque[list[str]] = deque(maxlen=context)
         group: list[Text] = []
         n_read = 0
-        for words in self.signs.watch(_checked_sentences(sentences), list):
+        for words in self.signs.watch(sentences_to_score(sentences), list):
             group.append(Text([*before, words], len(before)))
             n_read += group[-1].n_predictions()
             before.append(words)
@@ -108,7 +101,7 @@ class Scorer:
         """
         rows = [Text([]) for _ in range(n_rows)]
         ends = [0] * n_rows
-        for words in _checked_sentences(sentences):
+        for words in sentences_to_score(sentences):
             row = ends.index(min(ends))
             rows[row].sentences.append(words)
             ends[row] += len(words) + 1
@@ -187,70 +180,6 @@ class Scorer:
         is_known = tokens[position] in self.vocabulary
         return Substitutes(lists["forward"], lists.get("backward"), lists.get("both"), is_known)
 
-    # --- gaps ---
-
-    def fill(
-        self, tokens: Sequence[str], n: int = 10, mask: str = MASK, words: Iterable[str] = ()
-    ) -> list[Gap]:
-        """Fill the gaps of a sentence: lost words, and lost letters of words.
-
-        Several gaps are filled jointly: first the one whose best word is the most probable, then
-        the others given this word, and finally each given the best words of all others.
-
-        Args:
-            tokens: a sentence. `mask` is a lost word; `ki[..]g` is a word without two of its
-                letters, and `k[---]` a word without an unknown number of letters. A warning names
-                other tokens that look like gaps, and gaps that no word matches.
-            n: maximum number of words for each gap.
-            words: candidates besides the vocabulary.
-        Returns: the gaps in the order of the sentence.
-        """
-        return self.filler(words).fill(tokens, n, mask)
-
-    def filler(
-        self,
-        words: Iterable[str] = (),
-        memory: Memory | None = None,
-        exponents: np.ndarray | None = None,
-    ) -> Filler:
-        """Return a `Filler` for several calls of `fill` with the same words, and with a memory.
-
-        Args:
-            words: candidates besides the vocabulary.
-            exponents: those fitted with the memory, see `StoredMemory`; None for first ones.
-        Raises: DataError if the memory was fitted to a model with other directions.
-        """
-        return Filler(self, words, memory, exponents)
-
-    def memory(
-        self, text: Iterable[Sequence[str]], heldout: Iterable[Sequence[str]]
-    ) -> tuple[StoredMemory, Perplexity, Perplexity]:
-        """Return the memory of a training text, fitted to the held-out sentences that it does not
-        contain, and their perplexities with and without it. Raises: DataError for too few words."""
-        bar = Progress("scoring held-out text", "sentences")
-        scores = list(bar.over(self.score(heldout)))
-        if not any(score.tokens for score in scores):
-            raise DataError("held-out text: found no words, expected at least one sentence")
-
-        memory = fit_memory(_checked_sentences(text), self.words, len(self.directions))
-        bar = Progress("reading held-out text", "sentences", len(scores))
-        scored = []
-        for score in bar.over(scores):
-            scored.append((score, memory.sentence_log_probabilities(score.tokens, score.logs)))
-
-        # Fit to the sentences that the text does not contain
-        new = [(score, logs) for score, logs in scored if not memory.text.contains(score.tokens)]
-        if new:
-            memory = replace(memory, shares=fit_shares(new))
-        exponents = self.filler(memory=memory).fit_exponents([score.tokens for score, _ in new])
-
-        losses = TextLosses(memory)
-        for score, logs in scored:
-            losses.add(score, logs)
-        alone, mixed = losses.perplexities("held-out text")
-        assert mixed is not None
-        return StoredMemory(memory, exponents), mixed, alone
-
 
 def _checked_words(sentence: Iterable[str], name: str) -> list[str]:
     """Return the words of a sentence. Raises: DataError, also for padding and for texts."""
@@ -262,7 +191,7 @@ def _checked_words(sentence: Iterable[str], name: str) -> list[str]:
     return words
 
 
-def _checked_sentences(sentences: Iterable[Sequence[str]]) -> Iterator[list[str]]:
+def sentences_to_score(sentences: Iterable[Sequence[str]]) -> Iterator[list[str]]:
     """Yield the words of each sentence. Raises: DataError if one is not a list of words."""
     for number, words in enumerate(checked_sentences(sentences)):
         yield _checked_words(words, f"sentence {number}")

@@ -7,3 +7,11 @@ writes HDF5. `checkpoint` reads and writes the checkpoints of training, `run_rec
 files, and `tensor_reader` reads files in TensorFlow's format. Imports `language_model` and the
 packages below it.
 """
+
+from bilm.support.imports import by_module, lazily
+
+MODULES = {
+    "storage.hdf5": "attribute numbers open_hdf5 save_hdf5 strings",
+    "storage.stored_model": "StoredModel open_model",
+}
+__getattr__, __dir__, __all__ = lazily(__name__, by_module(MODULES))

@@ -2,6 +2,16 @@
 
 `files` protects inputs, writes outputs atomically and locks, `urls` and `remote` recognize, read
 and write URLs, `model_files` lists the names of the files of stored models, `imports` imports
-public names on first use and optional packages, `progress` logs progress, and `process` configures
-TensorFlow's process. Imports `errors`.
+public names on first use and optional packages, `entry_points` those that other packages add,
+`progress` logs progress, and `process` configures TensorFlow's process. Imports `errors`.
 """
+
+from bilm.support.imports import by_module, lazily
+
+MODULES = {
+    "support.files": "protect replacing scratch",
+    "support.imports": "by_module lazily optional",
+    "support.model_files": "HELDOUT OPTIONS",
+    "support.progress": "Progress",
+}
+__getattr__, __dir__, __all__ = lazily(__name__, by_module(MODULES))

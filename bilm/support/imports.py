@@ -30,6 +30,11 @@ def lazily(
     return get, lambda: sorted(known), sorted(homes)
 
 
+def by_module(modules: Mapping[str, str]) -> dict[str, str]:
+    """Return the `homes` of `lazily` from names separated by blanks, by module."""
+    return {name: module for module, names in modules.items() for name in names.split()}
+
+
 class MissingExtraError(ImportError, BilmError):
     """An optional package is not installed."""
 

@@ -10,12 +10,13 @@ import pytest
 from command_runs import BIN, help_texts
 
 import bilm
-from bilm.commands.main import COMMANDS, cli, run
+from bilm.commands.main import cli, run
 
 ROOT = Path(__file__).parents[2]
 EXAMPLES = sorted(
     path for path in (ROOT / "examples").glob("*.py") if "running import" in path.read_text("utf-8")
 )
+COMMANDS = cli.list_commands(None)
 SCRIPTS = sorted(path.name for path in BIN.glob("*.py"))
 PROGRAMS = ["bilm", *(f"bilm {name}" for name in COMMANDS), *SCRIPTS]
 WITHOUT_REQUIRED = "bilm", "bilm cache", "bilm doctor", "bilm info", "bilm models"

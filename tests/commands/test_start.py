@@ -11,7 +11,7 @@ from command_runs import environment
 RUN = """
 import sys
 from bilm.commands.main import cli, run
-from bilm.scoring.memory import fitting
+from bilm.studies.gaps import fitting
 fitting.N_STEPS = 1
 status = run(cli, "bilm", sys.argv[1:])
 print(status, "keras" in sys.modules, "tensorflow" in sys.modules)

@@ -28,9 +28,9 @@ def printed(start, *words):
     except SystemExit as stopped:
         assert not stopped.code, words
     return out.getvalue()
-from bilm.commands.main import COMMANDS, main
+from bilm.commands.main import cli, main
 found = {"bilm": printed(main, "bilm")}
-found |= {f"bilm {name}": printed(main, "bilm", name) for name in COMMANDS}
+found |= {f"bilm {name}": printed(main, "bilm", name) for name in cli.list_commands(None)}
 for path in paths:
     start = lambda: runpy.run_path(path, run_name="__main__")
     found[path.rpartition("/")[2]] = printed(start, path)

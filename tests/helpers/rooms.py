@@ -22,10 +22,11 @@ ORDER = [  # from the bottom to the top; an entry is a module or a package direc
     ["storage"],
     ["inference"],
     ["scoring", "embedding", "elmo"],
-    ["export", "training", "analysis", "cluster", "integrations"],
+    ["export", "training", "cluster", "integrations"],
     ["compat", "model", "simple_elmo", "allennlp"],
     ["doctor"],
     ["commands"],
+    ["studies"],
     ["__init__", "__main__", "keras_import"],
 ]
 STEP = {name: k for k, names in enumerate(ORDER) for name in names}

@@ -36,7 +36,7 @@ warnings.simplefilter("ignore")
 """
 ANALYSIS = f"""
 import bilm, sys
-from bilm.analysis import collect_usages
+from bilm.studies.usages import collect_usages
 from bilm.scoring.scorer import load_scorer
 for backend in ("numpy", "keras"):
     vectors = bilm.ElmoEmbedder("novels-en", backend=backend).embed_sentence({SENTENCE!r})

@@ -30,7 +30,8 @@ TEXT = Form(
     read=read_text,
     options=frozenset({"tokenize"}),
 )
-FORMS = (tables.FORM, conllu.FORM, fasta.FORM, TEXT)
+TABLES = tables.FORM
+FORMS = (TABLES, conllu.FORM, fasta.FORM, TEXT)
 
 
 def form_of(path: str | os.PathLike) -> Form:

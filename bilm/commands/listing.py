@@ -1,0 +1,93 @@
+"""The subcommands of `bilm` by subject: those of this package, and entry points of the group
+`bilm.commands`, which other packages and the studies declare.
+
+Descriptions are read from the source: importing all commands would take longer than `bilm --help`
+may, and a command of another package may fail.
+"""
+
+import ast
+import functools
+from importlib.machinery import PathFinder
+from importlib.util import find_spec
+from pathlib import Path
+
+import click
+import cloup
+
+from bilm.support.entry_points import PluginError, described, entry_points_of, is_own, loaded
+
+GROUP = "bilm.commands"
+STUDY, OTHER = "Study", "Other packages"
+# Each module of this package defines a command of the same name, with underscores for dashes; the
+# help lists them in this order.
+SUBJECTS = {
+    "Train": ("text", "vocab", "train", "finetune", "test"),
+    "Use": ("export", "embed", "score", "substitutes"),
+    STUDY: (),  # entry points of this package
+    "Inspect": ("info", "models", "doctor"),
+}
+COMMANDS = tuple(name for names in SUBJECTS.values() for name in names)
+
+
+def sections() -> tuple[list[cloup.Section], list[str]]:
+    """Return the commands by subject, which have only a name and a description, and a line for each
+    entry point that cannot be used."""
+    listed = {
+        subject: [_described_command(name, f"bilm.commands.{name}", name) for name in names]
+        for subject, names in SUBJECTS.items()
+    }
+    listed[OTHER] = []
+    names = set(COMMANDS)
+    problems = []
+    try:
+        entries = entry_points_of(GROUP)
+    except PluginError as error:
+        entries = []
+        problems.append(str(error))
+    for entry in entries:
+        if entry.name in names:
+            problems.append(described(entry, "another command has this name"))
+            continue
+        names.add(entry.name)
+        try:
+            command = _described_command(entry.name, entry.module, entry.attr)
+        except (ImportError, OSError, SyntaxError, ValueError) as error:
+            problems.append(described(entry, f"{type(error).__name__}: {error}"))
+        else:
+            listed[STUDY if is_own(entry) else OTHER].append(command)
+    return [cloup.Section(subject, commands) for subject, commands in listed.items()], problems
+
+
+def _described_command(name: str, module: str, function: str) -> click.Command:
+    return click.Command(name, help=docstring(module, function.replace("-", "_")))
+
+
+@functools.cache
+def docstring(module: str, function: str) -> str | None:
+    """Return the docstring of a function of a module, without importing the module or its package;
+    None if it cannot be read. Raises: ImportError if the module does not exist; SyntaxError."""
+    name, *parts = module.split(".")
+    spec = find_spec(name)
+    for part in parts:
+        name = f"{name}.{part}"
+        folders = spec.submodule_search_locations if spec else None
+        spec = PathFinder.find_spec(name, folders or [])
+    if spec is None:
+        raise ModuleNotFoundError(f"No module named {module!r}")
+    if not (spec.origin or "").endswith(".py"):
+        return None
+    for node in ast.parse(Path(spec.origin or "").read_bytes()).body:
+        if isinstance(node, ast.FunctionDef) and node.name == function:
+            return ast.get_docstring(node)
+    return None
+
+
+def plugin(name: str) -> click.Command | None:
+    """Import the command of an entry point; None if no package has it. Raises: PluginError."""
+    entry = next((entry for entry in entry_points_of(GROUP) if entry.name == name), None)
+    if entry is None:
+        return None
+    command = loaded(entry)
+    if not isinstance(command, click.Command):
+        raise PluginError(described(entry, f"found {command!r}, expected a command of click"))
+    return command

@@ -1,0 +1,52 @@
+"""Marks of gaps in a text: lost words, and lost letters of words."""
+
+import re
+from collections.abc import Container, Sequence
+from unicodedata import normalize
+
+from bilm.data import LOST_WORD
+from bilm.errors import DataError
+
+MASK = "[MASK]"
+# Dots are lost letters, dashes an unknown number of them, also erased ones: [[..]] or ⟦..⟧
+LOST = r"[\[⟦〚]+ *((?:[.‥…] *)+|(?:[-‐-―−] *)+)[\]⟧〛]+"
+OTHER = r"[\[\]⟦⟧〚〛]|(?<!\S)_(?!\S)"  # other brackets, and a letter of ___ that was split
+BARE = r"[.…‥]{2,}|[…‥]|(?<!\w)\.(?: \.){2,}|[-‐-―−]{3,}|[-‐-―−](?: [-‐-―−]){2,}"  # not in brackets
+
+
+def pattern(token: str, mask: str = MASK) -> re.Pattern[str] | None:
+    """Return the pattern of the words, in NFC, that a token with a gap can be; None without a gap.
+
+    A gap is the mask, or letters in brackets: `ki[..]g` lacks two letters, and `k[---]` lacks an
+    unknown number of them, at least one.
+    """
+    if token == mask:
+        return re.compile(".+")
+    first, *rest = re.split(LOST, normalize("NFC", token))
+    if not rest:
+        return None
+    expression = re.escape(first)
+    for lost, kept in zip(rest[::2], rest[1::2], strict=True):
+        n_letters = normalize("NFKC", lost).count(".")  # an ellipsis is three dots
+        expression += f".{{{n_letters}}}" if n_letters else ".+"
+        expression += re.escape(kept)
+    return re.compile(expression)
+
+
+def marks(mask: str = MASK) -> re.Pattern[str]:
+    """Return the pattern of marks that must not be split. Raises: DataError for an empty mask."""
+    if not mask.strip():
+        raise DataError(f"the mark is {mask!r}; expected a word, such as {MASK}")
+    edge = r"\b" if mask.isalnum() else ""  # not within a word
+    spaced = edge + " *".join(map(re.escape, mask)) + edge
+    return re.compile(f"(?i:{LOST_WORD})|{LOST}|(?i:{spaced})")
+
+
+def unread_marks(tokens: Sequence[str], mask: str = MASK, known: Container[str] = ()) -> list[str]:
+    """Return the tokens of a sentence that contain or look like a mark, but are not gaps. Parts of
+    a mark that was split are joined with blanks. Known words such as `...` are punctuation. Raises:
+    as `marks`."""
+    text = " ".join("\n" if pattern(token, mask) else token for token in tokens)
+    marked = rf"(?<!\S)\S*?(?:{marks(mask).pattern}|{OTHER}|{BARE})\S*"
+    unread = (match[0] for match in re.finditer(marked, text))
+    return [token for token in unread if token not in known or not re.fullmatch(BARE, token)]

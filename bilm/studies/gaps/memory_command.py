@@ -1,0 +1,52 @@
+"""`bilm memory`: a memory of the training text of a model."""
+
+from pathlib import Path
+
+from bilm.commands import command
+from bilm.commands import options as opt
+from bilm.commands import scoring_options as scoring
+
+NOTE = """
+The file (HDF5) has about 6 bytes per token of the training text. The shares of the mixture are
+fitted on the sentences of the held-out text that the training text does not contain, and the
+perplexities describe them. The part that a run held out of its text, RUN/heldout.txt, is not
+remembered if it is --heldout. The time of a prediction grows with the training text.
+"""
+
+
+@command(tensorflow=False, notes=[NOTE, opt.SOFTMAX_NOTE, opt.MODEL_FORMS])
+@scoring.model_options
+@opt.group(
+    "Text",
+    opt.text_input("Training text of the model: a file or a quoted pattern."),
+    opt.option("--heldout", opt.FILE_OR_URL, "Held-out text, as --input.", required=True),
+    opt.option("--output", opt.FILE, "File to write.", required=True),
+)
+def memory(model: scoring.Model, input_: str, heldout: str, output: str) -> None:
+    """Write a memory of the training text, for --memory.
+
+    Examples:
+      bilm memory --model run --input train.txt --heldout dev.txt --output run/memory.hdf5
+      bilm memory --model elmo --input 'corpus/*.gz' --heldout dev.txt --output memory.hdf5
+    """
+    from bilm.data import check_training_text, count_tokens, resolve_shards
+    from bilm.studies.gaps.filling import N_FITTED, n_predictions
+    from bilm.studies.gaps.memory_builder import build_memory
+    from bilm.support import HELDOUT, OPTIONS, protect
+
+    text, heldout_text = resolve_shards(input_), resolve_shards(heldout)
+    part = Path(heldout).expanduser()
+    if part.name == HELDOUT and part.with_name(OPTIONS).exists():
+        text = text.without(heldout_text.digests())  # a run has not read its held-out part
+    protect(output, *text.paths, *heldout_text.paths, *model.files, *model.stored.own_files)
+    text.examine(model.vocabulary)
+    check_training_text(text, None, model.vocabulary.filename)
+
+    counts = count_tokens(heldout_text)
+    mean_length = counts.n_tokens // max(counts.n_sentences, 1)
+    n_fitting = min(counts.n_tokens, N_FITTED) * n_predictions(mean_length)
+    scorer = model.scorer(counts.n_predictions + n_fitting)
+    stored, mixed, alone = build_memory(scorer, text.sentences(), heldout_text.sentences())
+    stored.save(output, model.stored)
+    print(f"PERPLEXITY WITH MEMORY = {mixed}")
+    print(f"AVERAGE PERPLEXITY = {alone}")

@@ -1,0 +1,15 @@
+"""What a biLM says about reading: surprisal of words and regions, and minimal pairs of sentences.
+
+`surprisal` computes columns for joining with reading times, `minimal_pairs` the accuracy on pairs;
+`surprisal_command` and `minimal_pairs_command` print them.
+"""
+
+from bilm.support import by_module, lazily
+
+MODULES = {
+    "studies.reading.minimal_pairs": (
+        "Accuracy MinimalPair PairResults PairScore read_pairs score_pairs"
+    ),
+    "studies.reading.surprisal": "load_trigrams surprisal_table word_surprisals",
+}
+__getattr__, __dir__, __all__ = lazily(__name__, by_module(MODULES))

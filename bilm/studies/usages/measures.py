@@ -1,0 +1,160 @@
+"""Measures of the change of one word between two groupings, such as periods.
+
+A measure is a function of the means of some features over the usages of each grouping:
+
+    apd          average pairwise distance: mean cosine distance between a usage of one grouping and
+                 a usage of the other. Features: vectors of length 1, so that it is
+                 1 - mean(a) . mean(b). Giulianelli et al. 2020, arXiv:2004.14118
+    prt          distance of prototypes: cosine distance between the mean vectors. Kutuzov and
+                 Giulianelli 2020, arXiv:2005.00050, who report 1 / similarity (the same ranks)
+
+The fewer the usages, the larger is `prt` of a word that did not change, because few usages estimate
+means badly. Therefore, its mean over random splits of the word's usages into groupings of the same
+sizes is subtracted: the expected value is 0 without change. The expected value of `apd` does not
+depend on the number of usages; without change, it is the mean over random splits, `apd_same`.
+
+Intervals are percentile bootstrap intervals (usages are drawn with replacement within each
+grouping), shifted by the bootstrap's estimate of the bias. In simulations without change, those of
+`prt` contained 0 in at least 96 % from 20 usages per grouping on, but in 81 % with fewer. p-values
+are results of a permutation test: the share of the random splits with a measure at least as large.
+
+The baseline `ppmi` needs no biLM: the cosine distance between a word's rows of positive pointwise
+mutual information in both groupings, after Hamilton et al. 2016, arXiv:1605.09096. The entry of a
+context word c is max(0, log p(c | word) - log p(c)), where p(c | word) is the share of c among the
+words near the usages; p(c) is proportional to its frequency ** 0.75 (Levy et al. 2015).
+"""
+
+from __future__ import annotations
+
+from collections import Counter
+from collections.abc import Callable, Sequence
+from typing import TYPE_CHECKING, NamedTuple
+
+import numpy as np
+
+from bilm.studies.usages.usages import normalized, words_near
+
+if TYPE_CHECKING:
+    import pandas
+
+LARGEST = 2.0  # value of a measure
+BATCH_NUMBERS = 1 << 24  # weights of resampled usages that are computed at a time
+# Of the baseline: occurrences of a context word in each grouping, and exponent of frequencies.
+MIN_COUNT, SMOOTHING = 5, 0.75
+
+
+class Measure(NamedTuple):
+    """A measure of change."""
+
+    features: Callable[[np.ndarray], np.ndarray]  # vectors (N, D) -> (N, F)
+    of_means: Callable[[np.ndarray, np.ndarray], np.ndarray]  # (..., F), (..., F) -> values (...)
+    is_corrected: bool  # whether the mean over random splits is subtracted from the value
+
+
+def cosine_distance(a: np.ndarray, b: np.ndarray) -> np.ndarray:
+    """Return the cosine distances (...) between vectors (..., F); 1 if a vector is zero."""
+    product = (a * b).sum(axis=-1)
+    norms = np.linalg.norm(a, axis=-1) * np.linalg.norm(b, axis=-1)
+    divisor = np.where(norms > 0, norms, 1)
+    return 1 - product / divisor
+
+
+FUNCTIONS = {  # by the names in `MEASURES` of `bilm.studies.usages.settings`
+    "apd": Measure(normalized, lambda a, b: 1 - (a * b).sum(axis=-1), is_corrected=False),
+    "prt": Measure(np.asarray, cosine_distance, is_corrected=True),
+}
+
+
+class Resampling:
+    """Draws usages of a word and computes the values of a measure for them.
+
+    A draw states how often each of the N usages belongs to each grouping. Its value depends on the
+    means of the features, weighted by these numbers.
+
+    Args:
+        vectors: vectors of the usages, float64 (N, D).
+        is_first: which of them belong to the first grouping, boolean (N,).
+    """
+
+    def __init__(self, measure: Measure, vectors: np.ndarray, is_first: np.ndarray, seed: int):
+        self._measure = measure
+        self._features = measure.features(vectors)  # N, F
+        self._is_first = is_first
+        self._random = np.random.default_rng(seed)
+
+    def value(self) -> float:
+        """Return the value of the groupings themselves."""
+        return float(self._values(self._is_first, ~self._is_first))
+
+    def splits(self, n: int) -> np.ndarray:
+        """Return the values of random splits into groupings of the same sizes, (n,)."""
+
+        def split(size: int) -> np.ndarray:
+            first = self._random.permuted(np.tile(self._is_first, (size, 1)), axis=1)  # size, N
+            return self._values(first, ~first)
+
+        return self._in_batches(split, n)
+
+    def bootstrap(self, n: int) -> np.ndarray:
+        """Return the values of usages that are drawn from each grouping with replacement, (n,)."""
+
+        def draw(size: int) -> np.ndarray:
+            counts = []  # how often each usage is drawn from each grouping, size, N
+            for grouping in (self._is_first, ~self._is_first):
+                n_usages = grouping.sum()
+                shares = grouping / n_usages
+                counts.append(self._random.multinomial(n_usages, shares, size))
+            return self._values(*counts)
+
+        return self._in_batches(draw, n)
+
+    def _in_batches(self, draw: Callable[[int], np.ndarray], n: int) -> np.ndarray:
+        """Return the values of `n` draws, in batches that bound memory."""
+        largest = max(1, BATCH_NUMBERS // len(self._features))
+        sizes = [min(largest, n - start) for start in range(0, n, largest)]
+        return np.concatenate([draw(size) for size in sizes])
+
+    def _values(self, *counts: np.ndarray) -> np.ndarray:
+        """Return the values (...) of draws: numbers (..., N) of the usages in each grouping."""
+        means = []
+        for n in counts:
+            n_usages = n.sum(axis=-1, keepdims=True)  # ..., 1
+            means.append(n @ self._features / n_usages)  # ..., F
+        return self._measure.of_means(*means)
+
+
+def ppmi_distances(frame: pandas.DataFrame, groupings: Sequence[str]) -> dict[str, float]:
+    """Return the baseline `ppmi` of each word by the compared usages of all words in two groupings;
+    nan for a word without a common context word."""
+    sides = [frame[frame["grouping"] == name] for name in groupings]
+
+    # Frequencies of all words, counting each sentence once.
+    frequencies = []
+    for side in sides:
+        sentences = side.drop_duplicates(["text", "line"])["sentence"]
+        frequencies.append(Counter(" ".join(sentences).split(" ")))
+
+    # Context words, and log p(c) of each in both groupings.
+    first, second = frequencies
+    smaller = first & second  # of the frequencies in both groupings
+    forms = set(frame["form"])
+    contexts = [word for word, n in smaller.items() if n >= MIN_COUNT and word not in forms]
+    log_p = [_log_shares(contexts, counts, SMOOTHING) for counts in frequencies]  # C each
+
+    distances = {}
+    for word in frame["word"].unique():
+        rows = []
+        for side, log_p_of_side in zip(sides, log_p, strict=True):
+            near = Counter[str]()
+            for usage in side[side["word"] == word].itertuples():
+                near.update(words_near(usage.sentence, usage.position))
+            rows.append(np.maximum(_log_shares(contexts, near) - log_p_of_side, 0))  # C
+        distances[word] = float(cosine_distance(*rows))
+    return distances
+
+
+def _log_shares(words: Sequence[str], counts: Counter[str], exponent: float = 1) -> np.ndarray:
+    """Return the log-shares of words, float64; -inf without counts, nan if no word has any."""
+    powers = np.array([counts[word] for word in words], float) ** exponent
+    with np.errstate(divide="ignore", invalid="ignore"):
+        return np.log(powers / powers.sum())

@@ -1,0 +1,153 @@
+"""Tables of usages on the disk.
+
+The table is a Parquet file. Each row is a usage, ordered by word, grouping and place. Columns:
+
+    word                       name of the entry in the list of words
+    grouping                   name of the text, such as a period
+    identifier                 unique for each usage of a word
+    text, line, position       file, number of the line or record from 1, index of the word from 0
+    sentence                   the words, joined by blanks
+    form                       the word as it occurs, `sentence.split(" ")[position]`
+    lemma, tag                 from CoNLL-U or DWUG, else null
+    date, description          from DWUG, else null
+    layer_0, layer_1, ...      vectors: fixed-size lists of float32 or float16. Layer 0 does not
+                               depend on the context
+
+A row group contains one word, so that reading one word does not read the others. The key
+`bilm.usages` of the schema's metadata contains counts and the description of the model, as JSON.
+"""
+
+import textwrap
+from collections.abc import Iterable, Iterator, Sequence
+from contextlib import contextmanager
+from functools import cached_property
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+
+from bilm.errors import DataError, OptionsError
+from bilm.studies.usages.usages import COLUMNS, Description, Usages
+from bilm.support import optional, replacing
+
+KEY = b"bilm.usages"
+MAX_ROWS = 2_000  # usages in a row group
+MAX_LISTED = 100  # characters of the words in an error
+
+
+def arrow(module: str = "pyarrow") -> Any:
+    """Import a module of pyarrow. Raises: MissingExtraError."""
+    return optional(module, "analysis", "reading and writing tables of usages")
+
+
+def write_table(
+    path: str | Path, description: Description, dtype: str, words: Iterable[Usages]
+) -> None:
+    """Write the usages of each word, in row groups of at most `MAX_ROWS`. The file is renamed into
+    place when it is complete. `dtype` is that of the vectors, float32 or float16."""
+    pa, parquet = arrow(), arrow("pyarrow.parquet")
+    integers = {"line": pa.int64(), "position": pa.int32()}
+    types = {name: integers.get(name, pa.string()) for name in COLUMNS}
+    vector = pa.list_(pa.type_for_alias(dtype), description.dim)
+    types |= {f"layer_{layer}": vector for layer in description.layers}
+    schema = pa.schema(types, {KEY: description.as_json().encode()})
+    with replacing(path) as temporary, parquet.ParquetWriter(temporary, schema) as file:
+        for usages in words:
+            vectors = {
+                f"layer_{layer}": list(usages.arrays[layer].astype(dtype))
+                for layer in description.layers
+            }
+            table = pa.Table.from_pandas(usages.frame.assign(**vectors), schema)
+            file.write_table(table, row_group_size=MAX_ROWS)
+
+
+class UsagesFile:
+    """A table of usages on the disk. Vectors are read by `read` only.
+
+    Attributes: `path`, of the Parquet file; `description`.
+    Raises: DataError if the file is not a table of usages.
+    """
+
+    def __init__(self, path: str | Path):
+        self.path = str(Path(path).expanduser())
+        with self._reading():
+            schema = arrow("pyarrow.parquet").read_schema(self.path)
+        metadata = schema.metadata or {}
+        lacks = [f"the column {name}" for name in COLUMNS if name not in schema.names]
+        if KEY not in metadata:
+            lacks.append(f"the metadata {KEY.decode()}")
+        if lacks:
+            raise DataError(
+                f"{self.path}: lacks {lacks[0]}; expected a table that bilm usages wrote"
+            )
+        self.description = Description.from_json(metadata[KEY], self.path)
+
+    @property
+    def layers(self) -> list[int]:
+        """The numbers of the stored layers."""
+        return list(self.description.layers)
+
+    @cached_property
+    def words(self) -> list[str]:
+        """The words that have usages, in the order of the file."""
+        with self._reading():
+            table = arrow("pyarrow.parquet").read_table(self.path, columns=["word"])
+        return table["word"].unique().to_pylist()
+
+    def read(
+        self, words: str | Iterable[str] | None = None, layers: Iterable[int] | None = None
+    ) -> Usages:
+        """Read the usages of one word or several into memory, with the vectors of some layers; None
+        for all. Raises: DataError for a word without usages, OptionsError for a missing layer."""
+        numbers = self.layers if layers is None else list(layers)
+        for layer in numbers:
+            if layer not in self.layers:
+                raise OptionsError(
+                    f"{self.path}: contains the layers {self.layers}, not {layer}; write it with "
+                    f"bilm usages --layers {layer}"
+                )
+        chosen = [words] if isinstance(words, str) else list(words or ())
+        for word in chosen:
+            if word not in self.words:
+                listed = textwrap.shorten(", ".join(self.words), MAX_LISTED)
+                raise DataError(f"{self.path}: no usages of {word!r}; it contains {listed}")
+
+        filters = None if words is None else [("word", "in", chosen)]
+        names = [*COLUMNS, *(f"layer_{layer}" for layer in numbers)]
+        with self._reading():
+            table = arrow("pyarrow.parquet").read_table(
+                self.path, columns=names, filters=filters, partitioning=None
+            )
+        frame = table.select(list(COLUMNS)).to_pandas()
+        arrays = {}
+        for layer in numbers:
+            flat = table[f"layer_{layer}"].combine_chunks().flatten()
+            vectors = flat.to_numpy(zero_copy_only=False).reshape(len(table), -1)
+            arrays[layer] = vectors.astype(np.float32, copy=False)  # N, D
+        return Usages(frame, arrays, self.description)
+
+    def by_word(self, layers: Sequence[int] | None = None) -> Iterator[tuple[str, Usages]]:
+        """Yield each word with its usages; only one word is in memory at a time."""
+        return ((word, self.read(word, layers)) for word in self.words)
+
+    @contextmanager
+    def _reading(self) -> Iterator[None]:
+        """Turn errors of pyarrow in the block into an error that names the file."""
+        try:
+            yield
+        except (OSError, arrow().ArrowException) as error:
+            raise DataError(f"{self.path}: cannot be read as Parquet: {error}") from error
+
+
+def read_usages(
+    path: str | Path,
+    words: str | Iterable[str] | None = None,
+    layers: Iterable[int] | None = None,
+) -> Usages:
+    """Read a table of usages: see `UsagesFile.read`.
+
+    Example:
+        usages = bilm.studies.usages.read_usages("usages.parquet", "cell")
+        usages.nearest(0, 5)[["similarity", "grouping", "sentence"]]
+    """
+    return UsagesFile(path).read(words, layers)

@@ -1,0 +1,71 @@
+"""Run the examples of the pages about usages, change, surprisal and minimal pairs."""
+
+import re
+import shlex
+from pathlib import Path
+
+import keras
+import pytest
+
+from bilm.studies.reading import word_surprisals
+
+if keras.backend.backend() != "tensorflow":
+    pytest.skip("the commands are TensorFlow's", allow_module_level=True)
+
+pytestmark = pytest.mark.clients
+
+DOCS = Path(__file__).parents[2] / "docs"
+PAGES = [DOCS / f"{name}.md" for name in ("usages", "change", "surprisal", "minimal_pairs")]
+THEN = "They came in the spring .\nA spring of fresh water .\nThe light of the present day .\n"
+NOW = "Every spring is short .\nHe presents a letter .\nThe spring came late .\n"
+TABLE = "words.usages.parquet"
+TEXT = "She rose from her chair .\nThe carriage stopped at the door .\n"
+
+
+def blocks(language, page):
+    """Return the blocks of a language, without the indentation of lists."""
+    found = re.findall(rf"^( *)```{language}\n(.*?)```", page.read_text("utf-8"), re.DOTALL | re.M)
+    return [re.sub(f"^{indent}", "", block, flags=re.M) for indent, block in found]
+
+
+def test_python_blocks_of_the_analysis_pages_run(run_here, tmp_path, monkeypatch, capfd):
+    pytest.importorskip("pandas", reason="make test-clients")
+    for name in ("pyarrow", "scipy", "sklearn", "matplotlib", "plotly"):
+        pytest.importorskip(name, reason="make test-clients")
+    monkeypatch.chdir(tmp_path)
+    Path("then.txt").write_text(THEN)
+    Path("now.txt").write_text(NOW)
+    Path("words.txt").write_text("spring\npresent: present presents\n/li[gv]ht(er|est)?/\n")
+    commands = (block.replace("\\\n", " ") for page in PAGES for block in blocks("sh", page))
+    lines = (line for command in commands for line in command.splitlines())
+    for words in map(shlex.split, lines):
+        if (
+            words[1:2]
+            and words[1] in ("usages", "change", "explore")
+            and {"words.txt", TABLE} & set(words)
+        ):
+            words = ["novels-en" if word == "tuned" else word for word in words]
+            done = run_here(" ".join(words[:2]), *words[2:])
+            assert done.returncode == 0, done.stderr
+    for name in ("change.csv", "change.png", "words.html", "spring.png"):
+        assert Path(name).stat().st_size > 100
+    Path("story.txt").write_text(TEXT)
+    files = ("--input", "story.txt", "--output", "story.csv")
+    assert run_here("bilm surprisal", "--model", "novels-en", *files).returncode == 0
+    keys = [(s, p) for s, line in enumerate(TEXT.splitlines()) for p in range(len(line.split()))]
+    rows = [f"{reader},{s},{p},{300 + 10 * p}\n" for reader in (1, 2) for s, p in keys]
+    Path("times.csv").write_text("reader,sentence,position,ms\n" + "".join(rows))
+    names = {}
+    for page in PAGES:
+        names_of_page = {}
+        for block in blocks("python", page):
+            exec(compile(block, str(page), "exec"), names_of_page)
+        names.update(names_of_page)
+    joined = names["joined"]
+    assert len(joined) == 2 * (len(keys) - 2)  # without the first word of each sentence
+    first = next(word_surprisals(names["scorer"], TEXT.splitlines()))["forward"][0]
+    assert joined["forward_before"].iloc[0] == pytest.approx(first, abs=1e-4)
+    assert names["usages"].counts.loc["spring"].to_dict() == {"then": 2, "now": 2}
+    assert len(names["near"]) == 3 and names["vectors"].shape[0] == 6
+    assert names["results"].overall.n_pairs == 2
+    assert "chair" in capfd.readouterr().out
