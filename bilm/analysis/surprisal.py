@@ -9,14 +9,15 @@ from typing import Any
 
 import numpy as np
 
-from bilm.data.ngrams import DATASET, Ngrams
 from bilm.data.tokenization import checked_sentences
 from bilm.data.vocabulary import Vocabulary
 from bilm.errors import DataError, WeightsError
 from bilm.scoring.memory.memory import Memory
+from bilm.scoring.ngrams import Ngrams
 from bilm.scoring.scorer import Scorer
 from bilm.scoring.scores import Predicted, Score
 from bilm.storage.hdf5 import numbers, open_hdf5, strings
+from bilm.support.model_files import NGRAM_COUNTS
 
 NATS_PER_BIT = math.log(2)
 WORDS = {"forward": slice(-1), "backward": slice(1, None)}  # places of words in `Score`'s arrays
@@ -30,11 +31,11 @@ def load_trigrams(path: str | Path) -> Trigrams:
     file that `bilm vocab --ngrams` wrote. Raises: WeightsError for a damaged or another file."""
     with open_hdf5(path) as file:
         words = strings(file, "vocabulary")
-        ngrams = Ngrams(numbers(file, DATASET)[...], len(words))
+        ngrams = Ngrams(numbers(file, NGRAM_COUNTS)[...], len(words))
     if not ngrams.has_order(3):
         raise WeightsError(
-            f"{path}: {DATASET} does not contain counts of triples of words; expected a file that "
-            "bilm vocab --ngrams wrote"
+            f"{path}: {NGRAM_COUNTS} does not contain counts of triples of words; expected a file "
+            "that bilm vocab --ngrams wrote"
         )
     vocabulary = Vocabulary(path, words=words)
 

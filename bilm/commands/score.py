@@ -44,8 +44,8 @@ def score(model: scoring.Model, text: scoring.Text, output: str | None) -> None:
     """
     from absl import logging
 
-    from bilm.data.verdict import MANY_UNKNOWN
     from bilm.scoring.perplexity import TextLosses
+    from bilm.scoring.verdict import MANY_UNKNOWN
 
     scorer = text.scorer(model)
     losses = TextLosses(model.memory)

@@ -61,10 +61,10 @@ def test(
     """
     from absl import logging
 
-    from bilm.data.ngrams import text_ids
     from bilm.data.shards import resolve_shards
     from bilm.data.stream import describe_shards
-    from bilm.data.verdict import Comparison, verdict
+    from bilm.scoring.ngrams import Ngrams, text_ids
+    from bilm.scoring.verdict import Comparison, verdict
     from bilm.storage.run_record import RunRecord
     from bilm.training.measurement import Measurement
 
@@ -94,7 +94,7 @@ def test(
         figures[f"{direction} perplexity"] = value
 
     # What they are compared with
-    compared = Comparison.of(ids, vocabulary, model.stored.ngrams)
+    compared = Comparison.of(ids, vocabulary, Ngrams.of_model(model.stored))
     measured = Measurement.of(model.stored)
     if measured is not None and measured.compared is not None:
         compared = measured.compared.replace(**compared.to_dict())

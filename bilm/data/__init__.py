@@ -3,8 +3,7 @@
 `readers` reads input files of any form, `text` and `shards` read text; `signs` finds text that is
 not tokenized, which `tokenization` splits. `alphabets`, `vocabulary` and `model_ids` turn words
 into ids, `stream` and `dataset` text into windows of training and evaluation, whose distinct tokens
-are in `windows`. `vocabulary_builder` makes vocabularies, `verdict` compares a model with `ngrams`.
-Imports `errors`, `support` and `options`.
+are in `windows`. `vocabulary_builder` makes vocabularies.
 """
 
 from bilm.support.imports import lazily

@@ -8,8 +8,7 @@ several processes. Each step: `training_text` makes batches, `sampling` draws ne
 `checkpoints` and measures held-out text with `evaluation`, `report` and `history` record progress,
 `signals` stops the run. All files of a run are in its `run_folder`, also its last `measurement`.
 
-May import `scoring`, `storage` and the packages below them. The names of this package are
-bilm-tf's, with its signatures; they are imported from `compat` and `export` when they are used.
+The names of this package are bilm-tf's, with its signatures: see `compat`.
 """
 
 from bilm.support.imports import lazily

@@ -9,9 +9,9 @@ from absl import logging
 
 from bilm.data.shards import Shards
 from bilm.data.stream import Position
-from bilm.data.verdict import Comparison
 from bilm.options import schema
 from bilm.scoring.perplexity import Perplexity
+from bilm.scoring.verdict import Comparison
 from bilm.support.process import available_cores, is_machine_busy
 from bilm.training.auto import changes_for, expected_ratio, recipe_for
 from bilm.training.checkpoints import RunCheckpoints

@@ -6,13 +6,13 @@ from typing import Any, NamedTuple
 from absl import logging
 
 from bilm.data.dataset import LMDataset
-from bilm.data.ngrams import Ngrams, text_ids
 from bilm.data.shards import Shards, sentence_digest
 from bilm.data.stream import describe_shards
-from bilm.data.verdict import Comparison
 from bilm.data.vocabulary import Vocabulary
 from bilm.errors import DataError, WeightsError
 from bilm.options.run_options import RunOptions
+from bilm.scoring.ngrams import Ngrams, text_ids
+from bilm.scoring.verdict import Comparison
 from bilm.storage.checkpoint import Checkpoint
 from bilm.storage.run_record import RunRecord
 from bilm.support.remote import RemoteError

@@ -12,7 +12,6 @@ import keras
 import tensorflow as tf
 from absl import logging
 
-from bilm.data.ngrams import Ngrams
 from bilm.data.shards import Shards, resolve_shards
 from bilm.data.stream import check_shards, describe_shards
 from bilm.data.vocabulary import vocabulary_of
@@ -20,6 +19,7 @@ from bilm.errors import DataError
 from bilm.language_model import BiLM
 from bilm.options import schema
 from bilm.options.run_options import RunOptions
+from bilm.scoring.ngrams import Ngrams
 from bilm.storage.checkpoint import Checkpoint
 from bilm.storage.finding.download import local_copy
 from bilm.storage.run_record import RunRecord

@@ -10,13 +10,13 @@ from typing import Any
 
 from absl import logging
 
-from bilm.data.ngrams import DATASET, Ngrams
 from bilm.data.shards import Shards, draw_heldout_part
 from bilm.data.stream import same_shards
 from bilm.data.vocabulary_builder import build_vocabulary
 from bilm.errors import BilmError, DataError, OptionsError, WeightsError
 from bilm.options import schema
 from bilm.options.run_options import CHANGEABLE, FIXED, RunOptions
+from bilm.scoring.ngrams import Ngrams
 from bilm.storage.checkpoint import Checkpoint, checkpoint_paths, latest_checkpoint
 from bilm.storage.hdf5 import save_hdf5
 from bilm.storage.run_record import RunRecord
@@ -27,6 +27,7 @@ from bilm.support.model_files import (
     HISTORY,
     LOCK,
     MEASURED,
+    NGRAM_COUNTS,
     NGRAMS,
     OPTIONS,
     VOCABULARY,
@@ -212,7 +213,7 @@ class RunFolder:
             return
         schema.write(self.options_file, options)
         if ngrams is not None:
-            save_hdf5(self.path / NGRAMS, {DATASET: ngrams.counts})
+            save_hdf5(self.path / NGRAMS, {NGRAM_COUNTS: ngrams.counts})
         if not (self.holds_run and self.vocab_file.exists()):
             with replacing(self.vocab_file) as temporary:
                 temporary.write_bytes(vocab_content)

@@ -12,12 +12,12 @@ from command_runs import assert_fails
 from tiny_runs import HELDOUT, TEXT, VOCABULARY, WORDS, on_cpu, tiny_options, train
 
 from bilm.commands import options
-from bilm.data.ngrams import Ngrams, text_ids
 from bilm.data.shards import resolve_shards
-from bilm.data.verdict import Comparison
 from bilm.data.vocabulary import Vocabulary
 from bilm.errors import OptionsError
 from bilm.options.run_options import load_run_options
+from bilm.scoring.ngrams import Ngrams, text_ids
+from bilm.scoring.verdict import Comparison
 from bilm.storage.names import stored_values
 from bilm.storage.run_record import RunRecord
 from bilm.storage.stored_model import open_model

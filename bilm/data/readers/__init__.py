@@ -1,7 +1,7 @@
 """Readers of input files: text here, every other form in a module with a `FORM` that declares it.
 
 To add a form, write a module with a `FORM` and add it to `FORMS`. Help and error messages follow
-from the declaration. Imports `data.signs`, `data.text`, `data.tokenization`, `errors`, `support`.
+from the declaration.
 """
 
 import os

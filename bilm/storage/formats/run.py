@@ -6,10 +6,13 @@ the latest checkpoint whose weights can be read.
 
 from __future__ import annotations
 
+from collections.abc import Mapping
+from contextlib import suppress
 from pathlib import Path, PurePath
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
-from bilm.errors import WeightsError
+from bilm.errors import OptionsError, WeightsError
+from bilm.options import schema
 from bilm.storage import names
 from bilm.storage.formats.base import Format, LazyTensors, Softmax, one_folder
 from bilm.support.model_files import CHECKPOINT_FILE, MEASURED, NGRAMS, OPTIONS
@@ -92,6 +95,14 @@ class Run(Format):
                 f"{self.weight_file}: the folder does not contain a checkpoint; expected a run"
             )
         return self._checkpoint
+
+    def evaluation(self) -> Mapping[str, Any]:
+        checkpoint = self.checkpoint()
+        with suppress(OptionsError):  # no record, or a damaged one
+            record = schema.read_object(self.folder / MEASURED)
+            if not checkpoint.is_reference and record.get("step") == checkpoint.record.step:
+                return record
+        return {}
 
     def fingerprint_files(self) -> list[Path]:
         index = Path(self.checkpoint().path + INDEX)  # contains a checksum of every tensor
