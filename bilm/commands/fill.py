@@ -45,8 +45,8 @@ no rows.
 )  # fmt: skip
 @constraint(mutually_exclusive, ["output", "json", "restored"])
 def fill(
-    model: scoring.Model, text: scoring.Text, words: str | None, n: int, output: str | None,
-    json: bool, restored: bool
+    model_choice: scoring.ModelChoice, text_choice: scoring.TextChoice, words: str | None, n: int,
+    output: str | None, json: bool, restored: bool
 ) -> None:  # fmt: skip
     """List the most probable words for gaps in a text.
 
@@ -60,6 +60,9 @@ def fill(
     from bilm.data.gap_marks import pattern
     from bilm.data.text import read_lines
     from bilm.scoring.filling import n_predictions
+
+    model = scoring.Model(model_choice)
+    text = scoring.Text(text_choice)
 
     def n_computed(tokens: list[str]) -> int:
         n_gaps = sum(pattern(token, text.mark) is not None for token in tokens)

@@ -5,7 +5,6 @@ from __future__ import annotations
 import os
 from collections.abc import Callable, Mapping, Sequence
 from functools import wraps
-from inspect import signature
 from typing import TYPE_CHECKING, Any
 
 import click
@@ -118,16 +117,15 @@ def flag(name: str, help: str, **more: Any) -> Decorator:
     return cloup.option(name, is_flag=True, help=help, **more)
 
 
-def gathered(name: str, gather: Callable[..., object], declare: Decorator) -> Decorator:
-    """Declare options whose values the function receives as one argument, the result of `gather`,
-    which has an argument for each option, and may have others with defaults."""
+def gathered(name: str, kind: Any, declare: Decorator) -> Decorator:
+    """Declare options whose values the function receives as one argument, a NamedTuple of this
+    kind, which has a field for each option, and may have others with defaults."""
 
     def decorate(function: Callable) -> Callable:
         @wraps(function)
         def call(**values: Any) -> Any:
-            names = values.keys() & signature(gather).parameters
-            values[name] = gather(**{key: values.pop(key) for key in names})
-            return function(**values)
+            fields = {key: values.pop(key) for key in kind._fields if key in values}
+            return function(**values, **{name: kind(**fields)})
 
         return declare(call)
 

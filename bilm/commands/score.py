@@ -32,7 +32,9 @@ both omit sentences of three words or more that the text of the memory contains.
 @scoring.model_options
 @scoring.text_options
 @opt.group("Results", opt.table_option, scoring.memory_option)
-def score(model: scoring.Model, text: scoring.Text, output: str | None) -> None:
+def score(
+    model_choice: scoring.ModelChoice, text_choice: scoring.TextChoice, output: str | None
+) -> None:  # fmt: skip
     """Print the log-probabilities of sentences.
 
     Probabilities are computed with the full softmax.
@@ -47,6 +49,8 @@ def score(model: scoring.Model, text: scoring.Text, output: str | None) -> None:
     from bilm.scoring.perplexity import TextLosses
     from bilm.scoring.verdict import MANY_UNKNOWN
 
+    model = scoring.Model(model_choice)
+    text = scoring.Text(text_choice)
     scorer = text.scorer(model)
     losses = TextLosses(model.memory)
     counts = Counter[str]()  # words, and those that the vocabulary lacks

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections import deque
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from itertools import chain, groupby
-from typing import TYPE_CHECKING, Any, TypeVar
+from typing import TYPE_CHECKING, Any, NamedTuple, TypeVar
 
 from bilm.commands import options as opt
 from bilm.commands.main import start_tensorflow
@@ -41,6 +41,16 @@ NOTES = [TABLE_NOTE, opt.INPUT_FORMS, opt.SOFTMAX_NOTE, opt.MODEL_FORMS]
 # --- models ---
 
 
+class ModelChoice(NamedTuple):
+    """The values of `model_options`, and of `memory_option`."""
+
+    model: str
+    weights: str | None
+    vocab: str | None
+    softmax: str | None
+    memory: str | None = None
+
+
 class Model:
     """A model with its softmax, whose weights are not read yet, its vocabulary, and its memory, if
     any. Raises: BilmError.
@@ -48,23 +58,20 @@ class Model:
     Attributes: `files`, which no output must replace; `exponents`, see `StoredMemory`.
     """
 
-    def __init__(
-        self, model: str, weights: str | None, vocab: str | None, softmax: str | None,
-        memory: str | None = None
-    ):  # fmt: skip
+    def __init__(self, chosen: ModelChoice):
         from bilm.scoring.memory.memory import StoredMemory
         from bilm.storage.stored_model import open_model
 
-        self.files = [model, weights, vocab, softmax, memory]
-        self.stored = open_model(model, weights, softmax)
+        self.files = [*chosen]
+        self.stored = open_model(chosen.model, chosen.weights, chosen.softmax)
         if self.stored.format.needs_tensorflow:
             start_tensorflow()
         self.stored.require_softmax()
-        self.vocabulary = self.stored.vocabulary(vocab)
+        self.vocabulary = self.stored.vocabulary(chosen.vocab)
         self.memory: Any = None
         self.exponents: Any = None
-        if memory is not None:
-            recall = StoredMemory.load(memory, self.stored, self.vocabulary.words)
+        if chosen.memory is not None:
+            recall = StoredMemory.load(chosen.memory, self.stored, self.vocabulary.words)
             self.memory, self.exponents = recall
 
     def backend(self, n_tokens: int) -> str:
@@ -87,7 +94,7 @@ class Model:
         return scorer
 
 
-model_options = opt.gathered("model", Model, opt.model_options(
+model_options = opt.gathered("model_choice", ModelChoice, opt.model_options(
     opt.option("--softmax", opt.FETCHED, "HDF5 softmax of an exported model.",
                "<stem>_softmax.hdf5 beside the weights"),
     help="Stored model with its softmax.",
@@ -104,30 +111,40 @@ def n_predictions(words: Sequence[str]) -> int:
     return len(words) + 1
 
 
+class TextChoice(NamedTuple):
+    """The values of `text_options`, and of the option of a mark."""
+
+    input_: str
+    column: str | None
+    id_column: str | None
+    quoting: str | None
+    on_bad_utf8: str
+    tokenize: str | None
+    keep: tuple[str, ...] | None
+    mask: str | None = None
+    regions: str | None = None
+
+
 class Text:
-    """Sentences to score, from the values of the options. Raises: DataError.
+    """Sentences to score, whose files are opened when they are read. Raises: DataError.
 
     Attributes: `files`, the files that `input_` matches; `columns`, those of a sentence's place;
         `mark`, a word that is not split: `mask` for a gap, or `regions` between regions; or "".
     """
 
-    def __init__(
-        self, input_: str, column: str | None, id_column: str | None, quoting: str | None,
-        on_bad_utf8: str, tokenize: str | None, keep: tuple[str, ...] | None,
-        mask: str | None = None, regions: str | None = None,
-    ):  # fmt: skip
-        self.name = input_
-        self._signs = TextSigns(input_)
-        if mask:
+    def __init__(self, chosen: TextChoice):
+        self.name = chosen.input_
+        self._signs = TextSigns(self.name)
+        if chosen.mask:
             del self._signs.unreported["gap"]
-        mark = regions if mask is None else mask
+        mark = chosen.regions if chosen.mask is None else chosen.mask
         marks = None if mark is None else gap_marks.marks(mark)
         self.mark = mark or ""
-        self.files = [input_] if input_ == STANDARD_INPUT else matching_files(input_)
-        self._keep = keep or ()
+        self.files = [self.name] if self.name == STANDARD_INPUT else matching_files(self.name)
+        self._keep = chosen.keep or ()
         reading = Reading(
-            column, id_column, keep=self._keep, quoting=quoting, tokenize=tokenize,
-            on_bad_utf8=on_bad_utf8, marks=marks,
+            chosen.column, chosen.id_column, keep=self._keep, quoting=chosen.quoting,
+            tokenize=chosen.tokenize, on_bad_utf8=chosen.on_bad_utf8, marks=marks,
         )  # fmt: skip
         self._corpora = [Corpus(path, reading, self._signs) for path in self.files]
         self._sentences = self._read()
@@ -218,7 +235,7 @@ class Text:
                 yield {name: place[name] for name in self.columns}, record.words
 
 
-text_options = opt.gathered("text", Text, opt.group(
+text_options = opt.gathered("text_choice", TextChoice, opt.group(
     "Text",
     opt.text_input("Text: a file or a quoted pattern.", required=False, default="-"),
     opt.column_option,

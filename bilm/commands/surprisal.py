@@ -71,8 +71,9 @@ With --regions, words equal to MARK separate regions and are not read. More colu
 @constraint(If("region_names", require_all), ["regions"])
 @constraint(If("items", require_all), ["context"])
 def surprisal(
-    model: scoring.Model, text: scoring.Text, context: int, items: str | None, top: int | None,
-    region_names: tuple[str, ...] | None, output: str | None, ngrams: str | None
+    model_choice: scoring.ModelChoice, text_choice: scoring.TextChoice, context: int,
+    items: str | None, top: int | None, region_names: tuple[str, ...] | None, output: str | None,
+    ngrams: str | None
 ) -> None:  # fmt: skip
     """Print the surprisal of words, and of regions, in bits.
 
@@ -88,6 +89,8 @@ def surprisal(
     from bilm.analysis.surprisal import load_trigrams, rows_of, word_surprisals
     from bilm.errors import DataError, OptionsError
 
+    model = scoring.Model(model_choice)
+    text = scoring.Text(text_choice)
     if items is not None and items not in text.columns:
         raise OptionsError(f"--items {items}: --keep must contain this column")
     scorer = text.scorer(model, lambda words: (context + 1) * scoring.n_predictions(words))

@@ -50,8 +50,8 @@ words or more that its text contains.
 @constraint(If("memory", require_all), ["stateless"])
 @opt.json_option
 def test(
-    model: scoring.Model, input_: str, on_bad_utf8: str, batch_size: int | None, stateless: bool,
-    start: str | None, decimals: int, json: bool
+    model_choice: scoring.ModelChoice, input_: str, on_bad_utf8: str, batch_size: int | None,
+    stateless: bool, start: str | None, decimals: int, json: bool
 ) -> None:  # fmt: skip
     """Measure the perplexity of held-out text.
 
@@ -68,6 +68,7 @@ def test(
     from bilm.storage.run_record import RunRecord
     from bilm.training.measurement import Measurement
 
+    model = scoring.Model(model_choice)
     vocabulary = model.vocabulary
     text = resolve_shards(input_, on_bad_utf8)
     text.examine(vocabulary)
