@@ -243,6 +243,5 @@ text_options = opt.gathered("text_choice", TextChoice, opt.group(
     opt.quoting_option,
     opt.bad_utf8_option,
     opt.tokenize_option,
-    opt.option("--keep", opt.List(opt.TEXT), "Columns of a table to repeat in the result, such as "
-               "item,condition.", "none", metavar="NAME,..."),
+    opt.reading_option("keep", opt.List(opt.TEXT), unset="none", metavar="NAME,..."),
 ))  # fmt: skip

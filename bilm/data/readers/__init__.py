@@ -6,12 +6,11 @@ from the declaration.
 
 import os
 from collections.abc import Iterator
-from dataclasses import fields
 from operator import itemgetter
 from pathlib import Path
 
 from bilm.data.readers import conllu, fasta, tables
-from bilm.data.readers.form import Form, InputFile, Reading, Record
+from bilm.data.readers.form import OPTIONS, Form, InputFile, Reading, Record
 from bilm.data.signs import TextSigns
 from bilm.data.text import read_lines, unpacked_name
 from bilm.errors import DataError
@@ -28,7 +27,6 @@ TEXT = Form(
     endings=(),
     help="text, one sentence per line, words separated by blanks; --tokenize splits other text",
     read=read_text,
-    options=frozenset({"tokenize"}),
 )
 FORMS = (tables.FORM, conllu.FORM, fasta.FORM, TEXT)
 
@@ -61,13 +59,12 @@ class Corpus:
         self.has_ids = self.form.has_ids or reading.id_column is not None
 
         # Options with other values than the defaults must fit the form.
-        for field in fields(reading):
-            is_chosen = getattr(reading, field.name) != field.default
-            forms = [form.name for form in FORMS if field.name in form.options]
-            if is_chosen and forms and self.form.name not in forms:
+        for name, option in OPTIONS.items():
+            is_chosen = getattr(reading, name) != getattr(Reading, name)
+            if is_chosen and self.form.name not in option.forms:
                 raise DataError(
-                    f"{self.path}: --{field.name} does not apply to {self.form.name}, only to "
-                    f"{' and '.join(forms)}"
+                    f"{self.path}: --{name} does not apply to {self.form.name}, only to "
+                    f"{' and '.join(option.forms)}"
                 )
         if reading.split_sentences and (reading.tokenize is None or self.has_ids):
             problem = "ids would not be unique" if self.has_ids else "--tokenize is missing"

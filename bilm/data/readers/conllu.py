@@ -63,5 +63,4 @@ FORM = Form(
     endings=(".conllu",),
     help="words from the FORM column",
     read=read_conllu,
-    options=frozenset({"surface"}),
 )

@@ -64,7 +64,6 @@ FORM = Form(
     endings=(".fasta", ".fa", ".fas", ".fsa", ".seq", ".faa", ".mpfa", ".fna", ".ffn", ".frn"),
     help="proteins or DNA, one letter per word; the id is the first word of the header",
     read=read_fasta,
-    options=frozenset({"id_field"}),
     has_ids=True,
     is_text=False,
 )

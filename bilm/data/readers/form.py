@@ -13,17 +13,47 @@ MAX_ID = 1000  # characters
 Split = Callable[[Iterable[str]], Iterator[list[str]]]
 
 
+class Option(NamedTuple):
+    """A field of `Reading` that is an option of some input forms."""
+
+    forms: tuple[str, ...]  # names of the forms
+    help: str
+
+
+OPTIONS = {
+    "column": Option(("tables",), "Column of a table that contains the text."),
+    "id_column": Option(("tables",), "Column of a table that contains the ids."),
+    "keep": Option(
+        ("tables",), "Columns of a table to repeat in the result, such as item,condition."
+    ),
+    "quoting": Option(("tables",), "Quoting of CSV and TSV."),
+    "tokenize": Option(
+        ("tables", "text"), "Split text into words with spaCy's rules for a language, such as en."
+    ),
+    "id_field": Option(
+        ("FASTA",),
+        "Index, from 0, of the part of a FASTA header to use as the id; the header is split at | "
+        "and whitespace.",
+    ),
+    "surface": Option(
+        ("CoNLL-U",),
+        "Write the surface forms of multiword tokens of CoNLL-U, such as du, instead of their "
+        "words, such as de le.",
+    ),
+}
+
+
 @dataclass(frozen=True)
 class Reading:
-    """How to read files: the values of the options of commands."""
+    """How to read files: the values of `OPTIONS`, and of options that apply to every form."""
 
-    column: str | None = None  # of a table, with the text
-    id_column: str | None = None  # of a table, with the ids: strings or integers
-    id_field: int | None = None  # of a FASTA header split at | and blanks; None: its first word
-    keep: Sequence[str] = ()  # columns of a table that the records repeat as text
+    column: str | None = None
+    id_column: str | None = None  # strings or integers
+    id_field: int | None = None
+    keep: Sequence[str] = ()
     quoting: str | None = None  # "csv" or "none"; None: "csv" without fields that may be rows
-    surface: bool = False  # read surface forms of CoNLL-U's multiword tokens, not their words
-    tokenize: str | None = None  # language whose spaCy rules split text; None: split at whitespace
+    surface: bool = False
+    tokenize: str | None = None  # None: split at whitespace
     split_sentences: bool = False  # also split text into sentences, see `sentence_splitter`
     paragraph_per_line: bool = False
     on_bad_utf8: str = "error"  # or "replace", to decode invalid UTF-8 as U+FFFD
@@ -63,7 +93,6 @@ class Form(NamedTuple):
     endings: tuple[str, ...]  # of file names, in lower case; empty for files with any other ending
     help: str  # one line for `--help` about what a sentence is
     read: Callable[[InputFile], Iterator[Record]]  # yields the records of a file
-    options: frozenset[str] = frozenset()  # fields of `Reading`
     has_ids: bool = False  # whether every record has an id even without `id_column`
     is_text: bool = True  # whether sentences are natural language; otherwise they have no signs
 

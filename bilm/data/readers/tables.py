@@ -156,5 +156,4 @@ FORM = Form(
     endings=tuple(ROWS),
     help="tables; --column selects the column of text or of lists of words",
     read=read_table,
-    options=frozenset({"column", "id_column", "keep", "tokenize", "quoting"}),
 )
