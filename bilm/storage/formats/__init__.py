@@ -1,4 +1,4 @@
-"""The formats of stored models, one class each. Only they read files of models.
+"""The formats of stored models, one class each. Only they read options and tensors of models.
 
 `base` declares what each format defines. The formats are `bilm_tf` (HDF5 with `options.json`),
 `run` (TensorFlow checkpoints with `options.json`), `allennlp`, `manylangs` (ELMoForManyLangs) and
