@@ -119,7 +119,7 @@ def flag(name: str, help: str, **more: Any) -> Decorator:
 
 def reading_option(name: str, type: Any, **more: Any) -> Decorator:
     """Declare an option with a value of some input forms."""
-    return option(f"--{name}", type, OPTIONS[name].help, **more)
+    return option(f"--{name}", type, OPTIONS[name], **more)
 
 
 def gathered(name: str, kind: Any, declare: Decorator) -> Decorator:

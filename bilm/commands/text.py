@@ -30,7 +30,7 @@ parquet.
     opt.tokenize_option,
     opt.flag("--split_sentences", "Also split text into sentences; requires --tokenize."),
     opt.flag("--paragraph_per_line", "Let --split_sentences end sentences at ends of lines, too."),
-    opt.flag("--surface", opt.OPTIONS["surface"].help),
+    opt.flag("--surface", opt.OPTIONS["surface"]),
     opt.option("--output", opt.FILE_OR_URL, "Text file to write.", required=True),
 )  # fmt: skip
 @constraint(If("paragraph_per_line", require_all), ["split_sentences"])

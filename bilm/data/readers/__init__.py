@@ -10,7 +10,7 @@ from operator import itemgetter
 from pathlib import Path
 
 from bilm.data.readers import conllu, fasta, tables
-from bilm.data.readers.form import OPTIONS, Form, InputFile, Reading, Record
+from bilm.data.readers.form import TOKENIZE, Form, InputFile, Reading, Record
 from bilm.data.signs import TextSigns
 from bilm.data.text import read_lines, unpacked_name
 from bilm.errors import DataError
@@ -27,8 +27,10 @@ TEXT = Form(
     endings=(),
     help="text, one sentence per line, words separated by blanks; --tokenize splits other text",
     read=read_text,
+    options=TOKENIZE,
 )
 FORMS = (tables.FORM, conllu.FORM, fasta.FORM, TEXT)
+OPTIONS = {name: help for form in FORMS for name, help in form.options.items()}  # and their help
 
 
 def form_of(path: str | os.PathLike) -> Form:
@@ -59,12 +61,13 @@ class Corpus:
         self.has_ids = self.form.has_ids or reading.id_column is not None
 
         # Options with other values than the defaults must fit the form.
-        for name, option in OPTIONS.items():
+        for name in OPTIONS:
             is_chosen = getattr(reading, name) != getattr(Reading, name)
-            if is_chosen and self.form.name not in option.forms:
+            if is_chosen and name not in self.form.options:
+                forms = [form.name for form in FORMS if name in form.options]
                 raise DataError(
                     f"{self.path}: --{name} does not apply to {self.form.name}, only to "
-                    f"{' and '.join(option.forms)}"
+                    f"{' and '.join(forms)}"
                 )
         if reading.split_sentences and (reading.tokenize is None or self.has_ids):
             problem = "ids would not be unique" if self.has_ids else "--tokenize is missing"

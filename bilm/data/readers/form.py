@@ -10,42 +10,14 @@ from bilm.data.tokenization import keep_whole, sentence_splitter, tokenizer
 from bilm.errors import DataError
 
 MAX_ID = 1000  # characters
+TOKENIZE = {"tokenize": "Split text into words with spaCy's rules for a language, such as en."}
 Split = Callable[[Iterable[str]], Iterator[list[str]]]
-
-
-class Option(NamedTuple):
-    """A field of `Reading` that is an option of some input forms."""
-
-    forms: tuple[str, ...]  # names of the forms
-    help: str
-
-
-OPTIONS = {
-    "column": Option(("tables",), "Column of a table that contains the text."),
-    "id_column": Option(("tables",), "Column of a table that contains the ids."),
-    "keep": Option(
-        ("tables",), "Columns of a table to repeat in the result, such as item,condition."
-    ),
-    "quoting": Option(("tables",), "Quoting of CSV and TSV."),
-    "tokenize": Option(
-        ("tables", "text"), "Split text into words with spaCy's rules for a language, such as en."
-    ),
-    "id_field": Option(
-        ("FASTA",),
-        "Index, from 0, of the part of a FASTA header to use as the id; the header is split at | "
-        "and whitespace.",
-    ),
-    "surface": Option(
-        ("CoNLL-U",),
-        "Write the surface forms of multiword tokens of CoNLL-U, such as du, instead of their "
-        "words, such as de le.",
-    ),
-}
 
 
 @dataclass(frozen=True)
 class Reading:
-    """How to read files: the values of `OPTIONS`, and of options that apply to every form."""
+    """How to read files: the values of the options of input forms, see `Form.options`, and of
+    options of every form."""
 
     column: str | None = None
     id_column: str | None = None  # strings or integers
@@ -93,6 +65,7 @@ class Form(NamedTuple):
     endings: tuple[str, ...]  # of file names, in lower case; empty for files with any other ending
     help: str  # one line for `--help` about what a sentence is
     read: Callable[[InputFile], Iterator[Record]]  # yields the records of a file
+    options: Mapping[str, str] = {}  # fields of `Reading` that apply to the form, and their help
     has_ids: bool = False  # whether every record has an id even without `id_column`
     is_text: bool = True  # whether sentences are natural language; otherwise they have no signs
 
