@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterable, Iterator
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 from cloup.constraints import constraint, mutually_exclusive
 
@@ -45,8 +45,8 @@ no rows.
 )  # fmt: skip
 @constraint(mutually_exclusive, ["output", "json", "restored"])
 def fill(
-    model_choice: scoring.ModelChoice, text_choice: scoring.TextChoice, words: str | None, n: int,
-    output: str | None, json: bool, restored: bool
+    model_choice: scoring.ModelChoice, input_: str, words: str | None, n: int,
+    output: str | None, json: bool, restored: bool, **reading: Any
 ) -> None:  # fmt: skip
     """List the most probable words for gaps in a text.
 
@@ -62,7 +62,7 @@ def fill(
     from bilm.scoring.filling import n_predictions
 
     model = scoring.Model(model_choice)
-    text = scoring.Text(text_choice)
+    text = scoring.Text(input_, **reading)
 
     def n_computed(tokens: list[str]) -> int:
         n_gaps = sum(pattern(token, text.mark) is not None for token in tokens)

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import os
 from collections.abc import Callable, Mapping, Sequence
-from functools import wraps
 from typing import TYPE_CHECKING, Any
 
 import click
@@ -120,21 +119,6 @@ def flag(name: str, help: str, **more: Any) -> Decorator:
 def reading_option(name: str, type: Any, **more: Any) -> Decorator:
     """Declare an option with a value of some input forms."""
     return option(f"--{name}", type, OPTIONS[name], **more)
-
-
-def gathered(name: str, kind: Any, declare: Decorator) -> Decorator:
-    """Declare options whose values the function receives as one argument, a NamedTuple of this
-    kind, which has a field for each option, and may have others with defaults."""
-
-    def decorate(function: Callable) -> Callable:
-        @wraps(function)
-        def call(**values: Any) -> Any:
-            fields = {key: values.pop(key) for key in kind._fields if key in values}
-            return function(**values, **{name: kind(**fields)})
-
-        return declare(call)
-
-    return decorate
 
 
 # --- models ---

@@ -2,6 +2,7 @@
 
 from collections import Counter
 from collections.abc import Iterator
+from typing import Any
 
 from bilm.commands import options as opt
 from bilm.commands import scoring_options as scoring
@@ -33,7 +34,7 @@ both omit sentences of three words or more that the text of the memory contains.
 @scoring.text_options
 @opt.group("Results", opt.table_option, scoring.memory_option)
 def score(
-    model_choice: scoring.ModelChoice, text_choice: scoring.TextChoice, output: str | None
+    model_choice: scoring.ModelChoice, input_: str, output: str | None, **reading: Any
 ) -> None:  # fmt: skip
     """Print the log-probabilities of sentences.
 
@@ -50,7 +51,7 @@ def score(
     from bilm.scoring.verdict import MANY_UNKNOWN
 
     model = scoring.Model(model_choice)
-    text = scoring.Text(text_choice)
+    text = scoring.Text(input_, **reading)
     scorer = text.scorer(model)
     losses = TextLosses(model.memory)
     counts = Counter[str]()  # words, and those that the vocabulary lacks

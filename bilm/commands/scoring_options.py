@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections import deque
 from collections.abc import Callable, Iterable, Iterator, Sequence
+from functools import wraps
 from itertools import chain, groupby
 from typing import TYPE_CHECKING, Any, NamedTuple, TypeVar
 
@@ -94,11 +95,20 @@ class Model:
         return scorer
 
 
-model_options = opt.gathered("model_choice", ModelChoice, opt.model_options(
-    opt.option("--softmax", opt.FETCHED, "HDF5 softmax of an exported model.",
-               "<stem>_softmax.hdf5 beside the weights"),
-    help="Stored model with its softmax.",
-))  # fmt: skip
+def model_options(function: Callable) -> Callable:
+    """Declare options whose values the function receives as one argument, `model_choice`."""
+
+    @wraps(function)
+    def call(**values: Any) -> Any:
+        chosen = {name: values.pop(name) for name in ModelChoice._fields if name in values}
+        return function(model_choice=ModelChoice(**chosen), **values)
+
+    softmax = opt.option(
+        "--softmax", opt.FETCHED, "HDF5 softmax of an exported model.",
+        "<stem>_softmax.hdf5 beside the weights",
+    )  # fmt: skip
+    return opt.model_options(softmax, help="Stored model with its softmax.")(call)
+
 
 memory_option = opt.option("--memory", opt.FETCHED, 'File of "bilm memory".', "no memory")
 
@@ -111,42 +121,29 @@ def n_predictions(words: Sequence[str]) -> int:
     return len(words) + 1
 
 
-class TextChoice(NamedTuple):
-    """The values of `text_options`, and of the option of a mark."""
-
-    input_: str
-    column: str | None
-    id_column: str | None
-    quoting: str | None
-    on_bad_utf8: str
-    tokenize: str | None
-    keep: tuple[str, ...] | None
-    mask: str | None = None
-    regions: str | None = None
-
-
 class Text:
     """Sentences to score, whose files are opened when they are read. Raises: DataError.
 
+    Args: the values of `text_options`, and of the option of a mark.
     Attributes: `files`, the files that `input_` matches; `columns`, those of a sentence's place;
         `mark`, a word that is not split: `mask` for a gap, or `regions` between regions; or "".
     """
 
-    def __init__(self, chosen: TextChoice):
-        self.name = chosen.input_
-        self._signs = TextSigns(self.name)
-        if chosen.mask:
+    def __init__(
+        self, input_: str, keep: tuple[str, ...] | None, mask: str | None = None,
+        regions: str | None = None, **reading: Any,
+    ):  # fmt: skip
+        self.name = input_
+        self._signs = TextSigns(input_)
+        if mask:
             del self._signs.unreported["gap"]
-        mark = chosen.regions if chosen.mask is None else chosen.mask
+        mark = regions if mask is None else mask
         marks = None if mark is None else gap_marks.marks(mark)
         self.mark = mark or ""
-        self.files = [self.name] if self.name == STANDARD_INPUT else matching_files(self.name)
-        self._keep = chosen.keep or ()
-        reading = Reading(
-            chosen.column, chosen.id_column, keep=self._keep, quoting=chosen.quoting,
-            tokenize=chosen.tokenize, on_bad_utf8=chosen.on_bad_utf8, marks=marks,
-        )  # fmt: skip
-        self._corpora = [Corpus(path, reading, self._signs) for path in self.files]
+        self.files = [input_] if input_ == STANDARD_INPUT else matching_files(input_)
+        self._keep = keep or ()
+        how = Reading(keep=self._keep, marks=marks, **reading)
+        self._corpora = [Corpus(path, how, self._signs) for path in self.files]
         self._sentences = self._read()
         self.columns: dict[str, type] = {"file": str} if len(self.files) > 1 else {}
         if any(corpus.has_ids for corpus in self._corpora):
@@ -235,7 +232,7 @@ class Text:
                 yield {name: place[name] for name in self.columns}, record.words
 
 
-text_options = opt.gathered("text_choice", TextChoice, opt.group(
+text_options = opt.group(
     "Text",
     opt.text_input("Text: a file or a quoted pattern.", required=False, default="-"),
     opt.column_option,
@@ -244,4 +241,4 @@ text_options = opt.gathered("text_choice", TextChoice, opt.group(
     opt.bad_utf8_option,
     opt.tokenize_option,
     opt.reading_option("keep", opt.List(opt.TEXT), unset="none", metavar="NAME,..."),
-))  # fmt: skip
+)

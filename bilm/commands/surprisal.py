@@ -3,6 +3,7 @@
 from collections import Counter
 from collections.abc import Iterator
 from functools import partial
+from typing import Any
 
 from cloup.constraints import If, constraint, require_all
 
@@ -71,9 +72,9 @@ With --regions, words equal to MARK separate regions and are not read. More colu
 @constraint(If("region_names", require_all), ["regions"])
 @constraint(If("items", require_all), ["context"])
 def surprisal(
-    model_choice: scoring.ModelChoice, text_choice: scoring.TextChoice, context: int,
-    items: str | None, top: int | None, region_names: tuple[str, ...] | None, output: str | None,
-    ngrams: str | None
+    model_choice: scoring.ModelChoice, input_: str, context: int, items: str | None,
+    top: int | None, region_names: tuple[str, ...] | None, output: str | None,
+    ngrams: str | None, **reading: Any
 ) -> None:  # fmt: skip
     """Print the surprisal of words, and of regions, in bits.
 
@@ -90,7 +91,7 @@ def surprisal(
     from bilm.errors import DataError, OptionsError
 
     model = scoring.Model(model_choice)
-    text = scoring.Text(text_choice)
+    text = scoring.Text(input_, **reading)
     if items is not None and items not in text.columns:
         raise OptionsError(f"--items {items}: --keep must contain this column")
     scorer = text.scorer(model, lambda words: (context + 1) * scoring.n_predictions(words))
