@@ -25,10 +25,10 @@ import pandas as pd
 from absl import app, flags
 
 import bilm
-from bilm.data.ngrams import DATASET
 from bilm.data.tokenization import tokenizer
 from bilm.storage.hdf5 import numbers, open_hdf5, strings
 from bilm.studies.reading import load_trigrams, surprisal_table
+from bilm.support.model_files import NGRAM_COUNTS
 
 FLAGS = flags.FLAGS
 flags.DEFINE_string("model", "novels-en", "Model.")
@@ -51,7 +51,7 @@ def read_words(folder):
 def with_predictors(words):
     """Return the words with length, log frequency, and surprisal in bits."""
     with open_hdf5(FLAGS.ngrams) as file:
-        counts, vocabulary = numbers(file, DATASET)[...], strings(file, "vocabulary")
+        counts, vocabulary = numbers(file, NGRAM_COUNTS)[...], strings(file, "vocabulary")
     frequency = np.log(1 + np.bincount(counts[:, 2], counts[:, 3], len(vocabulary)))
     frequency_of = dict(zip(vocabulary, frequency, strict=True))
 

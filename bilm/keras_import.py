@@ -4,7 +4,6 @@ import os
 import sys
 from importlib import import_module
 from importlib.machinery import ModuleSpec, PathFinder, SourceFileLoader
-from importlib.util import spec_from_file_location
 from types import ModuleType
 from typing import Any
 
@@ -21,11 +20,9 @@ class KerasFinder(PathFinder):
     def find_spec(cls, fullname: str, path: Any = None, target: Any = None) -> ModuleSpec | None:
         """Return the module specification of Keras, None for other modules."""
         found = super().find_spec(fullname, path) if fullname == "keras" else None
-        if found is None or found.origin is None:
-            return None
-        return spec_from_file_location(
-            fullname, found.origin, loader=_Loader("keras", found.origin)
-        )
+        if found is not None and found.origin is not None:
+            found.loader = _Loader(fullname, found.origin)
+        return found
 
 
 class _Loader(SourceFileLoader):

@@ -2,7 +2,8 @@
 """Train a biLM on text, by default with the recipe of bilm-tf, original_2018.
 
 A run that exists in the folder continues with its own options. The script accepts the options of
-bilm-tf's script of this name and those of "bilm train".
+"bilm train" and those of bilm-tf's script of this name: --train_prefix (--input), --vocab_file
+(--vocab) and --save_dir (--output).
 
 Examples:
   python bin/train_elmo.py --train_prefix 'corpus/*' --vocab_file vocab.txt --save_dir run
@@ -15,16 +16,17 @@ from typing import Any
 from bilm.commands.main import like_reference, run_script
 from bilm.commands.train import train
 
-NAMES = {"save_dir": "save_dir", "vocab": "vocab_file", "train_prefix": "train_prefix"}
+NAMES = {"train_prefix": "input", "vocab_file": "vocab", "save_dir": "output"}
 
 
-def complete(values: dict[str, Any]) -> None:
-    """Set the reference's recipe for a new run."""
+def start(save_dir: str, options: str | None, **values: Any) -> None:
+    """Train a new run with the reference's recipe."""
     from bilm.training.run_folder import RunFolder
 
-    if values["options"] is None and not RunFolder(values["save_dir"]).holds_run:
-        values["options"] = "original_2018"
+    if options is None and not RunFolder(save_dir).holds_run:
+        options = "original_2018"
+    train.callback(save_dir=save_dir, options=options, **values)
 
 
 if __name__ == "__main__":
-    run_script(like_reference(train, __doc__, NAMES, complete))
+    run_script(like_reference(train, __doc__, NAMES, start))

@@ -6,8 +6,7 @@ subcommands of other packages and of `studies` by their entry points. `options` 
 of option values and the options that several commands share, `scoring_options` those of commands
 that score text. `output` prepares the standard streams, prints results and writes tables.
 
-The public names are for commands outside this package (docs/commands.md). Only these commands,
-the scripts in `bin/` and the examples import this package.
+The public names are for commands outside this package (docs/commands.md).
 """
 
 from bilm.support.imports import by_module, lazily

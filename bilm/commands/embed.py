@@ -32,8 +32,7 @@ for form, help in HELP.items():
     opt.column_option,
     opt.id_column_option,
     opt.quoting_option,
-    opt.option("--id_field", opt.Integer(0), "Index, from 0, of the part of a FASTA header "
-               "to use as the id; the header is split at | and whitespace.", "the first word"),
+    opt.reading_option("id_field", opt.Integer(0), unset="the first word"),
     opt.bad_utf8_option,
     opt.tokenize_option,
     opt.option("--output", opt.FILE_OR_URL, "File to write the vectors to.", required=True),

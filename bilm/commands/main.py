@@ -10,7 +10,7 @@ import threading
 import time
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager, suppress
-from copy import deepcopy
+from copy import copy
 from functools import partial
 from inspect import cleandoc
 from logging import WARNING, Formatter, LogRecord
@@ -50,12 +50,18 @@ NO_TENSORFLOW = (
 START = "bilm.start"  # key of the context's `meta`: the time at which the command started
 # Parts of the paths of modules whose notes are hidden.
 FOREIGN = ("/tensorflow/python/", "/tf2onnx/", "/aiobotocore/", "/botocore/", "/fsspec/", "/s3fs/")
+
+
+def _underscored(name: str) -> str:
+    return name.replace("-", "_")  # --n-steps is --n_steps
+
+
 HELP = {"help_option_names": ["-h", "--help"], "max_content_width": 100}
 SETTINGS = HELP | {
     "show_default": True,
     "align_option_groups": False,
     "formatter_settings": {"col1_max_width": 28},
-    "token_normalize_func": lambda name: name.replace("-", "_"),  # --n-steps is --n_steps
+    "token_normalize_func": _underscored,
 }
 
 
@@ -142,22 +148,17 @@ def like_reference(
     command: click.Command,
     help: str,
     names: Mapping[str, str],
-    complete: Callable[[dict[str, Any]], None] = lambda values: None,
+    callback: Callable[..., Any] | None = None,
 ) -> click.Command:
-    """Return a command that also accepts the options of one of bilm-tf's scripts: `names`, by the
-    names of the function's arguments. `complete` sets other values as the script does."""
-    command, callback = deepcopy(command), command.callback
-    assert callback is not None
-    for option in command.params:
-        if option.name in names:
-            option.opts.insert(0, f"--{names[option.name]}")
-
-    def call(**values: Any) -> Any:
-        complete(values)
-        return callback(**values)
-
-    command.help, command.callback = _with_kept_lines(help), call
-    return command
+    """Return a command that also accepts the options of one of bilm-tf's scripts. `names` maps
+    these to the command's options; `callback` replaces the command's function."""
+    script = copy(command)
+    script.help = _with_kept_lines(help)
+    script.callback = callback or command.callback
+    script.context_settings = SETTINGS | {
+        "token_normalize_func": lambda name: names.get(_underscored(name), _underscored(name))
+    }
+    return script
 
 
 def run(command: click.Command, program: str, words: Sequence[str]) -> int:

@@ -4,15 +4,13 @@ from __future__ import annotations
 
 import os
 from collections.abc import Callable, Mapping, Sequence
-from functools import wraps
-from inspect import signature
 from typing import TYPE_CHECKING, Any
 
 import click
 import cloup
 
 from bilm.commands.output import TABLES
-from bilm.data.readers import FORMS
+from bilm.data.readers import FORMS, OPTIONS
 from bilm.data.readers.tables import QUOTING
 from bilm.data.text import ENDINGS, ON_BAD_UTF8, STANDARD_INPUT
 from bilm.options.run_options import DECAYS, LEARNING_RATES, MAX_SEED
@@ -118,20 +116,9 @@ def flag(name: str, help: str, **more: Any) -> Decorator:
     return cloup.option(name, is_flag=True, help=help, **more)
 
 
-def gathered(name: str, gather: Callable[..., object], declare: Decorator) -> Decorator:
-    """Declare options whose values the function receives as one argument, the result of `gather`,
-    which has an argument for each option, and may have others with defaults."""
-
-    def decorate(function: Callable) -> Callable:
-        @wraps(function)
-        def call(**values: Any) -> Any:
-            names = values.keys() & signature(gather).parameters
-            values[name] = gather(**{key: values.pop(key) for key in names})
-            return function(**values)
-
-        return declare(call)
-
-    return decorate
+def reading_option(name: str, type: Any, **more: Any) -> Decorator:
+    """Declare an option with a value of some input forms."""
+    return option(f"--{name}", type, OPTIONS[name], **more)
 
 
 # --- models ---
@@ -192,18 +179,11 @@ precision_option = option(
 dtype_option = option(
     "--dtype", OneOf(["float32", "float16"]), "dtype of the stored vectors.", default="float32"
 )
-tokenize_option = option(
-    "--tokenize", TEXT, "Split text into words with spaCy's rules for a language, such as en.",
-    "split at whitespace", metavar="LANG",
-)  # fmt: skip
-column_option = option(
-    "--column", TEXT, "Column of a table that contains the text.", metavar="NAME"
-)
-id_column_option = option(
-    "--id_column", TEXT, "Column of a table that contains the ids.", metavar="NAME"
-)
-quoting_option = option(
-    "--quoting", OneOf(QUOTING), "Quoting of CSV and TSV.", "csv; an error if a field may be rows"
+tokenize_option = reading_option("tokenize", TEXT, unset="split at whitespace", metavar="LANG")
+column_option = reading_option("column", TEXT, metavar="NAME")
+id_column_option = reading_option("id_column", TEXT, metavar="NAME")
+quoting_option = reading_option(
+    "quoting", OneOf(QUOTING), unset="csv; an error if a field may be rows"
 )
 table_option = option(
     "--output", File(endings=tuple(TABLES)), "Table to write: .csv, .tsv or .parquet."

@@ -2,6 +2,7 @@
 
 from collections import Counter
 from collections.abc import Iterator
+from typing import Any
 
 from bilm.commands import options as opt
 from bilm.commands import scoring_options as scoring
@@ -32,7 +33,9 @@ both omit sentences of three words or more that the text of the memory contains.
 @scoring.model_options
 @scoring.text_options
 @opt.group("Results", opt.table_option, scoring.memory_option)
-def score(model: scoring.Model, text: scoring.Text, output: str | None) -> None:
+def score(
+    model_choice: scoring.ModelChoice, input_: str, output: str | None, **reading: Any
+) -> None:  # fmt: skip
     """Print the log-probabilities of sentences.
 
     Probabilities are computed with the full softmax.
@@ -44,9 +47,11 @@ def score(model: scoring.Model, text: scoring.Text, output: str | None) -> None:
     """
     from absl import logging
 
-    from bilm.data.verdict import MANY_UNKNOWN
     from bilm.scoring.perplexity import TextLosses
+    from bilm.scoring.verdict import MANY_UNKNOWN
 
+    model = scoring.Model(model_choice)
+    text = scoring.Text(input_, **reading)
     scorer = text.scorer(model)
     losses = TextLosses(model.memory)
     counts = Counter[str]()  # words, and those that the vocabulary lacks

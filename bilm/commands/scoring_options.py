@@ -5,9 +5,9 @@ from __future__ import annotations
 import re
 from collections import deque
 from collections.abc import Callable, Iterable, Iterator, Sequence
-from dataclasses import replace
+from functools import wraps
 from itertools import chain, groupby
-from typing import TYPE_CHECKING, Any, TypeVar
+from typing import TYPE_CHECKING, Any, NamedTuple, TypeVar
 
 from bilm.commands import options as opt
 from bilm.commands.main import start_tensorflow
@@ -42,6 +42,16 @@ NOTES = [TABLE_NOTE, opt.INPUT_FORMS, opt.SOFTMAX_NOTE, opt.MODEL_FORMS]
 # --- models ---
 
 
+class ModelChoice(NamedTuple):
+    """The values of `model_options`, and of `memory_option`."""
+
+    model: str
+    weights: str | None
+    vocab: str | None
+    softmax: str | None
+    memory: str | None = None
+
+
 class Model:
     """A model with its softmax, whose weights are not read yet, its vocabulary, and its memory, if
     any. Raises: BilmError.
@@ -49,22 +59,20 @@ class Model:
     Attributes: `files`, which no output must replace; `memory`, a `SecondModel` or None.
     """
 
-    def __init__(
-        self, model: str, weights: str | None, vocab: str | None, softmax: str | None,
-        memory: str | None = None
-    ):  # fmt: skip
+    def __init__(self, chosen: ModelChoice):
         from bilm.scoring.second_model import load_second_model
         from bilm.storage.stored_model import open_model
 
-        self.files = [model, weights, vocab, softmax, memory]
-        self.stored = open_model(model, weights, softmax)
+        self.files = [*chosen]
+        self.stored = open_model(chosen.model, chosen.weights, chosen.softmax)
         if self.stored.format.needs_tensorflow:
             start_tensorflow()
         self.stored.require_softmax()
-        self.vocabulary = self.stored.vocabulary(vocab)
+        self.vocabulary = self.stored.vocabulary(chosen.vocab)
         self.memory: Any = None
-        if memory is not None:
-            self.memory = load_second_model(memory, self.stored, self.vocabulary.words)
+        if chosen.memory is not None:
+            words = self.vocabulary.words
+            self.memory = load_second_model(chosen.memory, self.stored, words)
 
     def backend(self, n_tokens: int) -> str:
         """Return the backend that scores a number of tokens sooner, with its start."""
@@ -86,11 +94,20 @@ class Model:
         return scorer
 
 
-model_options = opt.gathered("model", Model, opt.model_options(
-    opt.option("--softmax", opt.FETCHED, "HDF5 softmax of an exported model.",
-               "<stem>_softmax.hdf5 beside the weights"),
-    help="Stored model with its softmax.",
-))  # fmt: skip
+def model_options(function: Callable) -> Callable:
+    """Declare options whose values the function receives as one argument, `model_choice`."""
+
+    @wraps(function)
+    def call(**values: Any) -> Any:
+        chosen = {name: values.pop(name) for name in ModelChoice._fields if name in values}
+        return function(model_choice=ModelChoice(**chosen), **values)
+
+    softmax = opt.option(
+        "--softmax", opt.FETCHED, "HDF5 softmax of an exported model.",
+        "<stem>_softmax.hdf5 beside the weights",
+    )  # fmt: skip
+    return opt.model_options(softmax, help="Stored model with its softmax.")(call)
+
 
 memory_option = opt.option("--memory", opt.FETCHED, 'File of "bilm memory".', "no memory")
 
@@ -104,24 +121,28 @@ def n_predictions(words: Sequence[str]) -> int:
 
 
 class Text:
-    """Sentences to score, from the values of the options. Raises: DataError.
+    """Sentences to score, whose files are opened when they are read. Raises: DataError.
 
+    Args:
+        input_, keep, reading: the values of `text_options`.
+        marks: words that are not split; None for none.
+        are_gaps: whether the marks are gaps that the command fills, so that the log does not warn
+            of them.
     Attributes: `files`, the files that `input_` matches; `columns`, those of a sentence's place.
     """
 
     def __init__(
-        self, input_: str, column: str | None, id_column: str | None, quoting: str | None,
-        on_bad_utf8: str, tokenize: str | None, keep: tuple[str, ...] | None,
+        self, input_: str, keep: tuple[str, ...] | None, marks: re.Pattern[str] | None = None,
+        are_gaps: bool = False, **reading: Any,
     ):  # fmt: skip
         self.name = input_
         self._signs = TextSigns(input_)
+        if are_gaps:
+            del self._signs.unreported["gap"]
         self.files = [input_] if input_ == STANDARD_INPUT else matching_files(input_)
         self._keep = keep or ()
-        self._reading = Reading(
-            column, id_column, keep=self._keep, quoting=quoting, tokenize=tokenize,
-            on_bad_utf8=on_bad_utf8,
-        )  # fmt: skip
-        self._corpora = [Corpus(path, self._reading, self._signs) for path in self.files]
+        how = Reading(keep=self._keep, marks=marks, **reading)
+        self._corpora = [Corpus(path, how, self._signs) for path in self.files]
         self._sentences = self._read()
         self.columns: dict[str, type] = {"file": str} if len(self.files) > 1 else {}
         if any(corpus.has_ids for corpus in self._corpora):
@@ -129,14 +150,6 @@ class Text:
         self._taken = {*self.columns, "sentence"}  # names of other columns
         self.columns |= dict.fromkeys(self._keep, str)
         self.columns["sentence"] = int
-
-    def keep_whole(self, marks: re.Pattern[str], are_gaps: bool = False) -> None:
-        """Do not split marks in the text. Call it before the text is read. `are_gaps`: whether the
-        marks are gaps that the command fills, so that the log does not warn of them."""
-        if are_gaps:
-            del self._signs.unreported["gap"]
-        reading = replace(self._reading, marks=marks)
-        self._corpora = [Corpus(path, reading, self._signs) for path in self.files]
 
     def with_columns(self, columns: dict[str, type]) -> dict[str, type]:
         """Return the columns of places, except those that others replace, and the others.
@@ -218,7 +231,7 @@ class Text:
                 yield {name: place[name] for name in self.columns}, record.words
 
 
-text_options = opt.gathered("text", Text, opt.group(
+text_options = opt.group(
     "Text",
     opt.text_input("Text: a file or a quoted pattern.", required=False, default="-"),
     opt.column_option,
@@ -226,6 +239,5 @@ text_options = opt.gathered("text", Text, opt.group(
     opt.quoting_option,
     opt.bad_utf8_option,
     opt.tokenize_option,
-    opt.option("--keep", opt.List(opt.TEXT), "Columns of a table to repeat in the result, such as "
-               "item,condition.", "none", metavar="NAME,..."),
-))  # fmt: skip
+    opt.reading_option("keep", opt.List(opt.TEXT), unset="none", metavar="NAME,..."),
+)

@@ -50,8 +50,8 @@ words or more that its text contains.
 @constraint(If("memory", require_all), ["stateless"])
 @opt.json_option
 def test(
-    model: scoring.Model, input_: str, on_bad_utf8: str, batch_size: int | None, stateless: bool,
-    start: str | None, decimals: int, json: bool
+    model_choice: scoring.ModelChoice, input_: str, on_bad_utf8: str, batch_size: int | None,
+    stateless: bool, start: str | None, decimals: int, json: bool
 ) -> None:  # fmt: skip
     """Measure the perplexity of held-out text.
 
@@ -61,13 +61,14 @@ def test(
     """
     from absl import logging
 
-    from bilm.data.ngrams import text_ids
     from bilm.data.shards import resolve_shards
     from bilm.data.stream import describe_shards
-    from bilm.data.verdict import Comparison, verdict
+    from bilm.scoring.ngrams import Ngrams, text_ids
+    from bilm.scoring.verdict import Comparison, verdict
     from bilm.storage.run_record import RunRecord
     from bilm.training.measurement import Measurement
 
+    model = scoring.Model(model_choice)
     vocabulary = model.vocabulary
     text = resolve_shards(input_, on_bad_utf8)
     text.examine(vocabulary)
@@ -94,7 +95,7 @@ def test(
         figures[f"{direction} perplexity"] = value
 
     # What they are compared with
-    compared = Comparison.of(ids, vocabulary, model.stored.ngrams)
+    compared = Comparison.of(ids, vocabulary, Ngrams.of_model(model.stored))
     measured = Measurement.of(model.stored)
     if measured is not None and measured.compared is not None:
         compared = measured.compared.replace(**compared.to_dict())

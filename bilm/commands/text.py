@@ -30,8 +30,7 @@ parquet.
     opt.tokenize_option,
     opt.flag("--split_sentences", "Also split text into sentences; requires --tokenize."),
     opt.flag("--paragraph_per_line", "Let --split_sentences end sentences at ends of lines, too."),
-    opt.flag("--surface", "Write the surface forms of multiword tokens of CoNLL-U, such as du, "
-             "instead of their words, such as de le."),
+    opt.flag("--surface", opt.OPTIONS["surface"]),
     opt.option("--output", opt.FILE_OR_URL, "Text file to write.", required=True),
 )  # fmt: skip
 @constraint(If("paragraph_per_line", require_all), ["split_sentences"])

@@ -46,13 +46,14 @@ def vocab(
     """
     import numpy as np
 
-    from bilm.data.ngrams import DATASET, Ngrams, text_ids
     from bilm.data.shards import resolve_shards
     from bilm.data.text import input_files
     from bilm.data.vocabulary import Vocabulary
     from bilm.data.vocabulary_builder import build_vocabulary
+    from bilm.scoring.ngrams import Ngrams, text_ids
     from bilm.storage.hdf5 import save_hdf5
     from bilm.support.files import protect
+    from bilm.support.model_files import NGRAM_COUNTS
 
     text = resolve_shards(input_, on_bad_utf8)
     if ngrams is not None:
@@ -63,7 +64,7 @@ def vocab(
         vocabulary = Vocabulary(output)
         counted = Ngrams.of(text_ids(text, vocabulary), vocabulary, order=3)
         words = np.array(vocabulary.words, object)
-        save_hdf5(ngrams, {DATASET: counted.counts, "vocabulary": words})
+        save_hdf5(ngrams, {NGRAM_COUNTS: counted.counts, "vocabulary": words})
     coverage = 100 * counts.n_covered / counts.n_tokens
     line = (
         f"wrote {output}: {counts.n_words:,} of {counts.n_distinct:,} distinct words "

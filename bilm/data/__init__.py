@@ -3,8 +3,7 @@
 `readers` reads input files of any form, `text` and `shards` read text; `signs` finds text that is
 not tokenized, which `tokenization` splits. `alphabets`, `vocabulary` and `model_ids` turn words
 into ids, `stream` and `dataset` text into windows of training and evaluation, whose distinct tokens
-are in `windows`. `survey` counts a training text, `vocabulary_builder` makes vocabularies, `verdict` compares a model with `ngrams`.
-Imports `errors`, `support` and `options`.
+are in `windows`. `survey` counts a training text, `vocabulary_builder` makes vocabularies.
 """
 
 from bilm.support.imports import by_module, lazily
@@ -13,7 +12,6 @@ MODULES = {
     "data.dataset": "BidirectionalLMDataset LMDataset",
     "data.marks": "BOS EOS LOST_WORD UNK",
     "data.model_ids": "Batcher TokenBatcher",
-    "data.ngrams": "DATASET Ngrams",
     "data.readers": "Corpus InputFile Reading Record TABLES form_of",
     "data.readers.tables": "table_rows text_of words_of",
     "data.shards": "count_tokens resolve_shards sentence_digest",

@@ -2,6 +2,5 @@
 
 `examination` lists versions, settings and devices, and reports what `probes` computes in processes
 of their own, so that a library that crashes ends only its probe. The files of `golden_case/` are a
-small model and the vectors that bilm-tf computed with it. `examination` imports `support` and
-`precisions` only; `probes` may import every package except `commands`.
+small model and the vectors that bilm-tf computed with it.
 """

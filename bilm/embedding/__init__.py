@@ -4,7 +4,7 @@
 `corpus` embeds whole corpora, or the shares of `corpus_shares`, with `writers` of files, which
 `embedding_file` reads.
 This module names the formats and the ways to pool, which `bilm embed --help` lists without
-importing NumPy or h5py. Imports `inference` and what it may import.
+importing NumPy or h5py.
 """
 
 from bilm.support.imports import lazily

@@ -4,26 +4,26 @@ import hashlib
 import json
 import shutil
 from collections.abc import Mapping
-from contextlib import ExitStack, suppress
+from contextlib import ExitStack
 from pathlib import Path
 
 import numpy as np
 from absl import logging
 
-from bilm.data.ngrams import DATASET
-from bilm.errors import DataError, OptionsError, WeightsError
+from bilm.errors import DataError, WeightsError
 from bilm.options.model_options import EVALUATION, EXPORT_ID, ModelOptions
-from bilm.options.run_options import load_model_options
 from bilm.options.schema import write as write_options
+from bilm.scoring.ngrams import Ngrams
 from bilm.storage import names
 from bilm.storage.checkpoint import checkpoint_paths
-from bilm.storage.formats.bilm_tf import read_export_id
+from bilm.storage.formats.bilm_tf import export_of
 from bilm.storage.hdf5 import save_hdf5
 from bilm.storage.stored_model import StoredModel, open_model
 from bilm.support.files import expanded, protect, replacing
 from bilm.support.model_files import (
     CHECKPOINT_LIST,
     HDF5_SUFFIXES,
+    NGRAM_COUNTS,
     OPTIONS,
     SOFTMAX_ENDING,
     VOCABULARY,
@@ -155,7 +155,8 @@ def _softmax(
 ) -> dict[str, np.ndarray]:
     """Return the content of a softmax file; the kernel of a shared softmax is the word table."""
     words = stored.vocabulary(vocab_file).words
-    counts = {} if stored.ngrams is None else {DATASET: stored.ngrams.counts}
+    ngrams = Ngrams.of_model(stored)
+    counts = {} if ngrams is None else {NGRAM_COUNTS: ngrams.counts}
     return {
         "softmax/W": values.get("softmax/W", values.get("embedding")),
         "softmax/b": values["softmax/b"],
@@ -178,7 +179,7 @@ def _options_path(weight_file: Path) -> Path:
     """Return the path for the options: a new file, or one that only this export needs."""
     common = weight_file.with_name(OPTIONS)
     specific = weight_file.with_name(f"{weight_file.stem}_{OPTIONS}")  # readers prefer this file
-    is_replaced = _export_of(specific) is not None
+    is_replaced = export_of(specific) is not None
     if not is_replaced and _is_free(common, weight_file):
         return common
     if is_replaced or not specific.exists():
@@ -191,7 +192,7 @@ def _is_free(options_file: Path, weight_file: Path) -> bool:
     run nor to other weights than those that are written."""
     if not options_file.exists():
         return True
-    folder, export = options_file.parent, _export_of(options_file)
+    folder, export = options_file.parent, export_of(options_file)
     # A run may use the options of an export, and users of the reference add the row of padding to
     # the options of a run by hand.
     is_run = (folder / CHECKPOINT_LIST).exists() or checkpoint_paths(folder)
@@ -199,13 +200,4 @@ def _is_free(options_file: Path, weight_file: Path) -> bool:
         return False
     replaced = weight_file.name, weight_file.stem + SOFTMAX_ENDING
     others = [p for p in folder.iterdir() if p.suffix in HDF5_SUFFIXES and p.name not in replaced]
-    return export not in map(_export_of, others)
-
-
-def _export_of(path: Path) -> str | None:
-    """Return the id of the export that wrote options or an HDF5 file; None for another file."""
-    with suppress(OptionsError, WeightsError):
-        if path.suffix in HDF5_SUFFIXES:
-            return read_export_id(path)
-        return load_model_options(path).other.get(EXPORT_ID)
-    return None
+    return export not in map(export_of, others)

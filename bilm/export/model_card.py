@@ -8,8 +8,7 @@ from absl import logging
 import bilm
 from bilm.export.hdf5 import missing_for_allennlp
 from bilm.options.model_options import EVALUATION
-from bilm.options.run_options import load_model_options
-from bilm.storage.stored_model import StoredModel
+from bilm.storage.stored_model import StoredModel, open_model
 from bilm.support.files import replacing, sha256_of
 from bilm.support.model_files import CARD
 from bilm.tensors import sizes_of
@@ -71,7 +70,7 @@ def write_card(model: StoredModel, written: list[Path]) -> Path | None:
         return None
 
     # The programs that load the files.
-    options = load_model_options(options_file)
+    options = open_model(options_file, weight_file).options
     readers = "AllenNLP's `Elmo` and bilm-tf load the same two files."
     if reasons := missing_for_allennlp(options):
         readers = f"AllenNLP's `Elmo` cannot load it: {'; '.join(reasons)}."

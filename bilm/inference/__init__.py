@@ -3,7 +3,7 @@
 `backend` is the interface to the libraries that compute a model: `keras`, `numpy` and `onnx_int8`;
 `softmax` is the interface to the output layer. `words` encodes words and caches their vectors.
 `packing` runs sequences that are packed into rows, and `reading` measures what a language model
-predicts in texts. Imports `storage` and what it may import.
+predicts in texts.
 """
 
 BACKENDS = ("keras", "numpy")  # names that callers choose from; `backend.open_backend` opens them

@@ -7,6 +7,7 @@ from -63 to 63.
 """
 
 import functools
+import gc
 from concurrent.futures import ThreadPoolExecutor
 from typing import Any
 
@@ -45,14 +46,16 @@ def load(stored: StoredModel, precision: str, has_softmax: bool) -> Backend:
 
 
 class OnnxStacks(Stacks):
-    """The stacks, which run in one thread per direction."""
+    """The stacks, which are removed from the model and run in one thread per direction."""
 
     def __init__(self, model: BiLM):
         super().__init__(model.options)
         n_threads = max(available_cores() // len(model.directions), 1)
         self._sessions: dict[str, Any] = {}
-        for direction, stack in model.stacks.items():
-            self._sessions[direction] = _session(stack_model(stack, largest_input()), n_threads)
+        for direction in model.directions:
+            content = stack_model(model.stacks.pop(direction), largest_input())
+            gc.collect()  # layers are in cycles, and their weights are in the content
+            self._sessions[direction] = _session(content, n_threads)
         self._threads = ThreadPoolExecutor(len(self._sessions), thread_name_prefix="int8")
 
     def run_window(self, table: Any, window: Window, state: State) -> tuple[ByDirection, State]:

@@ -6,5 +6,5 @@ of a cell. `sampled_softmax` predicts words, and `scalar_mix` weights layers. `w
 class of layers with weights of the biLM; `functional` and `types` are shared by all. `tensorflow/`
 and `torch/` contain faster implementations; `int8_graphs`, on `onnx_graph`, those in eight bits.
 
-Layers take plain arguments: they may import `data` and the packages below it, except `options`.
+Layers take plain arguments: they do not import `options`.
 """

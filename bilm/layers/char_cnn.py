@@ -61,7 +61,7 @@ class CharacterCNN(WeightedLayer):
             else:
                 _, width, dim, _ = spec.shape
                 initializer = initializers.RandomNormal(0.0, (width * dim) ** -0.5)
-            self.kernels.append(self.add_tensor(spec, initializer, is_operand=True))
+            self.kernels.append(self.add_operand(spec, initializer))
         self.built = True
 
     def call(self, char_ids: Tensor, padded: bool = False) -> Tensor:

@@ -41,7 +41,7 @@ class Highway(WeightedLayer):
     def _matrix(self, spec: TensorSpec) -> Any:
         # A Keras initializer returns the same numbers each time, so each matrix has its own.
         normal = initializers.RandomNormal(0.0, spec.shape[0] ** -0.5)
-        return self.add_tensor(spec, normal, is_operand=True)
+        return self.add_operand(spec, normal)
 
     def call(self, x: Tensor) -> Tensor:
         """Apply the layers in order: float (..., D) -> (..., D)."""

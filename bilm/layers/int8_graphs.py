@@ -81,8 +81,7 @@ class Int8Graph(GraphWriter):
 
 
 def stack_model(stack: LSTMStack, levels: int) -> bytes:
-    """Return a serialized ONNX model that runs a stack, whose cells lose their weights, over the
-    steps of a window.
+    """Return a serialized ONNX model that runs a frozen stack over the steps of a window.
 
     Inputs: `state_0`, ..., by layer, cell before hidden, float32 (B, D) and (B, P); `vectors`,
     float32 (T, B, P); `going_on`, float32 (T, B, 1), factors of the state before each step: 0 where
@@ -138,10 +137,7 @@ def _add_step(graph: Int8Graph, name: str, cell: LSTMCell, x: Value, old: LSTMSt
         return graph.product(graph.rounded(x), f"{name}_projection", weight)
 
     library = library_of(graph, matmul)
-    new = next_state(library, gates, old, cell.projection, cell.clips).state
-    cell.kernel = None  # is in the graph
-    cell.projection = None
-    return new
+    return next_state(library, gates, old, cell.projection, cell.clips).state
 
 
 def library_of(graph: GraphWriter, matmul: Callable[[Value, Any], Value]) -> Library:
@@ -160,7 +156,7 @@ def library_of(graph: GraphWriter, matmul: Callable[[Value, Any], Value]) -> Lib
 
 
 def encoder_model(encoder: TokenEncoder, levels: int) -> bytes:
-    """Return a serialized ONNX model of a token encoder, which loses its weights.
+    """Return a serialized ONNX model of a frozen token encoder.
 
     Input: `ids`, int32 (U, C), or (U, 1 + C) with a table of words. Output: float32 (U, P).
     """
@@ -181,7 +177,6 @@ def encoder_model(encoder: TokenEncoder, levels: int) -> bytes:
     if encoder.kernel is not None:
         bias = graph.constant("projection_bias", ops.convert_to_numpy(encoder.bias))
         x = graph.product(graph.rounded(x), "projection", encoder.kernel) + bias  # U, P
-        encoder.kernel = None  # the graph contains it
     graph.output(x)
     return graph.model("encoder")
 
@@ -227,14 +222,13 @@ def _add_maximum(
 
 
 def _add_highway(graph: Int8Graph, highway: Highway, x: Value) -> Value:
-    """Add a `Highway`, which loses its weights: float32 (U, D) -> (U, D)."""
+    """Add a `Highway`: float32 (U, D) -> (U, D)."""
 
     def affine(name, read, weight, bias):
         bias = graph.constant(f"{name}_bias", ops.convert_to_numpy(bias))
         return graph.product(read, name, weight) + bias
 
-    for i in range(highway.n_layers):
-        gate_weight, gate_bias, weight, bias = highway.layers.pop(0)
+    for i, (gate_weight, gate_bias, weight, bias) in enumerate(highway.layers):
         read = graph.rounded(x)
         gate = affine(f"highway_{i}_gate", read, gate_weight, gate_bias)
         transform = affine(f"highway_{i}_transform", read, weight, bias)

@@ -49,11 +49,11 @@ class LSTMCell(WeightedLayer):
         """Create the variables; only the last axis of the input shape is needed."""
         self.input_dim = input_shape[-1]
         kernel, bias, *projection = cell(self.input_dim, self.dim, self.projection_dim)
-        self.kernel = self.add_tensor(kernel, "glorot_uniform", is_operand=True)
+        self.kernel = self.add_operand(kernel, "glorot_uniform")
         self.bias = self.add_tensor(bias, "zeros")
         self.projection = None
         if projection:
-            self.projection = self.add_tensor(projection[0], "glorot_uniform", is_operand=True)
+            self.projection = self.add_operand(projection[0], "glorot_uniform")
         if self.frozen and self.precision != "int8" and keras.backend.backend() == "tensorflow":
             from bilm.layers.tensorflow.lstm_weights import frozen_weights
 

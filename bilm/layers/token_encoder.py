@@ -87,7 +87,7 @@ class TokenEncoder(WeightedLayer):
         if self.always_projects or n_features != self.projection_dim:
             kernel, bias = part("projection", {"features": n_features, "P": self.projection_dim})
             normal = initializers.RandomNormal(0.0, n_features**-0.5)
-            self.kernel = self.add_tensor(kernel, normal, is_operand=True)
+            self.kernel = self.add_operand(kernel, normal)
             self.bias = self.add_tensor(bias, "zeros")
         self.built = True
 

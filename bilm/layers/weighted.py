@@ -51,18 +51,21 @@ class WeightedLayer(keras.layers.Layer):
         """Make weights constants, for inference only; call it before the layer is built."""
         self.frozen = True
 
-    def add_tensor(self, spec: TensorSpec, initializer: Any, is_operand: bool = False) -> Tensor:
-        """Create the variable of a tensor, or a constant if frozen; `initial` takes precedence.
-        If only products read the weight (`is_operand`), a constant has their precision."""
+    def add_tensor(self, spec: TensorSpec, initializer: Any) -> Tensor:
+        """Create the variable of a tensor, or a constant if frozen; `initial` takes precedence."""
         initializer = self.initial.get(spec.attribute, initializer)
         if not self.frozen:
             return self.add_weight(spec.shape, initializer, name=spec.attribute)
-        value = initializers.get(initializer)(spec.shape, dtype=self.variable_dtype)
-        if is_operand and self.precision == "int8":
-            return quantized(value)
-        if is_operand and self.precision == "bfloat16":
-            return ops.cast(value, "bfloat16")
-        return value
+        return initializers.get(initializer)(spec.shape, dtype=self.variable_dtype)
+
+    def add_operand(self, spec: TensorSpec, initializer: Any) -> Tensor | Int8Matrix:
+        """Create a weight that only products read. A constant has their precision."""
+        weight = self.add_tensor(spec, initializer)
+        if self.frozen and self.precision == "int8":
+            return quantized(weight)
+        if self.frozen and self.precision == "bfloat16":
+            return ops.cast(weight, "bfloat16")
+        return weight
 
     def own_weight(self, name: str) -> Any:
         """Return the variable with this name. Raises: WeightsError if the layer is frozen."""

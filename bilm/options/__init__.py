@@ -1,7 +1,7 @@
 """The content of `options.json`, checked key by key.
 
 `model_options` describes a model and counts its parameters, `run_options` describes a training run
-and reads the file, and `schema` declares and checks keys. Imports `errors` and `support`.
+and reads the file, and `schema` declares and checks keys.
 """
 
 from bilm.support.imports import lazily

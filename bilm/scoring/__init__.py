@@ -1,14 +1,15 @@
 """Log-probabilities of sentences, perplexity, and likely words at a position.
 
 `scorer` computes `scores` of sentences with a stored language model, which predicts
-`predicted_words`. `perplexity` summarizes them. `second_model` opens a model that is mixed with the
-biLM: an installed package contains it, such as the memory of a training text.
-Imports `inference` and everything below it.
+`predicted_words`. `perplexity` summarizes them; `verdict` compares it with that of `ngrams`.
+`second_model` opens a model that is mixed with the biLM: an installed package contains it, such as
+the memory of a training text.
 """
 
 from bilm.support.imports import by_module, lazily
 
 MODULES = {
+    "scoring.ngrams": "Ngrams",
     "scoring.perplexity": "Perplexity TextLosses",
     "scoring.predicted_words": "PredictedWords",
     "scoring.scorer": "Scorer sentences_to_score",

@@ -4,8 +4,7 @@
 finds or downloads its files, and `formats` reads them: one class per format. `names` translates
 stored names to variables, and `stored_weights` initializes variables from files. `hdf5` reads and
 writes HDF5. `checkpoint` reads and writes the checkpoints of training, `run_record` their JSON
-files, and `tensor_reader` reads files in TensorFlow's format. Imports `language_model` and the
-packages below it.
+files, and `tensor_reader` reads files in TensorFlow's format.
 """
 
 from bilm.support.imports import by_module, lazily

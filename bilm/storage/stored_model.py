@@ -12,14 +12,13 @@ from typing import TYPE_CHECKING
 import numpy as np
 
 from bilm.data.marks import BOS, EOS, MARKS
-from bilm.data.ngrams import DATASET, Ngrams
 from bilm.data.vocabulary import Vocabulary, vocabulary_of
 from bilm.errors import DataError, OptionsError, WeightsError
 from bilm.options.model_options import ModelOptions
 from bilm.storage import names
 from bilm.storage.finding.locate import locate
 from bilm.storage.formats.base import Format, Mix, Softmax, Tensors
-from bilm.storage.hdf5 import HDF5Tensors, numbers, open_hdf5
+from bilm.storage.hdf5 import HDF5Tensors
 from bilm.storage.stored_weights import Source, StoredWeights
 from bilm.support.files import expanded, sha256_of
 from bilm.support.urls import masked
@@ -113,23 +112,6 @@ class StoredModel:
     def mixes(self) -> list[Mix]:
         """The learned weightings of the layers that the files contain; empty for most formats."""
         return self.format.mixes()
-
-    @cached_property
-    def ngrams(self) -> Ngrams | None:
-        """The counts of the training text; None if they are not stored."""
-        path = self.format.ngrams_path
-        if self.n_words is None or not path.is_file():
-            return None
-        with open_hdf5(path) as file:
-            if DATASET not in file:
-                return None
-            ngrams = Ngrams(numbers(file, DATASET)[...], self.n_words)
-        if not ngrams.has_order(2):
-            raise WeightsError(
-                f"{path}: expected counts of pairs of the model's {self.n_words} words in the "
-                f"dataset {DATASET}, but it is damaged or of another model; export or train again"
-            )
-        return ngrams
 
     @property
     def checkpoint(self) -> Checkpoint | None:

@@ -6,6 +6,7 @@ from __future__ import annotations
 import hashlib
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
+from threading import Lock
 from typing import TYPE_CHECKING, Any, ClassVar
 
 import numpy as np
@@ -20,7 +21,9 @@ from bilm.tensors import TensorSpec, tensors_of
 if TYPE_CHECKING:
     from bilm.language_model import BiLM
 
-_known: dict[str, StoredWeights] = {}
+MAX_KNOWN = 64  # weights that `known_weights` finds; their values are not in memory
+_known: dict[str, StoredWeights] = {}  # by key, those opened last at the end
+_changing = Lock()  # of `_known`
 Source = tuple[Tensors, Callable[[str], bool]]  # tensors, and a function that selects their names
 
 
@@ -51,7 +54,11 @@ class StoredWeights:
         self._sources = sources
         self._versions = self._file_versions()
         self.key = hashlib.sha256(repr([options, self._versions]).encode()).hexdigest()
-        _known[self.key] = self
+        with _changing:
+            _known.pop(self.key, None)
+            _known[self.key] = self
+            if len(_known) > MAX_KNOWN:
+                del _known[next(iter(_known))]
 
     def _file_versions(self) -> list[tuple]:
         """Return the path and the version of each file."""
@@ -127,7 +134,8 @@ class StoredWeights:
 
 
 def known_weights(key: str | None) -> StoredWeights | None:
-    """Return the weights that this process opened under a key, if their files are unchanged."""
+    """Return the weights that this process opened under a key, if their files are unchanged and
+    fewer than `MAX_KNOWN` others were opened since; otherwise None."""
     stored = _known.get(key or "")
     return stored if stored is not None and stored.unchanged else None
 

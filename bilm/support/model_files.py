@@ -12,4 +12,5 @@ HDF5_SUFFIXES = (".hdf5", ".h5")
 SOFTMAX_ENDING = "_softmax.hdf5"
 # Other files of a run.
 MEASURED, HISTORY, LOCK, NGRAMS = "heldout.json", "history.csv", ".lock", "ngrams.hdf5"
+NGRAM_COUNTS = "ngrams"  # dataset of `NGRAMS` and of softmax files
 HELDOUT = "heldout.txt"  # a part of the training text

@@ -8,8 +8,7 @@ Between steps, the functions of `decisions` return what to do, and `run` applies
 saves, `report` and `history` record, `evaluation` measures held-out text. `devices` selects GPUs or
 the CPU, `hosts` connects several processes, `run_folder` has the files of a run.
 
-May import `scoring`, `storage` and the packages below them. The names of this package are
-bilm-tf's, with its signatures; they are imported from `compat` and `export` when they are used.
+The names of this package are bilm-tf's, with its signatures: see `compat`.
 """
 
 from bilm.support.imports import lazily

@@ -78,7 +78,7 @@ def changes_for(options: RunOptions, n_epochs: float) -> dict[str, Any]:
 
 
 def expected_ratio(n_read: int, n_train_tokens: int, n_words: int) -> float:
-    """Return the perplexity that a run should reach, divided by bigrams': see `data.verdict`.
+    """Return the perplexity that a run should reach, divided by bigrams': see `scoring.verdict`.
 
     A model is ahead of bigrams by more, the more text it reads, and the more often, and by less if
     more than a tenth of the predictions are different words. The bigrams of more than

@@ -11,7 +11,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass, replace
 from typing import Any, NamedTuple, Protocol
 
-from bilm.data.verdict import Comparison
+from bilm.scoring.verdict import Comparison
 from bilm.training.auto import changes_for, expected_ratio, recipe_for
 from bilm.training.spec import Heldout, RunProgress, RunSpec
 

@@ -6,13 +6,11 @@ from collections.abc import Mapping
 from contextlib import suppress
 from typing import Any, NamedTuple
 
-from bilm.data.verdict import Comparison, verdict
 from bilm.errors import OptionsError
 from bilm.options import schema
-from bilm.options.model_options import EVALUATION
 from bilm.scoring.perplexity import Perplexity
+from bilm.scoring.verdict import Comparison, verdict
 from bilm.storage.stored_model import StoredModel
-from bilm.support.model_files import MEASURED
 
 
 class Measurement(NamedTuple):
@@ -44,13 +42,8 @@ class Measurement(NamedTuple):
     def of(cls, model: StoredModel) -> Measurement | None:
         """Return the evaluation that a run stores for its last step, or an export for the model;
         None if there is none."""
-        checkpoint = model.checkpoint
         with suppress(OptionsError):  # no record, or a damaged one
-            if checkpoint is None:
-                return cls.from_record(model.options.other.get(EVALUATION, {}))
-            measured = cls.from_record(schema.read_object(model.folder / MEASURED))
-            if not checkpoint.is_reference and measured.step == checkpoint.record.step:
-                return measured
+            return cls.from_record(model.format.evaluation())
         return None
 
     def verdict(self) -> list[str]:

@@ -10,7 +10,6 @@ from typing import Any
 
 from absl import logging
 
-from bilm.data.ngrams import DATASET, Ngrams
 from bilm.data.shards import Shards, draw_heldout_part
 from bilm.data.stream import same_shards
 from bilm.data.text import writing_text
@@ -19,6 +18,7 @@ from bilm.data.vocabulary_builder import build_vocabulary
 from bilm.errors import BilmError, OptionsError, WeightsError
 from bilm.options import schema
 from bilm.options.run_options import CHANGEABLE, FIXED, RunOptions
+from bilm.scoring.ngrams import Ngrams
 from bilm.storage.checkpoint import Checkpoint, checkpoint_paths, latest_checkpoint
 from bilm.storage.hdf5 import save_hdf5
 from bilm.storage.run_record import RunRecord
@@ -29,6 +29,7 @@ from bilm.support.model_files import (
     HISTORY,
     LOCK,
     MEASURED,
+    NGRAM_COUNTS,
     NGRAMS,
     OPTIONS,
     VOCABULARY,
@@ -212,7 +213,7 @@ class RunFolder:
             return
         self.write_options(options)
         if ngrams is not None:
-            save_hdf5(self.path / NGRAMS, {DATASET: ngrams.counts})
+            save_hdf5(self.path / NGRAMS, {NGRAM_COUNTS: ngrams.counts})
         if not (self.holds_run and self.vocab_file.exists()):
             with writing_text(self.vocab_file) as file:
                 file.writelines(f"{word}\n" for word in vocab.words)

@@ -8,12 +8,12 @@ from collections.abc import Mapping
 from dataclasses import dataclass, field, replace
 from typing import Any, Protocol
 
-from bilm.data.ngrams import Ngrams
 from bilm.data.shards import Shards
 from bilm.data.stream import Position, describe_shards
-from bilm.data.verdict import Comparison
 from bilm.data.vocabulary import Vocabulary
 from bilm.options.run_options import RunOptions
+from bilm.scoring.ngrams import Ngrams
+from bilm.scoring.verdict import Comparison
 from bilm.storage.run_record import AutoChoice, Finetuning, HeldoutFiles, RunRecord
 from bilm.training.measurement import Measurement
 from bilm.training.schedule import Schedule

@@ -9,15 +9,15 @@ from typing import NamedTuple
 
 from absl import logging
 
-from bilm.data.ngrams import Ngrams, text_ids
 from bilm.data.shards import Shards, sentence_digest
 from bilm.data.stream import check_shards, describe_shards
 from bilm.data.survey import LONG_TEXT, check_training_text, log_survey, once_from, survey
-from bilm.data.verdict import Comparison
 from bilm.data.vocabulary import Vocabulary
 from bilm.errors import DataError
 from bilm.options import schema
 from bilm.options.schema import Checked, key
+from bilm.scoring.ngrams import Ngrams, text_ids
+from bilm.scoring.verdict import Comparison
 from bilm.storage.run_record import HeldoutFiles, RunRecord
 from bilm.support.remote import RemoteError
 from bilm.training.hosts.exchange import Hosts

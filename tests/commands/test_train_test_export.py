@@ -10,12 +10,12 @@ import pytest
 from command_runs import assert_fails, environment, run, words_of
 from tiny_runs import HELDOUT, OPTIONS, TEXT, VOCABULARY, tiny_run, weights_of
 
-from bilm.data.ngrams import text_ids
 from bilm.data.shards import resolve_shards
-from bilm.data.verdict import Comparison
 from bilm.data.vocabulary import Vocabulary
 from bilm.export.hdf5 import dump_weights
+from bilm.scoring.ngrams import Ngrams, text_ids
 from bilm.scoring.scorer import load_scorer
+from bilm.scoring.verdict import Comparison
 from bilm.storage.stored_model import open_model
 
 FAST = {"char_cnn": None, "bidirectional": False}
@@ -200,7 +200,7 @@ def test_test_command_states_unknown_words_and_the_perplexity_without_them(run_h
     backward = [score.backward[np.append(True, score.is_known[:-1])] for score in scores]
     without = np.exp(-(forward.mean() + np.concatenate(backward).mean()) / 2)
     assert found["perplexity_without_unknown_words"] == pytest.approx(without)
-    stored = open_model(folder).ngrams
+    stored = Ngrams.of_model(open_model(folder))
     ids = text_ids(resolve_shards(text), Vocabulary(VOCABULARY))
     compared = Comparison.of(ids, Vocabulary(VOCABULARY), stored)
     name = "bigrams_of_the_training_text_perplexity"

@@ -56,12 +56,21 @@ def nodes(node: ast.AST, functions: bool) -> Iterator[ast.AST]:
             yield from nodes(child, functions)
 
 
+def named_lazily(node: ast.Call) -> set[str]:
+    """Return the modules in the tables of a call of `bilm.support.imports.lazily`."""
+    tables = [part for part in ast.walk(node) if isinstance(part, ast.Dict)]
+    return {f"bilm.{ast.literal_eval(value)}" for table in tables for value in table.values}
+
+
 @functools.cache
 def imported(name: str, functions: bool = True) -> set[str]:
-    """Return the dotted names that a module imports, those of bilm shortened to modules."""
+    """Return the dotted names that a module imports, those of bilm shortened to modules. With
+    `functions`, also those that it imports later: in functions, and by `lazily`."""
     names: set[str] = set()
     for node in nodes(ast.parse(FILES[name].read_text(encoding="utf-8")), functions):
-        if isinstance(node, ast.Import):
+        if functions and isinstance(node, ast.Call) and ast.unparse(node.func) == "lazily":
+            names |= named_lazily(node)
+        elif isinstance(node, ast.Import):
             names |= {alias.name for alias in node.names}
         elif isinstance(node, ast.ImportFrom):
             assert not node.level, f"{name}: relative import"

@@ -3,9 +3,9 @@
 import math
 
 from bilm.data.shards import Shards
-from bilm.data.verdict import Comparison
 from bilm.data.vocabulary import Vocabulary
 from bilm.options.run_options import RunOptions
+from bilm.scoring.verdict import Comparison
 from bilm.storage.run_record import HeldoutFiles
 from bilm.training.settings import RunSettings
 from bilm.training.spec import Heldout, RunSpec, epoch_steps, evaluation_steps

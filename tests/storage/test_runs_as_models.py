@@ -117,3 +117,22 @@ def test_model_that_is_training_keeps_its_checkpoint(tmp_path):
         path.rename(run / path.name)
     assert model.checkpoint.path.endswith("model.ckpt-2") and model.digest == before
     assert open_model(run).digest != before
+
+
+@pytest.mark.parametrize("step", [None, 3])
+def test_softmax_requested_after_the_weights_is_checked(step, tmp_path):
+    run = shutil.copytree(three_steps(), tmp_path / "run")
+    kernel = open_model(run).softmax.value("softmax/W").tobytes()
+    data = run / "model.ckpt-3.data-00000-of-00001"
+    content = bytearray(data.read_bytes())
+    content[content.index(kernel)] ^= 1
+    data.write_bytes(content)
+    weights = None if step is None else f"model.ckpt-{step}.index"
+    model = open_model(run, weights)
+    assert model.checkpoint.record.step == 3
+    with pytest.raises(WeightsError, match=r"model\.ckpt-3: not a whole checkpoint"):
+        model.require_softmax()
+    if step is None:
+        model = open_model(run)
+        model.require_softmax()  # before the weights: an earlier checkpoint is chosen
+        assert model.checkpoint.record.step == 2

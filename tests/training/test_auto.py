@@ -15,13 +15,13 @@ from tiny_runs import HELDOUT, TEXT, VOCABULARY, WORDS, on_cpu, tiny_options
 
 import bilm
 from bilm.commands import options
-from bilm.data.ngrams import Ngrams, text_ids
 from bilm.data.shards import resolve_shards
 from bilm.data.stream import describe_shards
-from bilm.data.verdict import Comparison
 from bilm.data.vocabulary import Vocabulary
 from bilm.errors import OptionsError, WeightsError
 from bilm.options.run_options import load_run_options
+from bilm.scoring.ngrams import Ngrams, text_ids
+from bilm.scoring.verdict import Comparison
 from bilm.storage.names import stored_values
 from bilm.storage.run_record import AutoChoice, RunRecord
 from bilm.storage.stored_model import open_model

@@ -22,11 +22,11 @@ from tiny_runs import (
     weights_of,
 )
 
-from bilm.data.ngrams import Ngrams, text_ids
 from bilm.data.shards import resolve_shards
 from bilm.data.vocabulary import Vocabulary
 from bilm.errors import DataError
 from bilm.export.hdf5 import dump_weights
+from bilm.scoring.ngrams import Ngrams, text_ids
 from bilm.scoring.perplexity import Perplexity
 from bilm.scoring.scorer import load_scorer
 from bilm.storage.checkpoint import CheckpointFolder, latest_checkpoint

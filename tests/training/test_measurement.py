@@ -12,12 +12,12 @@ if keras.backend.backend() != "tensorflow":
 from tiny_runs import HELDOUT, TEXT, VOCABULARY, WORDS, on_cpu, tiny_options, train
 
 from bilm.commands.info import describe
-from bilm.data.ngrams import Ngrams, text_ids
 from bilm.data.shards import resolve_shards
 from bilm.data.vocabulary import Vocabulary
 from bilm.errors import WeightsError
 from bilm.export.hdf5 import dump_weights
 from bilm.export.model_card import write_card
+from bilm.scoring.ngrams import Ngrams, text_ids
 from bilm.storage.hdf5 import save_hdf5
 from bilm.storage.stored_model import open_model
 from bilm.training.measurement import Measurement
@@ -48,8 +48,9 @@ def test_run_and_export_store_the_counts_and_the_verdict(a_run, tmp_path):
 
     written = dump_weights(run, tmp_path, include_softmax=True)
     for model in (run, open_model(tmp_path), open_model(a_run / "best")):
-        assert model.ngrams.n_words == expected.n_words
-        np.testing.assert_array_equal(model.ngrams.counts, expected.counts)
+        stored = Ngrams.of_model(model)
+        assert stored.n_words == expected.n_words
+        np.testing.assert_array_equal(stored.counts, expected.counts)
         assert describe(model)["verdict"] == Measurement.of(model).verdict() != []
     assert Measurement.of(open_model(tmp_path)) == measured._replace(text=[])
     card = write_card(run, written).read_text(encoding="utf-8")
@@ -75,7 +76,7 @@ def test_model_without_a_record_has_no_verdict(a_run, tmp_path):
     for changed in (record | {"step": 5}, record | {"compared": None}, record | {"compared": 3}):
         (folder / "heldout.json").write_text(json.dumps(changed))
         model = open_model(folder)
-        assert model.ngrams is None and describe(model)["verdict"] == []
+        assert Ngrams.of_model(model) is None and describe(model)["verdict"] == []
 
 
 @pytest.mark.parametrize("pairs", [[[0, 49, 1]], [[0, -1, 1]], [[1, 2]], [1]])
@@ -85,4 +86,4 @@ def test_counts_of_another_vocabulary_are_refused(a_run, tmp_path, pairs):
     with pytest.raises(
         WeightsError, match=r"ngrams.hdf5: expected counts of pairs of the model's 49"
     ):
-        _ = open_model(folder).ngrams
+        Ngrams.of_model(open_model(folder))

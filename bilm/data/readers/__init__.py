@@ -1,17 +1,16 @@
 """Readers of input files: text here, every other form in a module with a `FORM` that declares it.
 
 To add a form, write a module with a `FORM` and add it to `FORMS`. Help and error messages follow
-from the declaration. Imports `data.signs`, `data.text`, `data.tokenization`, `errors`, `support`.
+from the declaration.
 """
 
 import os
 from collections.abc import Iterator
-from dataclasses import fields
 from operator import itemgetter
 from pathlib import Path
 
 from bilm.data.readers import conllu, fasta, tables
-from bilm.data.readers.form import Form, InputFile, Reading, Record
+from bilm.data.readers.form import TOKENIZE, Form, InputFile, Reading, Record
 from bilm.data.signs import TextSigns
 from bilm.data.text import read_lines, unpacked_name
 from bilm.errors import DataError
@@ -28,10 +27,11 @@ TEXT = Form(
     endings=(),
     help="text, one sentence per line, words separated by blanks; --tokenize splits other text",
     read=read_text,
-    options=frozenset({"tokenize"}),
+    options=TOKENIZE,
 )
 TABLES = tables.FORM
 FORMS = (TABLES, conllu.FORM, fasta.FORM, TEXT)
+OPTIONS = {name: help for form in FORMS for name, help in form.options.items()}  # and their help
 
 
 def form_of(path: str | os.PathLike) -> Form:
@@ -62,12 +62,12 @@ class Corpus:
         self.has_ids = self.form.has_ids or reading.id_column is not None
 
         # Options with other values than the defaults must fit the form.
-        for field in fields(reading):
-            is_chosen = getattr(reading, field.name) != field.default
-            forms = [form.name for form in FORMS if field.name in form.options]
-            if is_chosen and forms and self.form.name not in forms:
+        for name in OPTIONS:
+            is_chosen = getattr(reading, name) != getattr(Reading, name)
+            if is_chosen and name not in self.form.options:
+                forms = [form.name for form in FORMS if name in form.options]
                 raise DataError(
-                    f"{self.path}: --{field.name} does not apply to {self.form.name}, only to "
+                    f"{self.path}: --{name} does not apply to {self.form.name}, only to "
                     f"{' and '.join(forms)}"
                 )
         if reading.split_sentences and (reading.tokenize is None or self.has_ids):

@@ -63,5 +63,8 @@ FORM = Form(
     endings=(".conllu",),
     help="words from the FORM column",
     read=read_conllu,
-    options=frozenset({"surface"}),
+    options={
+        "surface": "Write the surface forms of multiword tokens of CoNLL-U, such as du, instead of "
+        "their words, such as de le."
+    },
 )

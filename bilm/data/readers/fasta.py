@@ -64,7 +64,10 @@ FORM = Form(
     endings=(".fasta", ".fa", ".fas", ".fsa", ".seq", ".faa", ".mpfa", ".fna", ".ffn", ".frn"),
     help="proteins or DNA, one letter per word; the id is the first word of the header",
     read=read_fasta,
-    options=frozenset({"id_field"}),
+    options={
+        "id_field": "Index, from 0, of the part of a FASTA header to use as the id; the header is "
+        "split at | and whitespace."
+    },
     has_ids=True,
     is_text=False,
 )

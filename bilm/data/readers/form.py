@@ -10,20 +10,22 @@ from bilm.data.tokenization import keep_whole, sentence_splitter, tokenizer
 from bilm.errors import DataError
 
 MAX_ID = 1000  # characters
+TOKENIZE = {"tokenize": "Split text into words with spaCy's rules for a language, such as en."}
 Split = Callable[[Iterable[str]], Iterator[list[str]]]
 
 
 @dataclass(frozen=True)
 class Reading:
-    """How to read files: the values of the options of commands."""
+    """How to read files: the values of the options of input forms, see `Form.options`, and of
+    options of every form."""
 
-    column: str | None = None  # of a table, with the text
-    id_column: str | None = None  # of a table, with the ids: strings or integers
-    id_field: int | None = None  # of a FASTA header split at | and blanks; None: its first word
-    keep: Sequence[str] = ()  # columns of a table that the records repeat as text
+    column: str | None = None
+    id_column: str | None = None  # strings or integers
+    id_field: int | None = None
+    keep: Sequence[str] = ()
     quoting: str | None = None  # "csv" or "none"; None: "csv" without fields that may be rows
-    surface: bool = False  # read surface forms of CoNLL-U's multiword tokens, not their words
-    tokenize: str | None = None  # language whose spaCy rules split text; None: split at whitespace
+    surface: bool = False
+    tokenize: str | None = None  # None: split at whitespace
     split_sentences: bool = False  # also split text into sentences, see `sentence_splitter`
     paragraph_per_line: bool = False
     on_bad_utf8: str = "error"  # or "replace", to decode invalid UTF-8 as U+FFFD
@@ -63,7 +65,7 @@ class Form(NamedTuple):
     endings: tuple[str, ...]  # of file names, in lower case; empty for files with any other ending
     help: str  # one line for `--help` about what a sentence is
     read: Callable[[InputFile], Iterator[Record]]  # yields the records of a file
-    options: frozenset[str] = frozenset()  # fields of `Reading`
+    options: Mapping[str, str] = {}  # fields of `Reading` that apply to the form, and their help
     has_ids: bool = False  # whether every record has an id even without `id_column`
     is_text: bool = True  # whether sentences are natural language; otherwise they have no signs
 

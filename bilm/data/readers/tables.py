@@ -13,7 +13,7 @@ from itertools import chain
 from pathlib import Path
 from typing import Any
 
-from bilm.data.readers.form import Form, InputFile, Record, Split, checked_id
+from bilm.data.readers.form import TOKENIZE, Form, InputFile, Record, Split, checked_id
 from bilm.data.text import opened, placed_lines, read_lines, unpacked_name
 from bilm.errors import DataError
 from bilm.support.imports import optional
@@ -156,5 +156,11 @@ FORM = Form(
     endings=tuple(ROWS),
     help="tables; --column selects the column of text or of lists of words",
     read=read_table,
-    options=frozenset({"column", "id_column", "keep", "tokenize", "quoting"}),
+    options={
+        "column": "Column of a table that contains the text.",
+        "id_column": "Column of a table that contains the ids.",
+        "keep": "Columns of a table to repeat in the result, such as item,condition.",
+        "quoting": "Quoting of CSV and TSV.",
+        **TOKENIZE,
+    },
 )

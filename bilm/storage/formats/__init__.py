@@ -1,10 +1,9 @@
-"""The formats of stored models, one class each. Only they read files of models.
+"""The formats of stored models, one class each. Only they read options and tensors of models.
 
 `base` declares what each format defines. The formats are `bilm_tf` (HDF5 with `options.json`),
 `run` (TensorFlow checkpoints with `options.json`), `allennlp`, `manylangs` (ELMoForManyLangs) and
 `tfhub`. `derived` derives options from shapes, `pytorch` reads PyTorch's files, and `pytorch_rows`
-lists the places of bilm's tensors in them. Imports `options`, the packages below it, and the
-modules of `storage` that do not import this package.
+lists the places of bilm's tensors in them.
 """
 
 from __future__ import annotations

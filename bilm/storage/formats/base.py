@@ -11,7 +11,8 @@ import numpy as np
 from bilm.errors import OptionsError, WeightsError
 from bilm.options.model_options import ModelOptions
 from bilm.options.run_options import load_model_options
-from bilm.support.model_files import SOFTMAX_ENDING, VOCABULARY
+from bilm.storage.hdf5 import numbers, open_hdf5
+from bilm.support.model_files import NGRAM_COUNTS, SOFTMAX_ENDING, VOCABULARY
 
 
 class Tensors(Protocol):
@@ -153,6 +154,18 @@ class Format(ABC):
     def mixes(self) -> list[Mix]:
         """Return the learned weightings of the layers. Raises: OptionsError, WeightsError."""
         return []
+
+    def ngram_counts(self) -> np.ndarray | None:
+        """Read the counts of the training text (docs/formats.md); return None if they are not
+        stored. Raises: WeightsError."""
+        if not self.ngrams_path.is_file():
+            return None
+        with open_hdf5(self.ngrams_path) as file:
+            return numbers(file, NGRAM_COUNTS)[...] if NGRAM_COUNTS in file else None
+
+    def evaluation(self) -> Mapping[str, Any]:
+        """Return the record of the model's last evaluation; empty if it is not stored."""
+        return {}
 
     def use_softmax(self, path: Path) -> None:
         """Replace the file of the softmax. Raises: OptionsError if the format has no such file;

@@ -1,11 +1,15 @@
 """The format of bilm-tf, AllenNLP and simple_elmo: `options.json` and an HDF5 file of weights."""
 
 import functools
+from collections.abc import Mapping
+from contextlib import suppress
 from fnmatch import fnmatchcase
 from pathlib import Path, PurePath
+from typing import Any
 
 from bilm.errors import OptionsError, WeightsError
-from bilm.options.model_options import EXPORT_ID, ModelOptions
+from bilm.options.model_options import EVALUATION, EXPORT_ID, ModelOptions
+from bilm.options.run_options import load_model_options
 from bilm.storage.formats.base import Format, Softmax
 from bilm.storage.hdf5 import HDF5Tensors, attribute, open_hdf5, strings
 from bilm.support.model_files import CARD, HDF5_SUFFIXES, META, OPTIONS, SOFTMAX_ENDING, VOCABULARY
@@ -86,6 +90,9 @@ class BilmTf(Format):
             words = strings(file, "vocabulary")
         return Softmax(HDF5Tensors(path), len(words), words)
 
+    def evaluation(self) -> Mapping[str, Any]:
+        return load_model_options(self.options_file).other.get(EVALUATION, {})
+
     def _check_export(self, path: Path, id_: object) -> None:
         """Check that a file, with its export id, and the weights are of one export."""
         expected = read_export_id(self.weight_file)
@@ -116,6 +123,15 @@ def read_export_id(path: str | Path) -> str | None:
     """Return the id of an HDF5 file; None if another program or an older bilm wrote it."""
     with open_hdf5(path) as file:
         return attribute(file, EXPORT_ID)
+
+
+def export_of(path: Path) -> str | None:
+    """Return the id of the export that wrote options or an HDF5 file; None for another file."""
+    with suppress(OptionsError, WeightsError):
+        if path.suffix in HDF5_SUFFIXES:
+            return read_export_id(path)
+        return load_model_options(path).other.get(EXPORT_ID)
+    return None
 
 
 def _unexpected(paths: list[PurePath], expected: str, where: str | Path) -> WeightsError:

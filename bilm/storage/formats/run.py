@@ -6,10 +6,13 @@ the latest checkpoint whose weights can be read.
 
 from __future__ import annotations
 
+from collections.abc import Callable, Mapping
+from contextlib import suppress
 from pathlib import Path, PurePath
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
-from bilm.errors import WeightsError
+from bilm.errors import OptionsError, WeightsError
+from bilm.options import schema
 from bilm.storage import names
 from bilm.storage.formats.base import Format, LazyTensors, Softmax, one_folder
 from bilm.support.model_files import CHECKPOINT_FILE, MEASURED, NGRAMS, OPTIONS
@@ -71,27 +74,40 @@ class Run(Format):
         return self.checkpoint().tensors
 
     def softmax(self) -> Softmax:
-        checkpoint = self.checkpoint(with_softmax=True)
-        return Softmax(checkpoint.tensors, checkpoint.n_words, words=None)
+        if self._checkpoint is None:
+            self._checkpoint = self._choose(lambda name: True)
+        else:  # the softmax must be that of the weights, which may be in use
+            self._checkpoint.check(lambda name: not names.is_bilm(name))
+        return Softmax(self._checkpoint.tensors, self._checkpoint.n_words, words=None)
 
-    def checkpoint(self, with_softmax: bool = False) -> Checkpoint:
-        """Return the checkpoint: the given one, or the latest one whose weights can be read; when
-        it is chosen, its softmax must be readable too if `with_softmax`."""
+    def checkpoint(self) -> Checkpoint:
+        """Return the checkpoint: the given one, or the latest one whose weights can be read. If the
+        softmax is requested first, it must be readable too."""
+        if self._checkpoint is None:
+            self._checkpoint = self._choose(names.is_bilm)
+        return self._checkpoint
+
+    def _choose(self, needed: Callable[[str], bool]) -> Checkpoint:
         from bilm.storage.checkpoint import Checkpoint, latest_checkpoint
 
-        if self._checkpoint is None:
-            needed = (lambda name: True) if with_softmax else names.is_bilm
-            if self.weight_file.is_dir():
-                self._checkpoint = latest_checkpoint(self.weight_file, needed)
-            else:
-                checkpoint = Checkpoint(self.weight_file.with_suffix(""))
-                checkpoint.check(needed)
-                self._checkpoint = checkpoint
-        if self._checkpoint is None:
+        if not self.weight_file.is_dir():
+            checkpoint = Checkpoint(self.weight_file.with_suffix(""))
+            checkpoint.check(needed)
+            return checkpoint
+        latest = latest_checkpoint(self.weight_file, needed)
+        if latest is None:
             raise WeightsError(
                 f"{self.weight_file}: the folder does not contain a checkpoint; expected a run"
             )
-        return self._checkpoint
+        return latest
+
+    def evaluation(self) -> Mapping[str, Any]:
+        checkpoint = self.checkpoint()
+        with suppress(OptionsError):  # no record, or a damaged one
+            record = schema.read_object(self.folder / MEASURED)
+            if not checkpoint.is_reference and record.get("step") == checkpoint.record.step:
+                return record
+        return {}
 
     def fingerprint_files(self) -> list[Path]:
         index = Path(self.checkpoint().path + INDEX)  # contains a checksum of every tensor

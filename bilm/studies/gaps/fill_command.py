@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterable, Iterator
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 from cloup.constraints import constraint, mutually_exclusive
 
@@ -44,8 +44,8 @@ no rows.
 )  # fmt: skip
 @constraint(mutually_exclusive, ["output", "json", "restored"])
 def fill(
-    model: scoring.Model, text: scoring.Text, mask: str, words: str | None, n: int,
-    output: str | None, json: bool, restored: bool
+    model_choice: scoring.ModelChoice, input_: str, mask: str, words: str | None, n: int,
+    output: str | None, json: bool, restored: bool, **reading: Any
 ) -> None:  # fmt: skip
     """List the most probable words for gaps in a text.
 
@@ -60,11 +60,13 @@ def fill(
     from bilm.studies.gaps.filling import Filler, n_predictions
     from bilm.studies.gaps.gap_marks import marks, pattern
 
+    model = scoring.Model(model_choice)
+    text = scoring.Text(input_, marks=marks(mask), are_gaps=True, **reading)
+
     def n_computed(tokens: list[str]) -> int:
         n_gaps = sum(pattern(token, mask) is not None for token in tokens)
         return n_predictions(len(tokens), n_gaps)
 
-    text.keep_whole(marks(mask), are_gaps=True)
     scorer = text.scorer(model, n_computed)
     lines = read_lines(words) if words else ()
     others = (word for _, line in lines for word in line.split())

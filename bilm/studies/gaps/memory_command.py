@@ -22,7 +22,9 @@ remembered if it is --heldout. The time of a prediction grows with the training 
     opt.option("--heldout", opt.FILE_OR_URL, "Held-out text, as --input.", required=True),
     opt.option("--output", opt.FILE, "File to write.", required=True),
 )
-def memory(model: scoring.Model, input_: str, heldout: str, output: str) -> None:
+def memory(
+    model_choice: scoring.ModelChoice, input_: str, heldout: str, output: str
+) -> None:  # fmt: skip
     """Write a memory of the training text, for --memory.
 
     Examples:
@@ -34,6 +36,7 @@ def memory(model: scoring.Model, input_: str, heldout: str, output: str) -> None
     from bilm.studies.gaps.memory_builder import build_memory
     from bilm.support import HELDOUT, OPTIONS, protect
 
+    model = scoring.Model(model_choice)
     text, heldout_text = resolve_shards(input_), resolve_shards(heldout)
     part = Path(heldout).expanduser()
     if part.name == HELDOUT and part.with_name(OPTIONS).exists():

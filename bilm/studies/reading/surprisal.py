@@ -9,10 +9,11 @@ from typing import Any
 
 import numpy as np
 
-from bilm.data import DATASET, Ngrams, Vocabulary, checked_sentences
+from bilm.data import Vocabulary, checked_sentences
 from bilm.errors import DataError, WeightsError
-from bilm.scoring import Predicted, Score, Scorer, SecondModel
+from bilm.scoring import Ngrams, Predicted, Score, Scorer, SecondModel
 from bilm.storage import numbers, open_hdf5, strings
+from bilm.support import NGRAM_COUNTS
 
 NATS_PER_BIT = math.log(2)
 WORDS = {"forward": slice(-1), "backward": slice(1, None)}  # places of words in `Score`'s arrays
@@ -26,11 +27,11 @@ def load_trigrams(path: str | Path) -> Trigrams:
     file that `bilm vocab --ngrams` wrote. Raises: WeightsError for a damaged or another file."""
     with open_hdf5(path) as file:
         words = strings(file, "vocabulary")
-        ngrams = Ngrams(numbers(file, DATASET)[...], len(words))
+        ngrams = Ngrams(numbers(file, NGRAM_COUNTS)[...], len(words))
     if not ngrams.has_order(3):
         raise WeightsError(
-            f"{path}: {DATASET} does not contain counts of triples of words; expected a file that "
-            "bilm vocab --ngrams wrote"
+            f"{path}: {NGRAM_COUNTS} does not contain counts of triples of words; expected a file "
+            "that bilm vocab --ngrams wrote"
         )
     vocabulary = Vocabulary(path, words=words)
 

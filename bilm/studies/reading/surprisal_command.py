@@ -3,6 +3,7 @@
 from collections import Counter
 from collections.abc import Iterator
 from functools import partial
+from typing import Any
 
 from cloup.constraints import If, constraint, require_all
 
@@ -70,9 +71,9 @@ With --regions, words equal to MARK separate regions and are not read. More colu
 @constraint(If("region_names", require_all), ["regions"])
 @constraint(If("items", require_all), ["context"])
 def surprisal(
-    model: scoring.Model, text: scoring.Text, context: int, items: str | None, top: int | None,
-    regions: str | None, region_names: tuple[str, ...] | None, output: str | None,
-    ngrams: str | None
+    model_choice: scoring.ModelChoice, input_: str, context: int, items: str | None,
+    top: int | None, regions: str | None, region_names: tuple[str, ...] | None, output: str | None,
+    ngrams: str | None, **reading: Any
 ) -> None:  # fmt: skip
     """Print the surprisal of words, and of regions, in bits.
 
@@ -89,8 +90,9 @@ def surprisal(
     from bilm.studies.gaps import marks
     from bilm.studies.reading.surprisal import load_trigrams, rows_of, word_surprisals
 
-    if regions is not None:
-        text.keep_whole(marks(regions))
+    model = scoring.Model(model_choice)
+    marks_of_regions = None if regions is None else marks(regions)
+    text = scoring.Text(input_, marks=marks_of_regions, **reading)
     if items is not None and items not in text.columns:
         raise OptionsError(f"--items {items}: --keep must contain this column")
     scorer = text.scorer(model, lambda words: (context + 1) * scoring.n_predictions(words))

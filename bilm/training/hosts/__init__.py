@@ -1,5 +1,5 @@
 """Training by several worker processes.
 
 `joining` lists the workers and waits until all have connected, and `exchange` sends messages
-between training steps. Imports everything that `training` may.
+between training steps.
 """

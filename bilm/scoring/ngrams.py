@@ -11,10 +11,11 @@ import numpy as np
 
 from bilm.data.shards import Shards
 from bilm.data.vocabulary import Vocabulary
-from bilm.errors import DataError
+from bilm.errors import DataError, WeightsError
+from bilm.storage.stored_model import StoredModel
+from bilm.support.model_files import NGRAM_COUNTS
 from bilm.support.progress import Progress
 
-DATASET = "ngrams"  # in HDF5, the counts of `Ngrams`
 DISCOUNT = 0.75  # D of `Ngrams.probabilities`
 MAX_NUMBER = 1 << 63  # of n-grams, int64
 
@@ -54,6 +55,22 @@ class Ngrams:
         numbers, counts = np.unique(_numbers(ids, order, vocab.size), return_counts=True)
         columns = np.unravel_index(numbers, (vocab.size,) * order)
         return cls(np.stack([*columns, counts], axis=1).astype(np.int32), vocab.size)
+
+    @classmethod
+    def of_model(cls, stored: StoredModel) -> Ngrams | None:
+        """Return the counts of pairs of a model's training text; None if they are not stored.
+        Raises: WeightsError if they are damaged or of another model."""
+        counts = stored.format.ngram_counts()
+        if counts is None or stored.n_words is None:
+            return None
+        ngrams = cls(counts, stored.n_words)
+        if not ngrams.has_order(2):
+            raise WeightsError(
+                f"{stored.format.ngrams_path}: expected counts of pairs of the model's "
+                f"{stored.n_words} words in the dataset {NGRAM_COUNTS}, but it is damaged or of "
+                "another model; export or train again"
+            )
+        return ngrams
 
     def has_order(self, order: int) -> bool:
         """Return whether counts from a file are whole, and of n-grams of this order and this

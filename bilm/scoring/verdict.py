@@ -6,10 +6,10 @@ from dataclasses import dataclass
 
 import numpy as np
 
-from bilm.data.ngrams import Ngrams
 from bilm.data.vocabulary import Vocabulary
 from bilm.options import schema
 from bilm.options.schema import POSITIVE, SHARE, Checked, key
+from bilm.scoring.ngrams import Ngrams
 
 SPREAD = 1.2  # of the expected range, around its middle
 USEFUL_GAIN = 0.03  # smaller ones are not worth the time

@@ -2,7 +2,7 @@
 
 import pytest
 
-from bilm.data.verdict import Comparison, verdict
+from bilm.scoring.verdict import Comparison, verdict
 
 SHORT = Comparison(0.1, 150.0, 200.0, 60.0, 100.0, 1.06, 24, 4.5, 0.8, 0.21, 1000)
 

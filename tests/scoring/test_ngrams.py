@@ -6,10 +6,10 @@ from itertools import product
 import numpy as np
 import pytest
 
-from bilm.data.ngrams import DISCOUNT, Ngrams, text_ids
 from bilm.data.shards import resolve_shards
 from bilm.data.vocabulary import Vocabulary
 from bilm.errors import DataError
+from bilm.scoring.ngrams import DISCOUNT, Ngrams, text_ids
 
 TEXT = "a b c\nb c a b c\nd a b\nb\n"
 WORDS = ["<S>", "</S>", "<UNK>", "a", "b", "c"]

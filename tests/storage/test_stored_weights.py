@@ -1,0 +1,20 @@
+"""The weights that a process has opened, which copies of its layers find by a key."""
+
+import os
+import shutil
+
+from bilm.storage.stored_model import open_model
+from bilm.storage.stored_weights import MAX_KNOWN, known_weights
+
+
+def test_known_weights_are_those_opened_last(stored_model, tmp_path):
+    first = open_model(stored_model).weights()
+    other = shutil.copytree(stored_model, tmp_path / "other")
+    for second in range(MAX_KNOWN):
+        assert known_weights(first.key) is first
+        os.utime(other / "weights.hdf5", (second, second))
+        newer = open_model(other).weights()
+    assert known_weights(first.key) is None
+    assert known_weights(newer.key) is newer
+    os.utime(other / "weights.hdf5")
+    assert known_weights(newer.key) is None
