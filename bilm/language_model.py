@@ -13,7 +13,7 @@ from bilm.layers.lstm_equation import LSTMState
 from bilm.layers.sampled_softmax import Negatives, SampledSoftmax
 from bilm.layers.stack import DropoutSeeds, LSTMStack, Regularization
 from bilm.layers.token_encoder import TokenEncoder, WordEncoder
-from bilm.layers.types import Tensor
+from bilm.layers.types import Shape, Tensor
 from bilm.options.model_options import ModelOptions
 from bilm.precisions import INFERENCE_PRECISIONS
 
@@ -118,7 +118,7 @@ class BiLM(keras.layers.Layer):
         name = f"{direction}_stack"
         return LSTMStack(cells, lstm.use_skip_connections, self.regularization, name=name)
 
-    def build(self, input_shape: Any = None) -> None:
+    def build(self, input_shape: Shape | None = None) -> None:
         """Create the variables; the input shape is not needed."""
         self.encoder.build()
         for stack in self.stacks.values():

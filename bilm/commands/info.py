@@ -174,7 +174,7 @@ def _lines(description: Mapping[str, Any]) -> Iterator[str]:
             yield f"{name.replace('_', ' '):<19} {text}"
 
 
-def _text(value: Any) -> str:
+def _text(value: object) -> str:
     if isinstance(value, dict):
         return ", ".join(f"{key} {_text(item)}" for key, item in value.items())
     if isinstance(value, list):

@@ -26,7 +26,6 @@ from bilm.data.alphabets import ByteAlphabet
 from bilm.data.marks import BOS, EOS
 from bilm.data.model_ids import shifted
 from bilm.data.tokenization import checked_sentences
-from bilm.data.windows import needed_characters
 from bilm.embedding.embedder import ElmoEmbedder as Embedder
 from bilm.inference.words import batches
 from bilm.language_model import BiLM
@@ -156,15 +155,11 @@ class _ElmoBiLm(torch.nn.Module):
         lengths = (is_character * numbers).amax(dim=1).cpu().numpy()  # U
 
         # Words of similar length are encoded together.
-        encoder = self.bilm.encoder
-        widest = max(width for width, _ in encoder.cnn.filters)
-        widths = needed_characters(lengths, widest, rows.shape[1])
         groups = []
         encoded = []
-        for group in batches(widths, encoder.cnn.filters):
+        for group, n_read in batches(lengths, rows.shape[1], self.bilm.options.filters):
             groups.append(torch.as_tensor(group, device=rows.device))
-            longest = widths[group[0]]
-            encoded.append(encoder(rows[groups[-1], :longest]))
+            encoded.append(self.bilm.encoder(rows[groups[-1], :n_read]))
 
         vectors = torch.cat(encoded)[torch.argsort(torch.cat(groups))]  # U, P
         return vectors[places].reshape(*ids.shape[:-1], -1)
@@ -224,7 +219,9 @@ class Elmo(torch.nn.Module):
         """Return the number of features of a representation, 2 P."""
         return self._elmo_lstm.get_output_dim()
 
-    def _load_from_state_dict(self, state_dict: Any, prefix: str, *others: Any) -> None:
+    def _load_from_state_dict(
+        self, state_dict: dict[str, torch.Tensor], prefix: str, *others: Any
+    ) -> None:
         """Load values, also those of AllenNLP; `load_state_dict` calls this method."""
         if prefix + stored_allennlp.OUTER + stored_allennlp.CHARACTERS in state_dict:
             self._translate(state_dict, prefix)

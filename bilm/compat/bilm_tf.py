@@ -6,6 +6,7 @@ from typing import Any
 
 import numpy as np
 from keras import ops
+from numpy.typing import ArrayLike
 
 from bilm.data.marks import BOS, EOS
 from bilm.data.model_ids import Batcher, TokenBatcher, batcher, check_ids, check_ids_shape
@@ -57,7 +58,7 @@ class BidirectionalLanguageModel:
         self._run = compiled(self.model)
         self._states = RowStates(self.model)
 
-    def __call__(self, ids: Any) -> dict[str, np.ndarray]:
+    def __call__(self, ids: ArrayLike) -> dict[str, np.ndarray]:
         """Embed a batch: characters integer (B, T + 2, C) or words (B, T + 2).
 
         Id 0 is padding, anywhere in a row. The first and the last other place of a row are the
@@ -98,7 +99,7 @@ class BidirectionalLanguageModel:
         self._states.reset()
 
 
-def _whole_numbers(ids: Any) -> np.ndarray:
+def _whole_numbers(ids: ArrayLike) -> np.ndarray:
     """Return ids as an array. Raises: DataError for other values and for a placeholder."""
     try:
         array = np.asarray(ids)

@@ -24,7 +24,7 @@ SHUFFLE_BUFFER = 65_536  # sentences held in memory for shuffling
 ROW_LINES = 8
 MAX_PIECE = 1_000
 
-Window = dict[str, np.ndarray | bool | None]
+Window = dict[str, Any]  # arrays by key; None for the characters of a model of words
 # A piece of a sentence: its reference in the text (see `stream`), its words in reading order, and
 # the first prediction of the piece and the one after its last; a sentence of n words has n + 1.
 Piece = tuple[int, list[str], int, int]

@@ -5,8 +5,6 @@ The traced training step needs the same number of groups in each window. Inferen
 batches depends on the text, uses `bilm.inference.words`.
 """
 
-from typing import Any
-
 import numpy as np
 
 from bilm.data.alphabets import PAD_CHAR
@@ -64,7 +62,7 @@ def _distinct_rows(tokens: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
     return rows[first], places
 
 
-def distinct_shapes(options: ModelOptions) -> Any:
+def distinct_shapes(options: ModelOptions) -> tuple | list[tuple]:
     """Return the shape of `distinct` in a batch, or its shape for each group of characters."""
     if options.char_cnn is None:
         return (None,)

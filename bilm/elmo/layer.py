@@ -16,6 +16,7 @@ from bilm.errors import WeightsError, require_one_of
 from bilm.language_model import BiLM
 from bilm.layers.functional import token_mask, with_marks, without_marks
 from bilm.layers.scalar_mix import ScalarMix, normalized
+from bilm.layers.types import Shape, Tensor
 from bilm.options.model_options import ModelOptions
 from bilm.options.schema import unexpected
 from bilm.storage.stored_model import StoredModel, open_model
@@ -27,7 +28,6 @@ SAVED_ARGUMENTS = (  # those that a config contains unchanged
     "n_representations", "combine", "do_layer_norm", "l2_coef", "trainable_bilm",
     "keep_sentence_boundaries", "stateful",
 )  # fmt: skip
-Shape = tuple[int | None, ...]
 MixStart = tuple[Sequence[float], float]  # initial weights of the layers before softmax, and gamma
 Weights = StoredWeights | UnsetWeights
 
@@ -139,7 +139,7 @@ class Elmo(keras.layers.Layer):
         self.supports_masking = True
         self.supports_jit = self._is_compilable()
 
-    def call(self, inputs: Any, training: bool | None = None) -> Any:
+    def call(self, inputs: Tensor, training: bool | None = None) -> Tensor | list[Tensor]:
         """Embed tokens: see the class for shapes."""
         layers, mask, _ = self.layers_of(inputs, training)
         outputs = []
@@ -148,7 +148,9 @@ class Elmo(keras.layers.Layer):
             outputs.append(self.dropout(vectors, training=training))
         return outputs[0] if self.n_representations == 1 else outputs
 
-    def layers_of(self, inputs: Any, training: bool | None = None) -> tuple[Any, Any, Any]:
+    def layers_of(
+        self, inputs: Tensor, training: bool | None = None
+    ) -> tuple[Tensor, Tensor, Tensor]:
         """Return the layers of the biLM before they are combined, float (B, layers + 1, T, 2 P);
         the mask, boolean (B, T); and the token vectors, float (B, T, P). T + 2 instead of T with
         sentence boundaries."""
@@ -174,7 +176,7 @@ class Elmo(keras.layers.Layer):
             layers = ops.stop_gradient(layers)
         return layers, mask, vectors
 
-    def combined(self, layers: Any, mask: Any, k: int = 0) -> Any:
+    def combined(self, layers: Tensor, mask: Tensor, k: int = 0) -> Tensor:
         """Return output k of the results of `layers_of`, 0 outside the mask: (B, T, width)."""
         if self.combine == "mix":
             vectors = self.mixes[k](layers, mask=mask)  # B, T, 2 P
@@ -200,7 +202,7 @@ class Elmo(keras.layers.Layer):
 
     # --- the interface of Keras layers ---
 
-    def __call__(self, inputs: Any, *args: Any, **kwargs: Any) -> Any:
+    def __call__(self, inputs: Tensor, *args: Any, **kwargs: Any) -> Tensor | list[Tensor]:
         """Call the layer: see the class. Raises: DataError also for lists of strings."""
         check_inputs(inputs)
         return super().__call__(inputs, *args, **kwargs)
@@ -243,7 +245,7 @@ class Elmo(keras.layers.Layer):
         is_characters = input_shape is not None and len(input_shape) == 3
         return not self.stateful and (is_characters or not has_strings)
 
-    def compute_mask(self, inputs: Any, previous: object = None) -> Any:
+    def compute_mask(self, inputs: Tensor, previous: object = None) -> Tensor | list[Tensor]:
         """Return the mask of the tokens, boolean (B, T), or a list of one per representation."""
         if is_string(inputs):
             words = WordMask()(inputs)  # B, T
@@ -264,7 +266,7 @@ class Elmo(keras.layers.Layer):
             n_steps += -2 if is_ids else 2  # ids contain the marks, strings do not
         return self._per_representation((n_rows, n_steps, width))
 
-    def _per_representation(self, value: Any) -> Any:
+    def _per_representation(self, value: Tensor | Shape) -> Any:
         return value if self.n_representations == 1 else [value] * self.n_representations
 
     def get_config(self) -> dict[str, Any]:
@@ -281,7 +283,7 @@ class Elmo(keras.layers.Layer):
         }
 
     @classmethod
-    def from_config(cls, config: Any) -> Any:
+    def from_config(cls, config: Mapping[str, Any]) -> keras.layers.Layer:
         """Create a layer from the result of `get_config`, without opening any file. It has the
         weights of the original layer if this process created it and its files are unchanged.
         Otherwise, load weights before you call it. Raises: OptionsError if the options are a path

@@ -1,27 +1,28 @@
 """A biLM computed by Keras, compiled where its backend compiles."""
 
+from collections.abc import Callable
 from functools import cache, partial
-from typing import Any
 
 import keras
 import numpy as np
 from keras import ops
 
-from bilm.inference.backend import Backend
+from bilm.inference.backend import Backend, Stacks
 from bilm.inference.keras_stacks import (
     JaxStacks,
     KerasStacks,
     TorchStacks,
-    one_row_stacks,
+    numpy_stacks,
     power_of_two,
 )
 from bilm.inference.numpy import FEW_WORDS, NumpyEncoder
-from bilm.inference.numpy_lstm import NumpyStacks
+from bilm.inference.numpy_policy import numpy_runs_sentences
 from bilm.inference.softmax import Softmax, described_columns
 from bilm.inference.words import most_rows
 from bilm.language_model import BiLM
 from bilm.layers.functional import compiled
 from bilm.layers.sampled_softmax import SampledSoftmax
+from bilm.layers.types import Tensor
 from bilm.storage.stored_model import StoredModel
 from bilm.storage.stored_weights import StoredWeights
 from bilm.support.process import return_freed_memory, share_cores
@@ -43,11 +44,14 @@ def keras_backend(model: BiLM, weights: StoredWeights | None = None) -> Backend:
     the stored weights of a frozen model."""
     library = keras.backend.backend()
     stacks = {"jax": JaxStacks, "torch": TorchStacks}.get(library, KerasStacks)
-    one_row = one_row_stacks(model) if library == "tensorflow" else None
+    one_row: Stacks | None = None
     few = None
-    if weights and isinstance(one_row, NumpyStacks) and not model.options.reads_words:
-        # NumPy also encodes the words of one sentence sooner.
-        few = NumpyEncoder(model.options, dict(weights.values()))
+    if library == "tensorflow" and numpy_runs_sentences(model):
+        one_row = numpy_stacks(model)
+        if weights and not model.options.reads_words:
+            few = NumpyEncoder(model.options, dict(weights.values()))
+    elif library == "tensorflow":
+        one_row = KerasStacks(model, n_rows=1)
     return Backend(
         model.options,
         n_tokens=model.n_tokens if model.options.reads_words else None,
@@ -72,7 +76,7 @@ class KerasEncoder:
     def __init__(self, model: BiLM, few: NumpyEncoder | None = None):
         self._few = few
         self._filters = model.options.filters
-        self._encode: Any = model.encoder
+        self._encode: Callable[[Tensor], Tensor] = model.encoder
         if not model.options.reads_words:
             self._encode = compiled(model.encoder, [keras.KerasTensor((None, None), "int32")])
 

@@ -8,7 +8,6 @@ from __future__ import annotations
 
 import math
 from collections.abc import Callable, Sequence
-from typing import Any
 
 import numpy as np
 
@@ -16,7 +15,7 @@ from bilm.inference.backend import ByDirection, Stacks, State, Window
 from bilm.inference.blas import blas_threads
 from bilm.layers.lstm_equation import LSTMState, forget_bias
 from bilm.options.model_options import LstmOptions, ModelOptions
-from bilm.tensors import CELL
+from bilm.tensors import CELL, N_GATES
 
 SIGMOIDS_FIRST = (0, 2, 3, 1)  # i, f, o, j in the stored order i, j, f, o
 HALF = np.float32(0.5)
@@ -52,12 +51,12 @@ class NumpyCell:
         n_steps, n_rows, width = x.shape
         n_units = self._lstm.dim
         inputs = x.reshape(n_steps * n_rows, width) @ self._of_input + self._bias
-        inputs = inputs.reshape(n_steps, n_rows, 4 * n_units)
+        inputs = inputs.reshape(n_steps, n_rows, N_GATES * n_units)
 
         # The gates of a step, and views of them
-        gates: np.ndarray = np.empty((n_rows, 4 * n_units), np.float32)
+        gates: np.ndarray = np.empty((n_rows, N_GATES * n_units), np.float32)
         sigmoids = gates[:, : 3 * n_units]
-        i, f, o, j = gates.reshape(n_rows, 4, n_units).swapaxes(0, 1)
+        i, f, o, j = gates.reshape(n_rows, N_GATES, n_units).swapaxes(0, 1)
 
         cell, hidden = state
         outputs = np.empty_like(x)
@@ -109,13 +108,15 @@ class NumpyStacks(Stacks):
             cells[direction] = []
             for i in range(lstm.n_layers):
                 name = CELL.format(k=k, i=i)
-                kernels = np.split(read(f"{name}/W_0"), 4, axis=1)
-                biases = np.split(read(f"{name}/B") + forget_bias(lstm.dim), 4)
+                kernels = np.split(read(f"{name}/W_0"), N_GATES, axis=1)
+                biases = np.split(read(f"{name}/B") + forget_bias(lstm.dim), N_GATES)
                 projection = read(f"{name}/W_P_0") if lstm.projection_dim != lstm.dim else None
                 cells[direction].append(NumpyCell(lstm, kernels, biases, projection))
         return cls(options, cells)
 
-    def run_window(self, table: Any, window: Window, state: State) -> tuple[ByDirection, State]:
+    def run_window(
+        self, table: np.ndarray, window: Window, state: State
+    ) -> tuple[ByDirection, State]:
         """Run a window: see `Stacks.run_window`."""
         places, fresh = window
         starts = [column if column.any() else None for column in fresh.T[:, :, None]]

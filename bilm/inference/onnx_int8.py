@@ -55,7 +55,9 @@ class OnnxStacks(Stacks):
             self._sessions[direction] = _session(stack_model(stack, largest_input()), n_threads)
         self._threads = ThreadPoolExecutor(len(self._sessions), thread_name_prefix="int8")
 
-    def run_window(self, table: Any, window: Window, state: State) -> tuple[ByDirection, State]:
+    def run_window(
+        self, table: np.ndarray, window: Window, state: State
+    ) -> tuple[ByDirection, State]:
         """Run a window: see `Stacks.run_window`."""
         places, fresh = window
         going_on = np.where(fresh.T, np.float32(0), np.float32(1))[:, :, None]

@@ -9,6 +9,7 @@ from typing import NamedTuple, TypeVar
 import numpy as np
 
 from bilm.inference.backend import Backend, ByDirection, Window
+from bilm.tensors import FLOAT_BYTES, N_GATES
 
 MAX_ROWS = 192  # more rows hardly speed up products, and their steps no longer fit the cache
 GATE_BYTES = 1 << 29  # maximum size in bytes of the input's part of the gates in a window of steps
@@ -75,7 +76,7 @@ def run_windows(
     n_rows, n_all = packing.shape
     is_start: np.ndarray = np.zeros(packing.shape, bool)
     is_start[packing.rows, packing.starts] = True
-    gate_bytes = 16 * backend.options.lstm.dim * len(places)  # per token
+    gate_bytes = FLOAT_BYTES * N_GATES * backend.options.lstm.dim * len(places)  # per token
     n_steps = max(min(batch_tokens, GATE_BYTES // gate_bytes) // n_rows, 1)
 
     def windows():

@@ -2,14 +2,16 @@
 
 from abc import ABC, abstractmethod
 from collections.abc import Callable, Iterator
-from typing import Any
+from types import ModuleType
 
 import numpy as np
+
+from bilm.layers.types import Tensor
 
 MAX_SCORES = 1 << 24  # most scores, hidden vectors times words, that are computed at a time
 
 
-def described_dtype(n: int) -> np.dtype[Any]:
+def described_dtype(n: int) -> np.dtype:
     """Return the dtype of what a hidden vector predicts, with the `n` likeliest words."""
     return np.dtype(
         [
@@ -22,7 +24,9 @@ def described_dtype(n: int) -> np.dtype[Any]:
     )
 
 
-def described_columns(library: Any, scores: Any, targets: Any, top_k: Callable) -> dict[str, Any]:
+def described_columns(
+    library: ModuleType, scores: Tensor, targets: Tensor, top_k: Callable
+) -> dict[str, Tensor]:
     """Return the fields of `described_dtype` from scores, float32 (N, V), which may be changed.
 
     Args:

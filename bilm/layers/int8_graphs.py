@@ -19,11 +19,12 @@ from bilm.activations import ACTIVATIONS
 from bilm.layers.char_cnn import CharacterCNN
 from bilm.layers.highway import Highway
 from bilm.layers.lstm import LSTMCell
-from bilm.layers.lstm_equation import GATES, Library, LSTMState, forget_bias, next_state
+from bilm.layers.lstm_equation import Library, LSTMState, forget_bias, next_state
 from bilm.layers.onnx_graph import END, MICROSOFT, GraphWriter, Value
 from bilm.layers.stack import LSTMStack
 from bilm.layers.token_encoder import TokenEncoder
 from bilm.layers.weighted import Int8Matrix
+from bilm.tensors import GATES, N_GATES
 
 TINY = 1e-30  # the smallest scale, for rows of zeros
 LOWEST = float(np.finfo(np.float32).min)
@@ -127,8 +128,8 @@ def _add_step(graph: Int8Graph, name: str, cell: LSTMCell, x: Value, old: LSTMSt
     """Add a step of an `LSTMCell`, and return the new state. There is one product per gate, because
     splitting the result of one for all gates would copy it, and four results fit the cache."""
     read = graph.rounded(graph.concat([x, old.hidden], axis=1))  # B, 2 P
-    values, scales = (np.split(array, 4, axis=-1) for array in cell.kernel)
-    biases = np.split(ops.convert_to_numpy(cell.bias) + forget_bias(cell.dim), 4)
+    values, scales = (np.split(array, N_GATES, axis=-1) for array in cell.kernel)
+    biases = np.split(ops.convert_to_numpy(cell.bias) + forget_bias(cell.dim), N_GATES)
     gates = []
     for k, gate in enumerate(GATES):
         product = graph.product(read, f"{name}_kernel_{gate}", Int8Matrix(values[k], scales[k]))

@@ -8,9 +8,9 @@ from keras import ops
 
 from bilm.layers.functional import product
 from bilm.layers.lstm_equation import Library, LSTMState, forget_bias, next_state
-from bilm.layers.types import Tensor
+from bilm.layers.types import Shape, Tensor
 from bilm.layers.weighted import WeightedLayer
-from bilm.tensors import cell
+from bilm.tensors import N_GATES, cell
 
 
 class LSTMCell(WeightedLayer):
@@ -45,7 +45,7 @@ class LSTMCell(WeightedLayer):
         self.precision = precision
         self.laid_out: Any = None  # weights in the layout of inference, if frozen
 
-    def build(self, input_shape: Any) -> None:
+    def build(self, input_shape: Shape) -> None:
         """Create the variables; only the last axis of the input shape is needed."""
         self.input_dim = input_shape[-1]
         kernel, bias, *projection = cell(self.input_dim, self.dim, self.projection_dim)
@@ -79,7 +79,7 @@ class LSTMCell(WeightedLayer):
             tanh=ops.tanh,
             clip=ops.clip,
             where=ops.where,
-            split=partial(ops.split, indices_or_sections=4, axis=-1),
+            split=partial(ops.split, indices_or_sections=N_GATES, axis=-1),
         )
         of_hidden = library.matmul(state.hidden, self.kernel[self.input_dim :])  # B, 4 D
         gates = input_gates + of_hidden
@@ -103,7 +103,7 @@ class LSTM(keras.layers.Layer):
         super().__init__(dtype=cell.dtype_policy, **kwargs)
         self.cell = cell
 
-    def build(self, input_shape: Any) -> None:
+    def build(self, input_shape: Shape) -> None:
         """Create the variables of the cell."""
         self.cell.build(input_shape)
         self.built = True

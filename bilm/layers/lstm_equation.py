@@ -19,8 +19,7 @@ from typing import NamedTuple
 import numpy as np
 
 from bilm.layers.types import Tensor
-
-GATES = "ijfo"  # the order in which W and b store the gates
+from bilm.tensors import GATES
 
 
 class LSTMState(NamedTuple):

@@ -81,7 +81,7 @@ class GraphWriter:
             kind = self.onnx.TensorProto.FLOAT
             self.outputs.append(helper.make_tensor_value_info(value.name, kind, shape=None))
 
-    def constant(self, name: str, array: Any) -> Value:
+    def constant(self, name: str, array: np.ndarray) -> Value:
         """Add a constant unless one has this name."""
         if name not in self.constants:
             array = np.asarray(array, order="C")

@@ -6,7 +6,7 @@ from typing import Any
 import keras
 from keras import ops
 
-from bilm.layers.types import Tensor
+from bilm.layers.types import Shape, Tensor
 
 EPSILON = 1e-12
 
@@ -41,7 +41,7 @@ class ScalarMix(keras.layers.Layer):
         self.l2_coef = l2_coef
         self.start = start
 
-    def build(self, input_shape: Any) -> None:
+    def build(self, input_shape: Shape) -> None:
         """Create one weight per layer, and gamma.
 
         Raises: ValueError if `start` is for another number of layers.
@@ -67,7 +67,7 @@ class ScalarMix(keras.layers.Layer):
         weights = ops.softmax(self.weights_before_softmax)
         return self.gamma * ops.einsum("j,bjtd->btd", ops.cast(weights, layers.dtype), layers)
 
-    def compute_output_shape(self, input_shape: Any) -> Any:
+    def compute_output_shape(self, input_shape: Shape) -> Shape:
         """Return the input shape without the layer axis."""
         return (input_shape[0], *input_shape[2:])
 

@@ -1,6 +1,6 @@
 """A stack of LSTM layers that read in one direction, and the regularization of a biLM."""
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any, NamedTuple
 
@@ -10,7 +10,7 @@ from keras import ops
 from bilm.layers.functional import dropout, dropout_mask, fold_seed
 from bilm.layers.lstm import LSTM, LSTMCell
 from bilm.layers.lstm_equation import LSTMState
-from bilm.layers.types import Tensor
+from bilm.layers.types import Shape, Tensor
 
 
 @dataclass(frozen=True)
@@ -33,8 +33,8 @@ class Regularization:
 class DropoutSeeds(NamedTuple):
     """Seeds of a replica's masks in a step: integers (2,); None without the setting."""
 
-    layers: Any = None  # a seed for each direction, of `dropout`
-    tokens: Any = None  # of `embedding_dropout`
+    layers: Mapping[str, Tensor] | None = None  # a seed for each direction, of `dropout`
+    tokens: Tensor | None = None  # of `embedding_dropout`
 
 
 class LSTMStack(keras.layers.Layer):
@@ -65,7 +65,7 @@ class LSTMStack(keras.layers.Layer):
         self.projection_dim = cells[0].projection_dim
         self.layers = [LSTM(cell, name=f"layer_{i}") for i, cell in enumerate(cells)]
 
-    def build(self, input_shape: Any) -> None:
+    def build(self, input_shape: Shape) -> None:
         """Create the variables; only the last axis of the input shape is needed."""
         for layer in self.layers:
             layer.build(input_shape)

@@ -1,6 +1,7 @@
 """The base class of the layers with the weights of the biLM, and weights in eight bits."""
 
-from typing import Any, NamedTuple
+from collections.abc import Callable
+from typing import NamedTuple
 
 import keras
 import numpy as np
@@ -20,7 +21,7 @@ class Int8Matrix(NamedTuple):
     scales: np.ndarray
 
 
-def quantized(weight: Any) -> Int8Matrix:
+def quantized(weight: Tensor) -> Int8Matrix:
     """Round a matrix, float32 (K, N), to multiples of 1/127 of each column's largest value."""
     weight = ops.convert_to_numpy(weight)
     scales = np.abs(weight).max(axis=0) / LARGEST
@@ -51,7 +52,9 @@ class WeightedLayer(keras.layers.Layer):
         """Make weights constants, for inference only; call it before the layer is built."""
         self.frozen = True
 
-    def add_tensor(self, spec: TensorSpec, initializer: Any, is_operand: bool = False) -> Tensor:
+    def add_tensor(
+        self, spec: TensorSpec, initializer: str | Callable, is_operand: bool = False
+    ) -> Tensor:
         """Create the variable of a tensor, or a constant if frozen; `initial` takes precedence.
         If only products read the weight (`is_operand`), a constant has their precision."""
         initializer = self.initial.get(spec.attribute, initializer)
@@ -64,7 +67,7 @@ class WeightedLayer(keras.layers.Layer):
             return ops.cast(value, "bfloat16")
         return value
 
-    def own_weight(self, name: str) -> Any:
+    def own_weight(self, name: str) -> keras.Variable:
         """Return the variable with this name. Raises: WeightsError if the layer is frozen."""
         if self.frozen:
             raise WeightsError(

@@ -39,7 +39,7 @@ class Rule(NamedTuple):
     expected: str
 
 
-def _is_integer(value: Any) -> bool:
+def _is_integer(value: object) -> bool:
     return isinstance(value, int) and not isinstance(value, bool)
 
 

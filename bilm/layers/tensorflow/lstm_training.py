@@ -26,6 +26,7 @@ from bilm.layers.tensorflow.lstm_loop import (
     transposed_copy,
     unrolled,
 )
+from bilm.tensors import N_GATES
 
 # Least number of columns of W, 4 D, at which a step is a separate function of the graph.
 MIN_SHARED = 8192
@@ -80,7 +81,7 @@ def _forward(x, state, weights, spec):
     """Return outputs (T, B, P), the last state and `Saved`."""
     kernel, bias, *projection = weights
     n_steps = size_of(x, 0)
-    units = tf.constant(forget_bias(bias.shape[0] // 4), bias.dtype)
+    units = tf.constant(forget_bias(bias.shape[0] // N_GATES), bias.dtype)
     inputs_at, gates_from = _gates(x, tf.cast(kernel, spec.operands), bias + units, spec)
     w_p = transposed_copy(tf.cast(projection[0], spec.operands)) if projection else None  # P, D
     library = Library(
@@ -89,7 +90,7 @@ def _forward(x, state, weights, spec):
         tanh=tf.tanh,
         clip=tf.clip_by_value,
         where=tf.where,
-        split=partial(tf.split, num_or_size_splits=4, axis=0),
+        split=partial(tf.split, num_or_size_splits=N_GATES, axis=0),
     )
 
     def step(inputs, old_cell, old_hidden, keep=None):

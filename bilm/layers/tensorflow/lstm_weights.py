@@ -1,14 +1,16 @@
 """The weights of an LSTM cell as inference reads them, and the gates computed with them."""
 
 from collections.abc import Callable
-from typing import Any, NamedTuple
+from typing import NamedTuple
 
 import numpy as np
 import tensorflow as tf
 
-from bilm.layers.lstm_equation import GATES, Library, forget_bias
+from bilm.layers.lstm_equation import Library, forget_bias
 from bilm.layers.tensorflow.lstm_loop import MAX_JOINT, size_of
+from bilm.layers.weighted import WeightedLayer
 from bilm.support.process import return_freed_memory
+from bilm.tensors import GATES, N_GATES
 
 
 class CellWeights(NamedTuple):
@@ -47,7 +49,7 @@ class CellWeights(NamedTuple):
         def split(gates):
             if len(gates) > 1:
                 return gates
-            return tf.split(tf.cast(gates[0], dtype), 4, axis=1)
+            return tf.split(tf.cast(gates[0], dtype), N_GATES, axis=1)
 
         return Library(
             matmul=lambda x, weight: tf.cast(tf.matmul(tf.cast(x, weight.dtype), weight), dtype),
@@ -86,7 +88,7 @@ class CellWeights(NamedTuple):
         return gates_at
 
 
-def stored_weights(cell: Any, dtype: tf.DType) -> CellWeights:
+def stored_weights(cell: WeightedLayer, dtype: tf.DType) -> CellWeights:
     """Return the weights of an `LSTMCell` as they are stored: they may change, and splitting W by
     gates would take longer than running one or two sentences."""
     kernel = tf.cast(cell.kernel, dtype)
@@ -100,7 +102,7 @@ def stored_weights(cell: Any, dtype: tf.DType) -> CellWeights:
     return CellWeights(of_input, [kernel[cell.input_dim :]], biases, projection)
 
 
-def frozen_weights(cell: Any) -> CellWeights:
+def frozen_weights(cell: WeightedLayer) -> CellWeights:
     """Arrange the weights of an `LSTMCell`, which never change, for the fastest computation.
 
     There is one matrix per gate. Each gate is then contiguous, and TensorFlow fuses a product, its
