@@ -36,8 +36,7 @@ class BiLM(keras.layers.Layer):
             which runs stacks and encoder; a softmax and a table of words compute in float32.
 
     `call` embeds whole sentences; `windows` continues from a state, as in training and perplexity.
-    Raises: ValueError if `n_tokens` or `options.bidirectional` is required and missing, or for an
-        unknown precision.
+    Raises: ValueError for an unknown precision, or if `n_tokens` or `bidirectional` is missing.
     Reference: Peters et al. 2018, arXiv:1802.05365.
     """
 
@@ -205,8 +204,7 @@ class BiLM(keras.layers.Layer):
         """Run the directions of `vectors` over a window of text from a state.
 
         Args:
-            vectors: for each direction, or for one of them, in its reading order, token vectors
-                float (B, T, P).
+            vectors: token vectors of one or both directions, in reading order, float (B, T, P).
             mask: boolean (B, T) or None, for both directions.
             dropout_seeds: for each direction an integer seed (2,).
             training: whether a gradient will be requested.

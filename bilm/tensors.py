@@ -174,8 +174,7 @@ def tensors_of(
 
 
 def n_parameters(options: ModelOptions, n_words: int | None = None) -> int:
-    """Return the number of parameters of a model without its softmax; `n_words` as for
-    `tensors_of`."""
+    """Return the number of parameters without the softmax; `n_words`: see `tensors_of`."""
     return sum(spec.size for spec in tensors_of(options, n_words))
 
 

@@ -120,7 +120,6 @@ def _files_of(model: StoredModel, archive: str | None) -> list[dict[str, Any]]:
 
 
 def _use(model: StoredModel) -> str:
-    """Return a line of Python that loads the model."""
     arguments = [repr(masked(argument)) for argument in model.arguments]
     if model.options.reads_words:
         stored = model.format.vocabulary_path
@@ -145,7 +144,6 @@ def find_problems(model: StoredModel) -> list[str]:
 
 
 def _read_weights(model: StoredModel) -> None:
-    """Read the weights and the softmax. Raises: WeightsError."""
     for _ in model.weights(has_softmax=model.softmax is not None).values():
         pass
 

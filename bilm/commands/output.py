@@ -160,7 +160,6 @@ def _field(value: object) -> str:
 
 
 def _write_parquet(path: Path, columns: Columns, rows: Iterable[Row]) -> None:
-    """Write a Parquet table, in groups of rows."""
     arrow = optional("pyarrow", "parquet", "Parquet")
     parquet = optional("pyarrow.parquet", "parquet", "Parquet")
     types = {str: arrow.string(), float: arrow.float64(), int: arrow.int64(), bool: arrow.bool_()}

@@ -58,7 +58,6 @@ def batch_to_ids(batch: Iterable[Iterable[str]]) -> torch.Tensor:
 
 
 def _check_ids(ids: torch.Tensor) -> None:
-    """Check the type, the shape and the values of character ids. Raises: DataError."""
     is_usable = ids.dtype in ID_TYPES and ids.dim() > 1 and ids.shape[-1] == MAX_CHARACTERS
     if not is_usable or ((ids < 0) | (ids >= N_CHARACTERS_WITH_PADDING)).any():
         raise DataError(
@@ -175,8 +174,7 @@ class Elmo(torch.nn.Module):
         do_layer_norm: normalize the layers over the batch before mixing.
         dropout: dropout rate on the outputs, in training.
         keep_sentence_boundaries: whether to return the vectors of the marks of sentences, too.
-        scalar_mix_parameters: weights of the layers before the softmax, which are then not
-            trained; None to learn them.
+        scalar_mix_parameters: fixed weights of the layers before the softmax; None to learn them.
         module: an `_ElmoBiLm` to use instead of files.
     Raises: OptionsError, WeightsError; ValueError for contradicting arguments.
 

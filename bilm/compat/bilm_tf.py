@@ -61,8 +61,7 @@ class BidirectionalLanguageModel:
     def __call__(self, ids: ArrayLike) -> dict[str, np.ndarray]:
         """Embed a batch: characters integer (B, T + 2, C) or words (B, T + 2).
 
-        Id 0 is padding, anywhere in a row. The first and the last other place of a row are the
-        marks of the sentence.
+        Id 0 is padding, anywhere in a row. The first and the last other place are marks.
 
         Returns: dict of NumPy arrays: `lm_embeddings` float32 (B, layers + 1, T, 2 P), 0 outside
             the mask; `mask` boolean (B, T), the places of words; `lengths` int32 (B,), the numbers
@@ -142,8 +141,7 @@ def weight_layers(
         use_top_only: return gamma times the last layer, without a penalty.
         do_layer_norm: normalize each layer before it is weighted.
         reuse: share the weights of the call that created `name`.
-    Returns: dict of `weighted_op` float `(B, T, D)` and `regularization_op` float `()`; both
-        are eager tensors.
+    Returns: dict of the eager tensors `weighted_op` float `(B, T, D)` and `regularization_op` `()`.
     Raises: ValueError unless `reuse` is whether `name` exists.
 
     Example:

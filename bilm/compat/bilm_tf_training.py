@@ -46,8 +46,7 @@ def train(
     Args:
         options: the content of an `options.json`. Unknown keys are ignored, with a warning.
         data: dataset created with `test=False`; the run uses its files, vocabulary and seed.
-        n_gpus: number of replicas. If no GPU is available, the CPU is split into this number of
-            devices, with a warning.
+        n_gpus: number of replicas; without a GPU, of devices into which the CPU is split.
         tf_save_dir: the run's folder.
         tf_log_dir: ignored; the run's folder contains `history.csv`.
         restart_ckpt_file: the result of `load_options_latest_checkpoint`.
@@ -92,8 +91,7 @@ def test(
 
     Args:
         options: ignored; the folder of the checkpoint has its own.
-        ckpt_file: path of a checkpoint, such as `load_options_latest_checkpoint` returns; `.index`
-            may follow.
+        ckpt_file: path of a checkpoint: see `load_options_latest_checkpoint`; `.index` may follow.
         data: dataset created with `test=True`.
         batch_size: number of rows among which the sentences are divided.
     Returns: the perplexity: exp of the mean loss of both directions.

@@ -48,8 +48,7 @@ class Embedder:
         """Return the vectors of each sentence.
 
         Args:
-            output_layer: number of a layer, 0 for the token vectors; -1 for the mean of the layers;
-                -2 for all layers.
+            output_layer: number of a layer, 0 for the token vectors; -1 for their mean; -2 for all.
         Returns: arrays float32 (T, 2 P), for -2 (layers, T, 2 P).
         Raises: OptionsError for another `output_layer`; DataError for other sentences.
         """

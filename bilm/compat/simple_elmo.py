@@ -74,8 +74,7 @@ class ElmoModel:
 
         Args:
             layers: `average`, the default, `top` or `all`.
-        Returns: float64 (n, T, 2 P), for `all` (n, layers, T, 2 P); T is the number of words in
-            the longest sentence.
+        Returns: float64 (n, T, 2 P), for `all` (n, layers, T, 2 P); T of the longest sentence.
         Raises: OptionsError for other `layers`, or before `load`; DataError for other sentences.
         """
         embedder, layers = self._loaded(layers)

@@ -35,8 +35,7 @@ class LMDataset:
     """A text in one direction; the order depends only on files, seed and direction.
 
     Args:
-        filepattern: glob of the shards, plain or compressed, one tokenized sentence per line; or
-            `Shards`.
+        filepattern: `Shards`, or their glob, plain or compressed, one tokenized sentence per line.
         vocab: vocabulary with the marks; a `UnicodeCharsVocabulary` also gives characters.
         reverse: read each sentence from its end.
         test: read the shards once and in order, instead of endlessly.
@@ -74,8 +73,8 @@ class LMDataset:
         Args:
             batch_size: B, rows.
             num_steps: T, predictions of a row.
-        Returns: dicts of `token_ids` and `next_token_id`, int32 (B, T), and `tokens_characters`,
-            int32 (B, T, C) or None.
+        Returns: dicts of int32 `token_ids` and `next_token_id` (B, T), and `tokens_characters`
+            (B, T, C) or None.
         Raises: DataError if a shard cannot be read, or if an endless reader finds only blank lines.
         """
         return (window for window, _ in self.iter_placed_batches(batch_size, num_steps))

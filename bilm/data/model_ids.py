@@ -53,8 +53,7 @@ class TokenBatcher:
     """Sentences -> word ids, for a model with a table of word vectors.
 
     Args:
-        lm_vocab_file: one word per line, in the table's order, with `<S>` and `</S>`, and with
-            `<UNK>` for other words.
+        lm_vocab_file: one word per line in the table's order, with `<S>`, `</S>`, perhaps `<UNK>`.
     Raises: DataError if the file cannot be read or lacks `<S>` or `</S>`.
     """
 

@@ -30,11 +30,9 @@ class Vocabulary:
 
     Args:
         filename: one word per line.
-        validate_file: whether to raise an error if a mark is missing or a word occurs twice.
-            Training requires it.
+        validate_file: whether each mark and each word must occur once, as training requires.
         words: the words of the file, if they have been read already.
-    Attributes: `words`, the words by id, which must not be changed; `bos`, `eos` and `unk`, the ids
-        of the marks.
+    Attributes: `words`, by id, which must not be changed; ids of marks: `bos`, `eos` and `unk`.
     Raises: DataError if the file cannot be read, is empty or is refused.
     """
 
@@ -201,8 +199,7 @@ def load_vocab(
     validate_file: bool = True,
     words: Sequence[str] | None = None,
 ) -> Vocabulary | UnicodeCharsVocabulary:
-    """Load a vocabulary for training or evaluation: see `UnicodeCharsVocabulary`; `max_word_length`
-    is None for a model of words."""
+    """Load a vocabulary: see `UnicodeCharsVocabulary`; without `max_word_length`, one of words."""
     if max_word_length is None:
         return Vocabulary(vocab_file, validate_file, words)
     return UnicodeCharsVocabulary(vocab_file, max_word_length, validate_file, words)

@@ -82,8 +82,7 @@ def needed_characters(lengths: np.ndarray, widest: int, width: int) -> np.ndarra
 
 
 def group_lengths(char_cnn: CharCnnOptions) -> tuple[list[int], int]:
-    """Return the maximum length of the tokens of each group except the last, which has none, and
-    the width of the widest filter."""
+    """Return the maximum token length of each group but the last, and the widest filter's width."""
     widest = max(width for width, _ in char_cnn.filters)
     limit = char_cnn.max_characters_per_token
     return [length for length in GROUP_LENGTHS if length + widest < limit], widest

@@ -1,5 +1,4 @@
-"""Probes of `bilm doctor`: computations in processes of their own, because a library can abort its
-process or wait forever.
+"""Probes of `bilm doctor` in processes of their own: a library can abort its process or hang.
 
 `ask` runs this module as a program, which calls a function of it and prints one line of JSON.
 """

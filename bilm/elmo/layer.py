@@ -54,8 +54,7 @@ class Elmo(keras.layers.Layer):
         trainable_bilm: whether to train the biLM in addition to w and gamma.
         keep_sentence_boundaries: whether to return the vectors of the marks of a sentence, too.
         stateful: whether to start each row from the final state of the previous call, as the
-            reference does. The vectors of a sentence then depend on earlier calls. See
-            `reset_states`. TensorFlow only.
+            reference does; vectors then depend on earlier calls. TensorFlow only.
         embedding_weight_file: HDF5 file with `embedding` (V, P), cached token vectors from
             `dump_token_embeddings`; the layer then reads word ids.
 
@@ -152,8 +151,8 @@ class Elmo(keras.layers.Layer):
         self, inputs: Tensor, training: bool | None = None
     ) -> tuple[Tensor, Tensor, Tensor]:
         """Return the layers of the biLM before they are combined, float (B, layers + 1, T, 2 P);
-        the mask, boolean (B, T); and the token vectors, float (B, T, P). T + 2 instead of T with
-        sentence boundaries."""
+        the mask, boolean (B, T); and the token vectors, float (B, T, P). T includes marks that are
+        returned."""
         ids = ids_of(inputs, self.options, self.n_words)  # B, T + 2 (, C)
         if isinstance(self._weights, UnsetWeights):
             self._weights.require_values(self.bilm, self.name)
@@ -239,8 +238,7 @@ class Elmo(keras.layers.Layer):
     trainable = property(keras.layers.Layer.trainable.fget, _set_trainable)
 
     def _is_compilable(self, input_shape: Shape | None = None) -> bool:
-        """Return whether XLA can compile the layer: not if its states grow with the rows, or if it
-        may read strings."""
+        """Return whether XLA can compile the layer: not if it is stateful or may read strings."""
         has_strings = keras.backend.backend() == "tensorflow" and not self.options.reads_words
         is_characters = input_shape is not None and len(input_shape) == 3
         return not self.stateful and (is_characters or not has_strings)
@@ -286,8 +284,7 @@ class Elmo(keras.layers.Layer):
     def from_config(cls, config: Mapping[str, Any]) -> keras.layers.Layer:
         """Create a layer from the result of `get_config`, without opening any file. It has the
         weights of the original layer if this process created it and its files are unchanged.
-        Otherwise, load weights before you call it. Raises: OptionsError if the options are a path
-        or a URL, or are invalid."""
+        Otherwise, load weights before you call it. Raises: OptionsError for other options."""
         config = dict(config)
         starts = config.pop("mix", None)
         known = known_weights(config.pop("weights_key", None))

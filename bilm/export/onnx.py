@@ -8,10 +8,10 @@ import tensorflow as tf
 from bilm.elmo.layer import Elmo
 from bilm.errors import WeightsError
 from bilm.export.saved_model import require_strings, serving_outputs
+from bilm.layers.onnx_graph import OPSET
 from bilm.support.files import replacing
 from bilm.support.imports import needed
 
-OPSET = 17  # ONNX 1.12, which all runtimes since 2022 support
 PROBE = ["The", "bank", "closed", "early", "."]  # sentence that an export is tested with
 TOLERANCE = 1e-4  # maximum error on the test input, relative to the largest value
 
@@ -29,7 +29,6 @@ def export_onnx(elmo: Elmo, path: str | Path) -> None:
 
     Args:
         elmo: the layer; its first representation is exported.
-        path: the file to write.
     Raises: OptionsError if the layer is stateful or its model reads words; WeightsError if
         the values that ONNX Runtime computes differ; ImportError without the extra `onnx`.
     """

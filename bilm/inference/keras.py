@@ -12,10 +12,10 @@ from bilm.inference.keras_stacks import (
     JaxStacks,
     KerasStacks,
     TorchStacks,
-    numpy_stacks,
     power_of_two,
 )
 from bilm.inference.numpy import FEW_WORDS, NumpyEncoder
+from bilm.inference.numpy_lstm import NumpyCell, NumpyStacks
 from bilm.inference.numpy_policy import numpy_runs_sentences
 from bilm.inference.softmax import Softmax, described_columns
 from bilm.inference.words import most_rows
@@ -63,6 +63,16 @@ def keras_backend(model: BiLM, weights: StoredWeights | None = None) -> Backend:
     )
 
 
+def numpy_stacks(model: BiLM) -> NumpyStacks:
+    """Return copies in NumPy of the stacks of a model for which `numpy_runs_sentences` holds."""
+    lstm = model.options.lstm
+    cells: dict[str, list[NumpyCell]] = {}
+    for direction, stack in model.stacks.items():
+        weights = [layer.cell.laid_out.arrays(lstm.dim) for layer in stack.layers]
+        cells[direction] = [NumpyCell(lstm, *arrays) for arrays in weights]
+    return NumpyStacks(model.options, cells)
+
+
 def padded_rows(n: int, step: int) -> int:
     """Round a number of rows up: to a power of two up to `step`, to a multiple of `step` up to
     `ROW_STEP`, and to a multiple of `ROW_STEP` above. Libraries compile code for each number."""
@@ -81,7 +91,6 @@ class KerasEncoder:
             self._encode = compiled(model.encoder, [keras.KerasTensor((None, None), "int32")])
 
     def __call__(self, ids: np.ndarray) -> np.ndarray:
-        """Return the vectors of tokens: see `Backend`."""
         n_tokens = len(ids)
         if self._few is not None and n_tokens <= FEW_WORDS:
             return self._few(ids)
@@ -103,11 +112,10 @@ class KerasSoftmax(Softmax):
         self._layer = layer
         self._signature = [hidden, targets]
         self._run_losses = compiled(layer, self._signature)
-        self._run_log_probabilities = compiled(self._normalized, [hidden])
+        self._run_scores = compiled(self._score, [hidden])
         self._compiled_columns = cache(self._compile_columns)
 
     def losses(self, hidden: np.ndarray, targets: np.ndarray) -> np.ndarray:
-        """Return the negative log-probabilities of words: see `Softmax.losses`."""
         n_vectors = len(hidden)
         n_added = padded_rows(n_vectors, ROW_STEP) - n_vectors
         vectors = ops.convert_to_tensor(np.pad(hidden, [(0, n_added), (0, 0)]))
@@ -115,9 +123,8 @@ class KerasSoftmax(Softmax):
         losses = self._run_losses(vectors, ids)
         return ops.convert_to_numpy(losses)[:n_vectors]
 
-    def _log_probabilities(self, hidden: np.ndarray) -> np.ndarray:
-        logs = self._run_log_probabilities(ops.convert_to_tensor(hidden))
-        return ops.convert_to_numpy(logs)
+    def _scores(self, hidden: np.ndarray) -> np.ndarray:
+        return ops.convert_to_numpy(self._run_scores(ops.convert_to_tensor(hidden)))
 
     def _described(self, hidden: np.ndarray, targets: np.ndarray, n: int) -> dict[str, np.ndarray]:
         run = self._compiled_columns(n)
@@ -126,15 +133,9 @@ class KerasSoftmax(Softmax):
 
     def _compile_columns(self, n):
         def columns(hidden, targets):
-            scores = self._scores(hidden)
-            return described_columns(ops, scores, targets, partial(ops.top_k, k=n))
+            return described_columns(ops, self._score(hidden), targets, partial(ops.top_k, k=n))
 
         return compiled(columns, self._signature)
 
-    def _normalized(self, hidden):
-        scores = self._scores(hidden)
-        return scores - ops.logsumexp(scores, axis=1, keepdims=True)
-
-    def _scores(self, hidden):
-        """Return the scores of all words: float (N, P) -> (N, V)."""
+    def _score(self, hidden):
         return ops.matmul(hidden, ops.transpose(self._layer.kernel)) + self._layer.bias

@@ -5,7 +5,6 @@ import numpy as np
 from keras import ops, tree
 
 from bilm.inference.backend import ByDirection, Stacks, State, Window
-from bilm.inference.numpy_lstm import NumpyCell, NumpyStacks
 from bilm.language_model import BiLM
 from bilm.layers.functional import compiled
 from bilm.layers.types import Tensor
@@ -29,11 +28,9 @@ class KerasStacks(Stacks):
         self._run = compiled(self._window, [table, places, fresh, state])
 
     def start(self, table: np.ndarray, n_rows: int) -> tuple[Tensor, State]:
-        """Return tensors: see `Stacks.start`."""
         return tree.map_structure(ops.convert_to_tensor, super().start(table, n_rows))
 
     def run_window(self, table: Tensor, window: Window, state: State) -> tuple[ByDirection, State]:
-        """Run a window: see `Stacks.run_window`."""
         places, fresh = tree.map_structure(ops.convert_to_tensor, window)
         return self._run(table, places, fresh, state)
 
@@ -48,21 +45,10 @@ class KerasStacks(Stacks):
         return layers, model.flatten_state(packed)
 
 
-def numpy_stacks(model: BiLM) -> NumpyStacks:
-    """Return copies in NumPy of the stacks of a model for which `numpy_runs_sentences` holds."""
-    lstm = model.options.lstm
-    cells: dict[str, list[NumpyCell]] = {}
-    for direction, stack in model.stacks.items():
-        weights = [layer.cell.laid_out.arrays(lstm.dim) for layer in stack.layers]
-        cells[direction] = [NumpyCell(lstm, *arrays) for arrays in weights]
-    return NumpyStacks(model.options, cells)
-
-
 class TorchStacks(KerasStacks):
     """The stacks on PyTorch, whose tensors may be on a GPU."""
 
     def run_window(self, table: Tensor, window: Window, state: State) -> tuple[ByDirection, State]:
-        """Run a window: see `Stacks.run_window`."""
         layers, state = super().run_window(table, window, state)
         return {d: ops.convert_to_numpy(x) for d, x in layers.items()}, state
 
@@ -72,12 +58,10 @@ class JaxStacks(KerasStacks):
     are padded to powers of two."""
 
     def start(self, table: np.ndarray, n_rows: int) -> tuple[Tensor, State]:
-        """Return padded tensors: see `Stacks.start`."""
         n_words, width = table.shape
         return super().start(_padded(table, power_of_two(n_words), width), power_of_two(n_rows))
 
     def run_window(self, table: Tensor, window: Window, state: State) -> tuple[ByDirection, State]:
-        """Run a window: see `Stacks.run_window`."""
         places, fresh = window
         n_rows, n_steps = fresh.shape
         shape = power_of_two(n_rows), power_of_two(n_steps)

@@ -117,7 +117,6 @@ class NumpyStacks(Stacks):
     def run_window(
         self, table: np.ndarray, window: Window, state: State
     ) -> tuple[ByDirection, State]:
-        """Run a window: see `Stacks.run_window`."""
         places, fresh = window
         starts = [column if column.any() else None for column in fresh.T[:, :, None]]
         states = iter(state)

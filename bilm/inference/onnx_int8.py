@@ -58,7 +58,6 @@ class OnnxStacks(Stacks):
     def run_window(
         self, table: np.ndarray, window: Window, state: State
     ) -> tuple[ByDirection, State]:
-        """Run a window: see `Stacks.run_window`."""
         places, fresh = window
         going_on = np.where(fresh.T, np.float32(0), np.float32(1))[:, :, None]
         n_parts = len(state) // len(self._sessions)

@@ -33,8 +33,7 @@ class Packing(NamedTuple):
 
 
 def pack(lengths: np.ndarray, max_rows: int = MAX_ROWS) -> Packing:
-    """Assign sequences of these lengths, integer (n,), to rows, the longest first, each to the row
-    that ends earliest.
+    """Assign sequences by length, integer (n,), to the rows that end earliest, the longest first.
 
     The number of rows is the total length divided by the longest length, at most `max_rows`; above
     8, it is rounded up to a multiple of 8. The ends of rows differ by at most the longest length
@@ -65,8 +64,7 @@ def run_windows(
 ) -> Generator[tuple[slice, ByDirection], None, None]:
     """Yield the steps and the layers of one window of packed sequences after another.
 
-    If there are several windows and the backend allows it, the next one is computed while the
-    caller processes the last.
+    The next window is computed while the caller processes the last, if the backend allows it.
 
     Args:
         table: the vectors of tokens, float32 (U, P).

@@ -56,8 +56,7 @@ def described_columns(
 class Softmax(ABC):
     """The distributions over the V words of a vocabulary that hidden vectors predict.
 
-    The hidden vectors, float32 (N, P), are outputs of the last layer. Memory does not grow with N
-    times V, `n_words`.
+    The hidden vectors, float32 (N, P), are outputs of the last layer. V is `n_words`.
     """
 
     def __init__(self, n_words: int):
@@ -71,7 +70,10 @@ class Softmax(ABC):
     def log_probabilities(self, hidden: np.ndarray) -> Iterator[np.ndarray]:
         """Yield the log-probabilities of all words for each hidden vector, float32 (V,)."""
         for part in self._parts(len(hidden)):
-            yield from self._log_probabilities(hidden[part])
+            scores = self._scores(hidden[part])
+            scores -= scores.max(axis=1, keepdims=True)
+            scores -= np.log(np.exp(scores).sum(axis=1, keepdims=True))
+            yield from scores
 
     def described(self, hidden: np.ndarray, targets: np.ndarray, n: int) -> np.ndarray:
         """Return the description of each distribution: records (N,), see `described_dtype`.
@@ -88,8 +90,8 @@ class Softmax(ABC):
             yield slice(start, start + at_once)
 
     @abstractmethod
-    def _log_probabilities(self, hidden: np.ndarray) -> np.ndarray:
-        """Return the log-probabilities of all words, float32 (N, V)."""
+    def _scores(self, hidden: np.ndarray) -> np.ndarray:
+        """Return the scores of all words, float32 (N, V), in an array that may be changed."""
 
     @abstractmethod
     def _described(self, hidden: np.ndarray, targets: np.ndarray, n: int) -> dict[str, np.ndarray]:

@@ -26,8 +26,7 @@ class WordVectors:
     """Words -> context-free vectors of a stored biLM.
 
     Args:
-        ids_of: function from words to their ids, int32 (n,); required for a model that reads words
-            instead of characters.
+        ids_of: function from words to their ids, int32 (n,); None if the model reads characters.
     Attributes: `marks`, the words that represent the marks of a sentence.
     """
 

@@ -47,7 +47,6 @@ class CharacterCNN(WeightedLayer):
         self.precision = precision
 
     def build(self, input_shape: Shape | None = None) -> None:
-        """Create the variables; the input shape is not needed."""
         table, *filters = character_cnn(self.n_characters, self.embedding_dim, self.filters)
         self.embedding = self.add_tensor(table, initializers.RandomUniform(-1.0, 1.0))
         self.kernels = []

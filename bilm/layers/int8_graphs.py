@@ -82,8 +82,7 @@ class Int8Graph(GraphWriter):
 
 
 def stack_model(stack: LSTMStack, levels: int) -> bytes:
-    """Return a serialized ONNX model that runs a stack, whose cells lose their weights, over the
-    steps of a window.
+    """Return a serialized ONNX model that runs a stack over a window; cells lose their weights.
 
     Inputs: `state_0`, ..., by layer, cell before hidden, float32 (B, D) and (B, P); `vectors`,
     float32 (T, B, P); `going_on`, float32 (T, B, 1), factors of the state before each step: 0 where

@@ -18,8 +18,7 @@ class LSTMCell(WeightedLayer):
 
     Args:
         dim: number of LSTM units D.
-        projection_dim: width P of the output. If it equals `dim`, there is no projection and
-            `proj_clip` is ignored.
+        projection_dim: width P of the output; if it equals `dim`, there is no projection.
         cell_clip, proj_clip: bounds on the absolute values of the cell, before the output gate, and
             of the projected output; None for no bound.
         precision: see `BiLM`. States, clips and sums over steps stay in float32. With "bfloat16",
@@ -63,7 +62,6 @@ class LSTMCell(WeightedLayer):
         self.built = True
 
     def call(self, x: Tensor, state: LSTMState) -> LSTMState:
-        """Run one step."""
         return self.step(self.project_input(x), state)
 
     def project_input(self, x: Tensor) -> Tensor:
@@ -104,7 +102,6 @@ class LSTM(keras.layers.Layer):
         self.cell = cell
 
     def build(self, input_shape: Shape) -> None:
-        """Create the variables of the cell."""
         self.cell.build(input_shape)
         self.built = True
 
@@ -117,7 +114,6 @@ class LSTM(keras.layers.Layer):
         training: bool | None = None,
         fresh: Tensor | None = None,
     ) -> tuple[Tensor, LSTMState]:
-        """Run over time."""
         if keras.backend.backend() == "tensorflow":
             from bilm.layers.tensorflow.lstm import run_over_time
 

@@ -63,14 +63,12 @@ class TokenEncoder(WeightedLayer):
         self.highway = Highway(n_highway, precision, dtype=self.dtype_policy, name="highway")
 
     def freeze(self) -> None:
-        """Make weights constants: see `WeightedLayer.freeze`."""
         super().freeze()
         if self.cnn is not None:
             self.cnn.freeze()
             self.highway.freeze()
 
     def build(self, input_shape: Shape | None = None) -> None:
-        """Create the variables; the input shape is not needed."""
         n_features = 0
         if self.words is not None:
             n_words, width = self.words
@@ -129,7 +127,6 @@ class WordEncoder(WeightedLayer):
         self.n_words = n_words
 
     def build(self, input_shape: Shape | None = None) -> None:
-        """Create the table."""
         (table,) = part("word table", {"words": self.n_words, "P": self.projection_dim})
         self.embedding = self.add_tensor(table, "glorot_uniform")
         self.built = True

@@ -239,7 +239,6 @@ def write(path: str | Path, values: Mapping[str, Any]) -> None:
 
 
 def _plain(value: object) -> object:
-    """Return a value of a key as JSON."""
     if isinstance(value, Checked):
         return value.to_dict()
     if isinstance(value, list | tuple):

@@ -122,8 +122,7 @@ def output_path(path: str | os.PathLike) -> Path:
 
 
 def protect(output: str | os.PathLike, *inputs: str | os.PathLike | None) -> None:
-    """Check that an output replaces no input, not even by another name, except a hard link; for a
-    URL, that it can be written."""
+    """Check that an output replaces no input, also by another name, and that a URL is writable."""
     output_path(output)
     paths = [path for path in (output, *inputs) if path]
     places = [path if is_url(path) else os.path.realpath(expanded(path)) for path in paths]

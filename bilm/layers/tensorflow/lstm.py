@@ -1,5 +1,4 @@
-"""Runs an `LSTM` over time on TensorFlow: selects the implementation, and contains the one for
-inference."""
+"""Runs an `LSTM` over time on TensorFlow; contains the implementation for inference."""
 
 import tensorflow as tf
 

@@ -167,8 +167,7 @@ def _kept(spec, t):
 
 
 def _backward(x, start, weights, spec, saved, d_outputs, d_last):
-    """Return the gradients of x, both states and the weights, from the gradients of the outputs
-    (T, B, P) and of the last state."""
+    """Return the gradients of x, state and weights, from those of outputs and last state."""
     kernel, _, *projection = weights
     kernel = tf.cast(kernel, spec.operands)
     projection = [tf.cast(weight, spec.operands) for weight in projection]
