@@ -232,14 +232,9 @@ class BiLM(keras.layers.Layer):
         targets: Mapping[str, Tensor],
         negatives: Mapping[str, Negatives] | None = None,
     ) -> dict[str, Tensor]:
-        """Return the negative log-probability of each target, in nats.
-
-        Args:
-            outputs: the outputs of `windows`.
-            targets: for each direction the next tokens, integer (B, T).
-            negatives: for each direction `Negatives` for the sampled loss; None for the full loss.
-        Returns: for each direction float (B, T).
-        """
+        """Return the negative log-probability of each target, in nats, by direction: outputs of
+        `windows`, targets integer (B, T) -> float (B, T). `negatives`: `Negatives` of each
+        direction for the sampled loss; None for the full loss."""
         assert self.softmax is not None
         losses = {}
         for direction, layers in outputs.items():

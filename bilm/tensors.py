@@ -81,11 +81,8 @@ ROWS = [row for rows in PARTS.values() for row in rows]
 
 @dataclass(frozen=True)
 class TensorSpec:
-    """A tensor of a model.
-
-    `name` and `attribute` come from its row, with the numbers of its direction and of its layer or
-    filter; `shape` has no row for padding.
-    """
+    """A tensor of a model. `name` and `attribute` come from its row, with the numbers of its
+    direction and of its layer or filter; `shape` has no row for padding."""
 
     name: str
     part: str  # a key of `PARTS`
@@ -207,12 +204,8 @@ def _encoder(options: ModelOptions, n_words: int | None) -> Iterator[TensorSpec]
 
 
 def sizes_of(options: ModelOptions, n_words: int | None, n_classes: int = 0) -> dict[str, object]:
-    """Return the inputs, sizes and limits of a model, by the names of `bilm info --json`.
-
-    Args:
-        n_words: size of its vocabulary, None if no file contains it.
-        n_classes: number of words that its softmax predicts, 0 without one.
-    """
+    """Return inputs, sizes and limits of a model, by the names of `bilm info --json`. `n_words`: size
+    of its vocabulary, None if no file contains it; `n_classes`: words of its softmax."""
     lstm, cnn, lexicons = options.lstm, options.char_cnn, options.lexicon_encoder
     n_weights = n_parameters(options, n_words)
     of_softmax = softmax(n_classes, lstm.projection_dim, options.share_embedding_softmax)

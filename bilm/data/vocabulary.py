@@ -130,9 +130,8 @@ class Vocabulary:
         """Return the ids of a sentence with a mark at each end, int32 (n + 2,).
 
         Args:
-            sentence: words separated by whitespace, or a list of words.
             reverse: whether the words are already in reverse order: put `</S>` first, `<S>` last.
-            split: whether `sentence` is a string to split.
+            split: whether to split a sentence that is a string at whitespace.
         Raises: DataError if `sentence` is neither a string nor an ordered collection of strings.
         """
         ids = [self._ids.get(word, self.unk) for word in _words(sentence, split)]
@@ -149,9 +148,7 @@ class UnicodeCharsVocabulary(Vocabulary):
     """Words, their ids and their characters. Words that are not in the file have characters, too.
 
     Args:
-        filename, validate_file, words: see `Vocabulary`.
         max_word_length: C, maximum number of characters of a word with its two marks; at least 3.
-    Raises: DataError as `Vocabulary` does.
     """
 
     bos_char, eos_char, bow_char = BOS_CHAR, EOS_CHAR, BOW_CHAR

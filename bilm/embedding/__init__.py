@@ -1,10 +1,9 @@
 """Sentences or corpora -> vectors, as NumPy arrays or files.
 
-`embedder` is the public class; `shared` keeps one of each model per process.
-`corpus` embeds whole corpora, or the shares of `corpus_shares`, with `writers` of files, which
-`embedding_file` reads.
-This module names the formats and the ways to pool, which `bilm embed --help` lists without
-importing NumPy or h5py. Imports `inference` and what it may import.
+`embedder` is the public class; `shared` keeps one of each model per process. `corpus` embeds whole
+corpora, or the shares of `corpus_shares`, with `writers` of files, which `embedding_file` reads.
+This module contains what `bilm embed --help` lists without importing NumPy or h5py. Imports
+`inference` and what it may import.
 """
 
 FORMATS = {".parquet": "parquet", ".npz": "npz", ".hdf5": "hdf5", ".h5": "hdf5"}  # by ending

@@ -68,9 +68,8 @@ def dump_bilm_embeddings(
 ) -> int:
     """Embed every sentence of a corpus into one file, in the format of its name: see `writers`.
 
-    `outfile` is renamed into place when it is complete. Until then, finished parts are in the
-    folder `<outfile>.parts`. After an interruption, the same call continues after the last finished
-    part and produces the same values.
+    After an interruption, the same call continues after the last finished part and produces the
+    same values: see the module.
 
     Args:
         vocab_file, options_file, weight_file, layers, precision: see `ElmoEmbedder`.
@@ -84,8 +83,7 @@ def dump_bilm_embeddings(
         backend: see `ElmoEmbedder`; None for the one that embeds the corpus sooner.
         before_keras: called before Keras or TensorFlow is imported.
         share: the share of the corpus to embed; None for the whole corpus.
-        reading: `column`, `id_column`, `id_field`, `quoting`, `tokenize` and `on_bad_utf8` of
-            `Reading`.
+        reading: fields of `Reading`, such as `column`.
     Returns: the number of sentences.
     Raises: DataError, also if another process writes the same output; OptionsError; WeightsError,
         also if the model changes meanwhile; BilmError if a package is missing; ValueError.

@@ -146,7 +146,6 @@ class ElmoEmbedder:
         not grow with the length of a sentence.
 
         Args:
-            sentences, layers: see the class.
             normalize: divide the result of a sentence by its Euclidean norm, as simple_elmo does.
             pool: `mean`, or `max` for the largest value of each feature.
         Raises: DataError, OptionsError.

@@ -30,7 +30,6 @@ def read_embeddings(
 
     Words are None for files of bilm-tf and AllenNLP, which do not contain them. Sentences with ids
     are numbered in the order of their corpus; `read_ids` returns the ids.
-
     Raises: DataError, naming the file and the dataset, if the file is missing, damaged, or contains
         anything except arrays of numbers, (T, D) or (layers, T, D), or (D,) or (layers, D) if
         pooled, named 0, 1, 2, ... or by ids.

@@ -25,10 +25,8 @@ FULL, REDUCED = 127, 63  # largest quantized inputs
 
 
 def load(stored: StoredModel, precision: str, has_softmax: bool) -> Backend:
-    """Load a model, whose weights move to ONNX Runtime: see `open_backend`.
-
-    Activations, maxima, cell states, gates, clips and sums are float32; Keras reads word tables.
-    """
+    """Load a model, whose weights move to ONNX Runtime: see `open_backend`. Activations, maxima,
+    cell states, gates, clips and sums are float32; Keras reads word tables."""
     levels = largest_input()  # raises an error without ONNX Runtime, before weights are read
     model = stored.weights().build(precision=precision, frozen=True)
     if model.options.reads_words:

@@ -62,9 +62,8 @@ def in_reading_order(places: np.ndarray, direction: str) -> np.ndarray:
 def run_windows(
     backend: Backend, packing: Packing, table: np.ndarray, places: ByDirection, batch_tokens: int
 ) -> Generator[tuple[slice, ByDirection], None, None]:
-    """Yield the steps and the layers of one window of packed sequences after another.
-
-    The next window is computed while the caller processes the last, if the backend allows it.
+    """Yield the steps and the layers of one window of packed sequences after another. The next one
+    is computed while the caller processes the last, if the backend allows it.
 
     Args:
         table: the vectors of tokens, float32 (U, P).

@@ -42,10 +42,8 @@ class TextReader:
         the order of the sentence, (T + 1, ...). A direction predicts each word, and then the mark
         at the end, from what it has read before.
 
-        Args:
-            measure: function from outputs of the last layer, float32 (N, P), and the ids of the
-                words that follow, int32 (N,), to values, (N, ...).
-            batch_tokens: predictions that are computed at a time.
+        `measure` is a function from outputs of the last layer, float32 (N, P), and the ids of the
+        words that follow, int32 (N,), to values, (N, ...).
         """
         # The vectors and ids of the U distinct words
         sentences = chain.from_iterable(text.sentences for text in texts)

@@ -27,13 +27,9 @@ def described_dtype(n: int) -> np.dtype:
 def described_columns(
     library: ModuleType, scores: Tensor, targets: Tensor, top_k: Callable
 ) -> dict[str, Tensor]:
-    """Return the fields of `described_dtype` from scores, float32 (N, V), which may be changed.
-
-    Args:
-        library: `numpy` or `keras.ops`.
-        targets: ids of the words that occur, int32 (N,).
-        top_k: function from scores to the largest ones in descending order and their ids, (N, n).
-    """
+    """Return the fields of `described_dtype` from scores, float32 (N, V), which may be changed, and
+    ids of the words that occur, int32 (N,); `library` is `numpy` or `keras.ops`. `top_k`: function
+    from scores to the largest ones in descending order and their ids, (N, n)."""
     scores -= library.max(scores, axis=1, keepdims=True)
     shares = library.exp(scores)
     total = library.sum(shares, axis=1)
@@ -54,10 +50,7 @@ def described_columns(
 
 
 class Softmax(ABC):
-    """The distributions over the V words of a vocabulary that hidden vectors predict.
-
-    The hidden vectors, float32 (N, P), are outputs of the last layer. V is `n_words`.
-    """
+    """The distributions over V words, `n_words`, that hidden vectors, float32 (N, P), predict."""
 
     def __init__(self, n_words: int):
         self.n_words = n_words

@@ -38,10 +38,8 @@ class Rounded(NamedTuple):
 
 
 class Int8Graph(GraphWriter):
-    """A graph with products of eight-bit integers; call `set_rows` before the first one.
-
-    `levels`, at most 127, is the largest quantized input of a product.
-    """
+    """A graph with products of eight-bit integers; call `set_rows` before the first one. `levels`,
+    at most 127, is the largest quantized input of a product."""
 
     def __init__(self, levels: int):
         super().__init__()
@@ -160,10 +158,8 @@ def library_of(graph: GraphWriter, matmul: Callable[[Value, Any], Value]) -> Lib
 
 
 def encoder_model(encoder: TokenEncoder, levels: int) -> bytes:
-    """Return a serialized ONNX model of a token encoder, which loses its weights.
-
-    Input: `ids`, int32 (U, C), or (U, 1 + C) with a table of words. Output: float32 (U, P).
-    """
+    """Return a serialized ONNX model of a token encoder, which loses its weights: `ids`, int32
+    (U, C), or (U, 1 + C) with a table of words -> float32 (U, P)."""
     graph = Int8Graph(levels)
     ids = graph.input("ids", "U", "C", dtype="int32")
     graph.set_rows(ids)

@@ -19,10 +19,8 @@ END = np.iinfo(np.int64).max  # as the end of a slice
 
 @dataclass(frozen=True)
 class Value:
-    """A tensor in a graph: an input, a constant or the output of a node.
-
-    `+`, `-` and `*`, with another value or a number on the right, add a node to the graph.
-    """
+    """A tensor in a graph: an input, a constant or the output of a node. `+`, `-` and `*`, with
+    another value or a number on the right, add a node to the graph."""
 
     graph: GraphWriter
     name: str
@@ -42,10 +40,8 @@ Operand: TypeAlias = Value | float | tuple[int, ...]
 
 
 class GraphWriter:
-    """Collects the inputs, nodes, constants and outputs of an ONNX graph.
-
-    Raises: MissingExtraError without the packages of the extra `onnx`.
-    """
+    """Collects the inputs, nodes, constants and outputs of an ONNX graph. Raises: MissingExtraError
+    without the packages of the extra `onnx`."""
 
     def __init__(self) -> None:
         with needed("onnx", "precision int8"):
@@ -116,12 +112,9 @@ class GraphWriter:
     def scan(
         self, body: GraphWriter, start: Sequence[Value], series: Sequence[Value]
     ) -> list[Value]:
-        """Run a graph for each step of some series, along their first axis.
-
-        `body` computes the next carried values and the values of a step, from the carried values,
-        first `start`, and one step of each series. Returns: the last carried values; then the
-        series of each value of the steps.
-        """
+        """Run `body` for each step of some series, along their first axis. It computes the next
+        carried values and the values of a step, from the carried values, first `start`, and one
+        step of each series. Returns: the last carried values; then each series of values."""
         inputs = [*start, *series]
         n_outputs = len(body.outputs)
         step = body.graph("step")

@@ -22,8 +22,7 @@ class ScalarMix(keras.layers.Layer):
         start: initial values of w, one per layer, and of gamma; None for zeros, the mean, and 1.
 
     Inputs: float `(B, layers, T, D)` and a boolean mask `(B, T)`. Returns: float `(B, T, D)`.
-    Reference: Peters et al. 2018, arXiv:1802.05365, equation 1. bilm-tf adds the constant 1/layers
-    to each weight before the softmax, which has no effect.
+    Reference: Peters et al. 2018, arXiv:1802.05365, equation 1. bilm-tf's 1/layers has no effect.
     """
 
     def __init__(
@@ -40,10 +39,7 @@ class ScalarMix(keras.layers.Layer):
         self.start = start
 
     def build(self, input_shape: Shape) -> None:
-        """Create one weight per layer, and gamma.
-
-        Raises: ValueError if `start` is for another number of layers.
-        """
+        """Create a weight per layer, and gamma. Raises: ValueError if `start` has other layers."""
         n_layers = input_shape[1]
         weights, gamma = self.start or ([0.0] * n_layers, 1.0)
         if len(weights) != n_layers:

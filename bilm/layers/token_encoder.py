@@ -112,11 +112,7 @@ class TokenEncoder(WeightedLayer):
 
 
 class WordEncoder(WeightedLayer):
-    """A table of word vectors, for word input and for cached token vectors.
-
-    Args:
-        projection_dim: width P of a word's vector.
-        n_words: number of rows, including padding if any.
+    """A table of `n_words` vectors, with padding if any, for word input and cached token vectors.
 
     Inputs: integer `(...)`. Returns: float `(..., P)`.
     """

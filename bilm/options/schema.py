@@ -172,13 +172,8 @@ class Checked:
 
 
 def read(cls: type[T], values: Mapping[str, Any], *, strict: bool = False) -> T:
-    """Build `cls` from a JSON object.
-
-    Args:
-        strict: raise an error for an unknown key instead of keeping it in `other`.
-
-    Raises: OptionsError that starts with the dotted name of the key.
-    """
+    """Build `cls` from a JSON object; unknown keys are kept in `other`, or an error if `strict`.
+    Raises: OptionsError that starts with the dotted name of the key."""
     known = {field.name: field for field in keys(cls)}
     other = {name: value for name, value in values.items() if name not in known}
     unknown = [name for name in other if name not in cls.ALLOWED]

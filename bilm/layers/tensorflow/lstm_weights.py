@@ -14,9 +14,7 @@ from bilm.tensors import GATES, N_GATES
 
 
 class CellWeights(NamedTuple):
-    """The weights of a cell, in the dtype of matrix-multiplication inputs.
-
-    Every arrangement yields the same gates, [x, h] W + b + u.
+    """The weights of a cell, in the dtype of matrix-multiplication inputs, in an arrangement.
 
     Fields:
         of_input: W_x, one matrix for all gates or one per gate. Empty for one product [x, h] W per
@@ -103,11 +101,9 @@ def stored_weights(cell: WeightedLayer, dtype: tf.DType) -> CellWeights:
 
 
 def frozen_weights(cell: WeightedLayer) -> CellWeights:
-    """Arrange the weights of an `LSTMCell`, which never change, for the fastest computation.
-
-    There is one matrix per gate. Each gate is then contiguous, and TensorFlow fuses a product, its
-    bias and its activation into one operation.
-    """
+    """Arrange the weights of an `LSTMCell`, which never change, for the fastest computation: one
+    matrix per gate, so that each gate is contiguous, and TensorFlow fuses a product, its bias and
+    its activation into one operation."""
     return_freed_memory()  # of the cell before this one
     dtype = tf.as_dtype(cell.precision)
     kernel = tf.cast(cell.kernel, dtype)
