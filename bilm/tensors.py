@@ -204,8 +204,8 @@ def _encoder(options: ModelOptions, n_words: int | None) -> Iterator[TensorSpec]
 
 
 def sizes_of(options: ModelOptions, n_words: int | None, n_classes: int = 0) -> dict[str, object]:
-    """Return inputs, sizes and limits of a model, by the names of `bilm info --json`. `n_words`: size
-    of its vocabulary, None if no file contains it; `n_classes`: words of its softmax."""
+    """Return inputs, sizes and limits of a model, by the names of `bilm info --json`. `n_words`:
+    size of its vocabulary, None if no file contains it; `n_classes`: words of its softmax."""
     lstm, cnn, lexicons = options.lstm, options.char_cnn, options.lexicon_encoder
     n_weights = n_parameters(options, n_words)
     of_softmax = softmax(n_classes, lstm.projection_dim, options.share_embedding_softmax)

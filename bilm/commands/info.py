@@ -128,9 +128,6 @@ def _use(model: StoredModel) -> str:
     return f"embedder = bilm.ElmoEmbedder({', '.join(arguments)})"
 
 
-# --- problems ---
-
-
 def find_problems(model: StoredModel) -> list[str]:
     """Return messages about files that are damaged, missing or of another model, but do not prevent
     the model from being opened."""
@@ -153,9 +150,6 @@ def _read_vocabulary(model: StoredModel) -> None:
     with suppress(WeightsError):  # reported by `_read_weights`
         if model.n_words is not None:
             model.vocabulary()
-
-
-# --- values and lines for people ---
 
 
 def _values(row: Mapping[str, str]) -> list[float | str]:

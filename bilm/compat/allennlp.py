@@ -80,10 +80,8 @@ def _with_marks(ids: torch.Tensor) -> torch.Tensor:
 
 
 class _ElmoBiLm(torch.nn.Module):
-    """The layers of a biLM; arguments and errors are those of `Elmo`.
-
-    Attributes: `num_layers`, including the token vectors; `bilm`, the `BiLM`.
-    """
+    """The layers of a biLM; arguments and errors are those of `Elmo`. Attributes: `num_layers`,
+    including the token vectors; `bilm`, the `BiLM`."""
 
     def __init__(
         self,
@@ -328,7 +326,6 @@ class ElmoEmbedder:
             output_file_path: the HDF5 file: a float32 dataset per sentence, named 0, 1, ..., and
                 `sentence_to_index`, a JSON object from sentences to these names.
             output_format: layers to store: all, top or average.
-            batch_size: accepted and not needed.
             forget_sentences: leave out `sentence_to_index`.
         Raises: DataError for a blank line; OptionsError; OSError.
         """

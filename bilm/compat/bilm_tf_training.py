@@ -39,9 +39,8 @@ def train(
     tf_log_dir: str | Path,
     restart_ckpt_file: str | None = None,
 ) -> TrainResult:
-    """Train a biLM as bilm-tf's function of this name does; `bilm.TrainingRun` has more options.
-
-    A folder with an unfinished run is continued, with or without `restart_ckpt_file`.
+    """Train a biLM as bilm-tf's function of this name does; `bilm.TrainingRun` has more options. A
+    folder with an unfinished run is continued, with or without `restart_ckpt_file`.
 
     Args:
         options: the content of an `options.json`. Unknown keys are ignored, with a warning.
@@ -85,9 +84,7 @@ def train(
 def test(
     options: Mapping[str, Any], ckpt_file: str, data: LMDataset, batch_size: int = 256
 ) -> float:
-    """Measure perplexity with the full softmax; carry the LSTM state from sentence to sentence.
-
-    Prints `AVERAGE PERPLEXITY = <number>` on standard output.
+    """Measure and print the perplexity of running text, by the full softmax.
 
     Args:
         options: ignored; the folder of the checkpoint has its own.

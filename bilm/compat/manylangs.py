@@ -21,8 +21,7 @@ class Embedder:
     """A stored biLM with the methods of the class of this name in ELMoForManyLangs.
 
     Args:
-        model_dir: the folder of a model, its ZIP archive or `nlpl:NUMBER`; or any other model: see
-            `bilm.storage.stored_model.open_model`.
+        model_dir: a model: see `bilm.storage.stored_model.open_model`.
         batch_size: accepted and ignored; it changes no result.
         backend: see `bilm.ElmoEmbedder`; `numpy` requires neither Keras nor TensorFlow.
     Raises: OptionsError, WeightsError, DataError.

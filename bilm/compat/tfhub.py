@@ -65,14 +65,12 @@ class KerasLayer(keras.layers.Layer):
         signature: `default` or `tokens`.
         output_key: the output to return; None for `default`.
         signature_outputs_as_dict: return the dict of all outputs.
-        name: name of the layer.
         tags, input_shape, output_shape, dtype: accepted and not needed.
 
     Inputs: strings (B,), split into words, for `default`; a dict of `tokens`, string (B, T), and
         `sequence_len`, integer (B,), their numbers, for `tokens`. Lists become tensors.
     Outputs, float32: `word_emb` (B, T, P), the token vectors; `lstm_outputs1`, `lstm_outputs2`, ...
-        and `elmo`, the mix of all layers, (B, T, 2 P); `default` (B, 2 P), the mean of `elmo` over
-        the words.
+        and `elmo`, the mix of all layers, (B, T, 2 P); `default` (B, 2 P), the mean over words.
     Raises: OptionsError, WeightsError; when called, DataError for other inputs.
     """
 

@@ -154,9 +154,6 @@ def writing_text(path: str | os.PathLike) -> Iterator[TextIO]:
         yield stack.enter_context(io.TextIOWrapper(file, encoding="utf-8", newline="\n"))
 
 
-# --- compression ---
-
-
 def ending_of(path: str | os.PathLike) -> str:
     """Return the ending of a compression in the name of a path or URL; "" for plain text."""
     name = name_of(path).lower()

@@ -69,9 +69,6 @@ class Backend:
     runs_ahead: bool = False
 
 
-# --- choosing a backend ---
-
-
 def open_backend(
     stored: StoredModel, name: str = "keras", precision: str = "float32", has_softmax: bool = False
 ) -> Backend:

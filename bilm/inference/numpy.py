@@ -36,9 +36,6 @@ def load(stored: StoredModel, precision: str, has_softmax: bool) -> Backend:
     return Backend(options, len(table), table.__getitem__, stacks, softmax=softmax)
 
 
-# --- the token encoder ---
-
-
 class NumpyEncoder:
     """The vector of a token from its characters, its word in a lexicon, or both: see
     `bilm.layers.token_encoder.TokenEncoder`."""
@@ -91,9 +88,6 @@ class NumpyEncoder:
             g = 0.5 + 0.5 * np.tanh(0.5 * (x @ gate + gate_bias))
             x = x + g * (np.maximum(x @ transform + bias, 0) - x)
         return x
-
-
-# --- the softmax ---
 
 
 class NumpySoftmax(Softmax):

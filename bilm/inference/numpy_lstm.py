@@ -22,7 +22,7 @@ HALF = np.float32(0.5)
 
 
 class NumpyCell:
-    """An LSTM cell in float32, from W (2 P, D) and b + u (D,) of each gate, in the stored order, and
+    """An LSTM cell in float32, from W (2 P, D) and b + u (D,) of each gate in the stored order, and
     from W_p (D, P) or None."""
 
     def __init__(

@@ -23,8 +23,8 @@ ENCODER_BYTES = 1 << 26  # maximum size in bytes of the results of all filters f
 
 
 class WordVectors:
-    """Words -> context-free vectors of a stored biLM. `ids_of`: words -> their ids, int32 (n,); None
-    if the model reads characters. Attributes: `marks`, the words of a sentence's marks."""
+    """Words -> context-free vectors of a stored biLM. `ids_of`: words -> ids, int32 (n,); None if
+    the model reads characters. Attributes: `marks`, the words of a sentence's marks."""
 
     def __init__(
         self, backend: Backend, ids_of: Callable[[Sequence[str]], np.ndarray] | None = None

@@ -62,8 +62,6 @@ class GraphWriter:
         body._start(prefix)
         return body
 
-    # --- values ---
-
     def input(self, name: str, *shape: str | int, dtype: str = "float32") -> Value:
         """Declare an input; a string in the shape names a size that is not known."""
         kind = self.onnx.helper.np_dtype_to_tensor_dtype(np.dtype(dtype))
@@ -83,8 +81,6 @@ class GraphWriter:
             array = np.asarray(array, order="C")
             self.constants[name] = self.onnx.numpy_helper.from_array(array, name)
         return Value(self, name)
-
-    # --- nodes ---
 
     def add(self, kind: str, *inputs: Operand, **attributes: Any) -> Value:
         """Add a node with one output, and return its output."""
@@ -119,8 +115,6 @@ class GraphWriter:
         n_outputs = len(body.outputs)
         step = body.graph("step")
         return self._add_node("Scan", inputs, n_outputs, body=step, num_scan_inputs=len(series))
-
-    # --- the graph ---
 
     def graph(self, name: str) -> Any:
         """Return the `onnx.GraphProto`. A graph inside another one uses the constants of that."""
