@@ -8,7 +8,7 @@ from typing import NamedTuple, TypeAlias
 
 import numpy as np
 
-from bilm.errors import OptionsError
+from bilm.errors import OptionsError, require_one_of
 from bilm.inference import BACKENDS
 from bilm.inference.softmax import Softmax
 from bilm.layers.types import Tensor
@@ -74,9 +74,8 @@ def open_backend(
 ) -> Backend:
     """Load a model, with its softmax if `has_softmax`, into one of `BACKENDS`; with the precision
     "int8", `keras` uses ONNX Runtime. Raises: OptionsError if the library does not support the
-    precision, see `BiLM`, or the softmax; WeightsError; ValueError for unknown ones."""
-    if name not in BACKENDS:
-        raise ValueError(f"backend is {name!r}, expected one of {BACKENDS}")
+    precision, see `BiLM`, or the softmax, or for unknown ones; WeightsError; ValueError."""
+    require_one_of("backend", name, BACKENDS)
     if name == "numpy" and precision != "float32":
         raise OptionsError(
             f"{stored}: the backend numpy computes in float32, not in {precision}; use the backend "
