@@ -15,7 +15,7 @@ from bilm.inference.keras_stacks import (
     power_of_two,
 )
 from bilm.inference.numpy import FEW_WORDS, NumpyEncoder
-from bilm.inference.numpy_lstm import NumpyCell, NumpyStacks
+from bilm.inference.numpy_lstm import NumpyStacks
 from bilm.inference.numpy_policy import numpy_runs_sentences
 from bilm.inference.softmax import Softmax, described_columns
 from bilm.inference.words import most_rows
@@ -46,10 +46,10 @@ def keras_backend(model: BiLM, weights: StoredWeights | None = None) -> Backend:
     stacks = {"jax": JaxStacks, "torch": TorchStacks}.get(library, KerasStacks)
     one_row: Stacks | None = None
     few = None
-    if library == "tensorflow" and numpy_runs_sentences(model):
-        one_row = numpy_stacks(model)
-        if weights and not model.options.reads_words:
-            few = NumpyEncoder(model.options, dict(weights.values()))
+    if library == "tensorflow" and weights and numpy_runs_sentences(model):
+        values = dict(weights.values())
+        one_row = NumpyStacks(model.options, values.pop)
+        few = None if model.options.reads_words else NumpyEncoder(model.options, values)
     elif library == "tensorflow":
         one_row = KerasStacks(model, n_rows=1)
     return Backend(
@@ -61,16 +61,6 @@ def keras_backend(model: BiLM, weights: StoredWeights | None = None) -> Backend:
         softmax=None if model.softmax is None else KerasSoftmax(model.softmax),
         runs_ahead=library == "tensorflow",
     )
-
-
-def numpy_stacks(model: BiLM) -> NumpyStacks:
-    """Return copies in NumPy of the stacks of a model for which `numpy_runs_sentences` holds."""
-    lstm = model.options.lstm
-    cells: dict[str, list[NumpyCell]] = {}
-    for direction, stack in model.stacks.items():
-        weights = [layer.cell.laid_out.arrays(lstm.dim) for layer in stack.layers]
-        cells[direction] = [NumpyCell(lstm, *arrays) for arrays in weights]
-    return NumpyStacks(model.options, cells)
 
 
 def padded_rows(n: int, step: int) -> int:

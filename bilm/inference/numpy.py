@@ -25,7 +25,7 @@ def load(stored: StoredModel, precision: str, has_softmax: bool) -> Backend:
     """Load a model: see `open_backend`."""
     options = stored.options
     values = dict(stored.weights(has_softmax=has_softmax).values())
-    stacks = NumpyStacks.read(options, values.pop)
+    stacks = NumpyStacks(options, values.pop)
     table = values.get("embedding")
     softmax = None
     if has_softmax:

@@ -3,7 +3,6 @@
 from collections.abc import Callable
 from typing import NamedTuple
 
-import numpy as np
 import tensorflow as tf
 
 from bilm.layers.lstm_equation import Library, forget_bias
@@ -32,14 +31,6 @@ class CellWeights(NamedTuple):
     projection: tf.Tensor | None
     n_spare: int = 0
     negates_f: bool = False
-
-    def arrays(self, n_units: int) -> tuple[list[np.ndarray], list[np.ndarray], np.ndarray | None]:
-        """Return W and b by gate, and W_p, of frozen float32 weights without `of_input`, for the
-        `n_units` units that are not spare."""
-        gates = [np.asarray(gate)[:, :n_units] for gate in self.recurrent]
-        biases = [np.asarray(bias)[:n_units] for bias in self.biases]
-        projection = None if self.projection is None else np.asarray(self.projection)[:n_units]
-        return gates, biases, projection
 
     def library(self, dtype: tf.DType) -> Library:
         """Return the functions of `lstm_equation`, whose results have a dtype."""
