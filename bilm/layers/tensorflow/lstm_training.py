@@ -16,10 +16,9 @@ from typing import NamedTuple
 
 import tensorflow as tf
 
-from bilm.layers.lstm_equation import Library, LSTMState, forget_bias, next_state
+from bilm.layers.lstm_equation import Library, LSTMState, Step, forget_bias, next_state
 from bilm.layers.tensorflow.lstm_loop import (
     MAX_JOINT,
-    Series,
     by_step,
     loop,
     size_of,
@@ -39,19 +38,6 @@ class Spec(NamedTuple):
     operands: tf.DType  # of matrix-multiplication inputs
     steps_mask: tf.Tensor | None  # float T, B: 0 where a step is skipped
     reverse: bool
-
-
-class Saved(NamedTuple):
-    """The values of all steps that the gradient reads: see `Step`."""
-
-    hidden: Series
-    cell: Series
-    i: Series
-    j: Series
-    f: Series
-    o: Series
-    tanh_cell: Series
-    unprojected: Series
 
 
 def run_with_gradient(
@@ -78,7 +64,7 @@ def run_with_gradient(
 
 
 def _forward(x, state, weights, spec):
-    """Return outputs (T, B, P), the last state and `Saved`."""
+    """Return outputs (T, B, P), the last state and the series of the values of `Step`."""
     kernel, bias, *projection = weights
     n_steps = size_of(x, 0)
     units = tf.constant(forget_bias(bias.shape[0] // N_GATES), bias.dtype)
@@ -96,19 +82,18 @@ def _forward(x, state, weights, spec):
     def step(inputs, old_cell, old_hidden, keep=None):
         old = LSTMState(old_cell, old_hidden)
         gates_before = gates_from(inputs, old_hidden)  # 4 D, B
-        new, *others = next_state(library, gates_before, old, w_p, spec.clips, keep)
-        return tuple(Saved(new.hidden, new.cell, *others))
+        return tuple(next_state(library, gates_before, old, w_p, spec.clips, keep))
 
     step = _step_function(step, kernel, n_steps)
 
     def body(t, carry):
-        values = Saved(*step(inputs_at(t), *carry, *_kept(spec, t)))
-        return (values.cell, values.hidden), values
+        values = Step(*step(inputs_at(t), *carry, *_kept(spec, t)))
+        return tuple(values.state), values
 
     cell, hidden = (tf.transpose(part) for part in state)  # D, B and P, B
-    shapes = [hidden.shape, *[cell.shape] * 7]  # of `Saved`
+    shapes = [cell.shape, hidden.shape, *[cell.shape] * 6]  # of `Step`
     last, series = loop(body, (cell, hidden), n_steps, spec.reverse, shapes)
-    saved = Saved(*series)
+    saved = Step(*series)
     outputs = tf.stack(saved.hidden) if isinstance(saved.hidden, list) else saved.hidden
     last = LSTMState(*(tf.transpose(part) for part in last))
     return tf.transpose(outputs, (0, 2, 1)), last, saved
