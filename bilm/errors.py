@@ -4,11 +4,8 @@ from collections.abc import Iterable
 
 
 class BilmError(ValueError):
-    """Base class of all errors that bilm raises about its input.
-
-    The message names the file and the line or key, what was found and what was expected. Commands
-    print it without a traceback.
-    """
+    """Base class of all errors that bilm raises about its input. The message names the file and the
+    line or key, what was found and what was expected. Commands print it without a traceback."""
 
 
 class OptionsError(BilmError):

@@ -37,11 +37,11 @@ class _Loader(SourceFileLoader):
         name_layers(module)
 
 
-def name_layers(keras: Any) -> None:
+def name_layers(keras: ModuleType) -> None:
     """Add classes to Keras' registry that import a layer when a model contains it."""
     for name, module in LAYERS.items():
 
-        def from_config(config: dict, name: str = name, module: str = f"bilm.{module}") -> Any:
+        def from_config(config: dict, name: str = name, module: str = f"bilm.{module}") -> object:
             return getattr(import_module(module), name).from_config(config)
 
         stand_in = type(name, (), {"from_config": staticmethod(from_config)})

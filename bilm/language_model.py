@@ -13,7 +13,7 @@ from bilm.layers.lstm_equation import LSTMState
 from bilm.layers.sampled_softmax import Negatives, SampledSoftmax
 from bilm.layers.stack import DropoutSeeds, LSTMStack, Regularization
 from bilm.layers.token_encoder import TokenEncoder, WordEncoder
-from bilm.layers.types import Tensor
+from bilm.layers.types import Shape, Tensor
 from bilm.options.model_options import ModelOptions
 from bilm.precisions import INFERENCE_PRECISIONS
 
@@ -36,8 +36,7 @@ class BiLM(keras.layers.Layer):
             which runs stacks and encoder; a softmax and a table of words compute in float32.
 
     `call` embeds whole sentences; `windows` continues from a state, as in training and perplexity.
-    Raises: ValueError if `n_tokens` or `options.bidirectional` is required and missing, or for an
-        unknown precision.
+    Raises: ValueError for an unknown precision, or if `n_tokens` or `bidirectional` is missing.
     Reference: Peters et al. 2018, arXiv:1802.05365.
     """
 
@@ -118,7 +117,7 @@ class BiLM(keras.layers.Layer):
         name = f"{direction}_stack"
         return LSTMStack(cells, lstm.use_skip_connections, self.regularization, name=name)
 
-    def build(self, input_shape: Any = None) -> None:
+    def build(self, input_shape: Shape | None = None) -> None:
         """Create the variables; the input shape is not needed."""
         self.encoder.build()
         for stack in self.stacks.values():
@@ -205,8 +204,7 @@ class BiLM(keras.layers.Layer):
         """Run the directions of `vectors` over a window of text from a state.
 
         Args:
-            vectors: for each direction, or for one of them, in its reading order, token vectors
-                float (B, T, P).
+            vectors: token vectors of one or both directions, in reading order, float (B, T, P).
             mask: boolean (B, T) or None, for both directions.
             dropout_seeds: for each direction an integer seed (2,).
             training: whether a gradient will be requested.
@@ -234,14 +232,9 @@ class BiLM(keras.layers.Layer):
         targets: Mapping[str, Tensor],
         negatives: Mapping[str, Negatives] | None = None,
     ) -> dict[str, Tensor]:
-        """Return the negative log-probability of each target, in nats.
-
-        Args:
-            outputs: the outputs of `windows`.
-            targets: for each direction the next tokens, integer (B, T).
-            negatives: for each direction `Negatives` for the sampled loss; None for the full loss.
-        Returns: for each direction float (B, T).
-        """
+        """Return the negative log-probability of each target, in nats, by direction: outputs of
+        `windows`, targets integer (B, T) -> float (B, T). `negatives`: `Negatives` of each
+        direction for the sampled loss; None for the full loss."""
         assert self.softmax is not None
         losses = {}
         for direction, layers in outputs.items():

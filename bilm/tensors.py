@@ -18,6 +18,8 @@ from bilm.options.model_options import ModelOptions
 
 FLOAT_BYTES = 4  # of a value, which is float32
 Filters = Sequence[tuple[int, int]]  # pairs (width in characters, number of filters)
+GATES = "ijfo"  # the gates of an LSTM cell, in the order in which its kernel and bias store them
+N_GATES = len(GATES)
 
 
 class Kind(Enum):
@@ -65,9 +67,9 @@ PARTS = {
         Row("bias", "CNN_proj/b_proj", ("P",), Kind.BIAS),
     ),
     # The rows of the kernel are those of the input above those of the hidden state; its columns are
-    # the gates i, j, f, o.
+    # the `GATES`.
     "cell": (
-        Row("kernel", f"{CELL}/W_0", ("input + P", "4 D"), Kind.MATRIX, blocks=(2, 4)),
+        Row("kernel", f"{CELL}/W_0", ("input + P", "4 D"), Kind.MATRIX, blocks=(2, N_GATES)),
         Row("bias", f"{CELL}/B", ("4 D",), Kind.BIAS),
     ),
     "cell projection": (Row("projection", f"{CELL}/W_P_0", ("D", "P"), Kind.MATRIX),),
@@ -79,11 +81,8 @@ ROWS = [row for rows in PARTS.values() for row in rows]
 
 @dataclass(frozen=True)
 class TensorSpec:
-    """A tensor of a model.
-
-    `name` and `attribute` come from its row, with the numbers of its direction and of its layer or
-    filter; `shape` has no row for padding.
-    """
+    """A tensor of a model. `name` and `attribute` come from its row, with the numbers of its
+    direction and of its layer or filter; `shape` has no row for padding."""
 
     name: str
     part: str  # a key of `PARTS`
@@ -131,7 +130,9 @@ def highway(n_features: int, n_layers: int) -> list[TensorSpec]:
 
 def cell(input_dim: int, dim: int, projection_dim: int, k: int = 0, i: int = 0) -> list[TensorSpec]:
     """Return the kernel, the bias and, if the widths differ, the projection of an LSTM cell."""
-    sizes = {"input + P": input_dim + projection_dim, "4 D": 4 * dim, "D": dim, "P": projection_dim}
+    n_columns = N_GATES * dim
+    n_rows = input_dim + projection_dim
+    sizes = {"input + P": n_rows, "4 D": n_columns, "D": dim, "P": projection_dim}
     specs = part("cell", sizes, k, i)
     if projection_dim != dim:
         specs += part("cell projection", sizes, k, i)
@@ -170,8 +171,7 @@ def tensors_of(
 
 
 def n_parameters(options: ModelOptions, n_words: int | None = None) -> int:
-    """Return the number of parameters of a model without its softmax; `n_words` as for
-    `tensors_of`."""
+    """Return the number of parameters without the softmax; `n_words`: see `tensors_of`."""
     return sum(spec.size for spec in tensors_of(options, n_words))
 
 
@@ -204,12 +204,8 @@ def _encoder(options: ModelOptions, n_words: int | None) -> Iterator[TensorSpec]
 
 
 def sizes_of(options: ModelOptions, n_words: int | None, n_classes: int = 0) -> dict[str, object]:
-    """Return the inputs, sizes and limits of a model, by the names of `bilm info --json`.
-
-    Args:
-        n_words: size of its vocabulary, None if no file contains it.
-        n_classes: number of words that its softmax predicts, 0 without one.
-    """
+    """Return inputs, sizes and limits of a model, by the names of `bilm info --json`. `n_words`:
+    size of its vocabulary, None if no file contains it; `n_classes`: words of its softmax."""
     lstm, cnn, lexicons = options.lstm, options.char_cnn, options.lexicon_encoder
     n_weights = n_parameters(options, n_words)
     of_softmax = softmax(n_classes, lstm.projection_dim, options.share_embedding_softmax)

@@ -50,7 +50,6 @@ def embed_batches(
     are packed together across batches. Batches with more than `GROUP_BYTES` of vectors are divided.
 
     Args:
-        batches: record batches, of any sizes.
         model: see `bilm.storage.stored_model.open_model`; an embedder is used as it is.
         column: column with text, or with lists of words. A missing value is an empty sentence.
         layers, pool, normalize: see `ElmoEmbedder`; the pool `none` gives each word's vectors.
@@ -122,13 +121,8 @@ def output_schema(
     dtype: str = "float32",
     weights: str | Path | None = None,
 ) -> pyarrow.Schema:
-    """Return the schema of the batches of `embed_batches`, without loading the weights.
-
-    Args:
-        schema: schema of the input batches.
-        model, column, layers, pool, keep, dtype, weights: as for `embed_batches`.
-    Raises: DataError, OptionsError, WeightsError as `embed_batches` does.
-    """
+    """Return the schema of the batches of `embed_batches` for that of its input, without loading
+    the weights. Raises: DataError, OptionsError, WeightsError as `embed_batches` does."""
     optional("pyarrow", "parquet", "output_schema")
     check_columns([column], schema.names, "the data")
     source = model if isinstance(model, ElmoEmbedder) else open_model(model, weights)
@@ -138,11 +132,7 @@ def output_schema(
 def _output_schema(
     schema: pyarrow.Schema, content: Content, column: str, keep: Sequence[str] | None
 ) -> pyarrow.Schema:
-    """Return the schema of the results for that of the input.
-
-    Raises: OptionsError if `keep` is not a list of names, or if a column to keep is missing, occurs
-        twice or has the name of a result.
-    """
+    """Return the schema of the results for that of the input. Raises: OptionsError for `keep`."""
     import pyarrow
 
     if isinstance(keep, str):

@@ -120,16 +120,12 @@ def _files_of(model: StoredModel, archive: str | None) -> list[dict[str, Any]]:
 
 
 def _use(model: StoredModel) -> str:
-    """Return a line of Python that loads the model."""
     arguments = [repr(masked(argument)) for argument in model.arguments]
     if model.options.reads_words:
         stored = model.format.vocabulary_path
         vocab_file = str(stored if stored.exists() else VOCABULARY)
         arguments.append(f"vocab_file={vocab_file!r}")
     return f"embedder = bilm.ElmoEmbedder({', '.join(arguments)})"
-
-
-# --- problems ---
 
 
 def find_problems(model: StoredModel) -> list[str]:
@@ -145,7 +141,6 @@ def find_problems(model: StoredModel) -> list[str]:
 
 
 def _read_weights(model: StoredModel) -> None:
-    """Read the weights and the softmax. Raises: WeightsError."""
     for _ in model.weights(has_softmax=model.softmax is not None).values():
         pass
 
@@ -155,9 +150,6 @@ def _read_vocabulary(model: StoredModel) -> None:
     with suppress(WeightsError):  # reported by `_read_weights`
         if model.n_words is not None:
             model.vocabulary()
-
-
-# --- values and lines for people ---
 
 
 def _values(row: Mapping[str, str]) -> list[float | str]:
@@ -174,7 +166,7 @@ def _lines(description: Mapping[str, Any]) -> Iterator[str]:
             yield f"{name.replace('_', ' '):<19} {text}"
 
 
-def _text(value: Any) -> str:
+def _text(value: object) -> str:
     if isinstance(value, dict):
         return ", ".join(f"{key} {_text(item)}" for key, item in value.items())
     if isinstance(value, list):

@@ -63,13 +63,13 @@ def show(values: object, text: str, json: bool, indent: int | None = None) -> No
     print(as_json(values, indent) if json else printable(text))
 
 
-def as_json(value: Any, indent: int | None = None) -> str:
+def as_json(value: object, indent: int | None = None) -> str:
     """Return JSON, on one line if `indent` is None, with null for numbers that are not finite."""
     text = json.dumps(_finite(value), ensure_ascii=False, indent=indent)
     return text.translate({code: f"\\u{code:04x}" for code in range(0x7F, 0xA0)})
 
 
-def _finite(value: Any) -> Any:
+def _finite(value: object) -> object:
     if isinstance(value, Mapping):
         return {name: _finite(item) for name, item in value.items()}
     if isinstance(value, list | tuple):
@@ -101,7 +101,7 @@ def print_table(
     console.print(grid)
 
 
-def for_people(value: Any) -> str:
+def for_people(value: object) -> str:
     """Return a value as text, with five significant digits and thousands separated."""
     if isinstance(value, float):
         return "-" if math.isnan(value) else f"{value:,.5g}"
@@ -150,7 +150,7 @@ def _write_delimited(file: Any, columns: Columns, rows: Iterable[Row], delimiter
         writer.writerow(map(_field, row))
 
 
-def _field(value: Any) -> str:
+def _field(value: object) -> str:
     """Return a value of a CSV or TSV table, with six significant digits."""
     if isinstance(value, float):
         return "" if math.isnan(value) else f"{value:.6g}"
@@ -160,7 +160,6 @@ def _field(value: Any) -> str:
 
 
 def _write_parquet(path: Path, columns: Columns, rows: Iterable[Row]) -> None:
-    """Write a Parquet table, in groups of rows."""
     arrow = optional("pyarrow", "parquet", "Parquet")
     parquet = optional("pyarrow.parquet", "parquet", "Parquet")
     types = {str: arrow.string(), float: arrow.float64(), int: arrow.int64(), bool: arrow.bool_()}

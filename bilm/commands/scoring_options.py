@@ -76,7 +76,7 @@ class Model:
 
     def backend(self, n_tokens: int) -> str:
         """Return the backend that scores a number of tokens sooner, with its start."""
-        from bilm.inference.backend import sooner_backend
+        from bilm.inference.numpy_policy import sooner_backend
 
         return sooner_backend(self.stored.options, n_tokens, n_words=self.vocabulary.size)
 
@@ -168,7 +168,7 @@ class Text:
         """Load a model into the backend that scores the text sooner: as much of the text is read as
         decides. `n_computed`: function from the words of a sentence to the number of predictions
         that are computed for it."""
-        from bilm.inference.backend import most_tokens
+        from bilm.inference.numpy_policy import most_tokens
 
         self._signs.known = model.vocabulary
         most = most_tokens(model.stored.options, model.vocabulary.size)

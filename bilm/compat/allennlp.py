@@ -26,7 +26,6 @@ from bilm.data.alphabets import ByteAlphabet
 from bilm.data.marks import BOS, EOS
 from bilm.data.model_ids import shifted
 from bilm.data.tokenization import checked_sentences
-from bilm.data.windows import needed_characters
 from bilm.embedding.embedder import ElmoEmbedder as Embedder
 from bilm.inference.words import batches
 from bilm.language_model import BiLM
@@ -59,7 +58,6 @@ def batch_to_ids(batch: Iterable[Iterable[str]]) -> torch.Tensor:
 
 
 def _check_ids(ids: torch.Tensor) -> None:
-    """Check the type, the shape and the values of character ids. Raises: DataError."""
     is_usable = ids.dtype in ID_TYPES and ids.dim() > 1 and ids.shape[-1] == MAX_CHARACTERS
     if not is_usable or ((ids < 0) | (ids >= N_CHARACTERS_WITH_PADDING)).any():
         raise DataError(
@@ -82,10 +80,8 @@ def _with_marks(ids: torch.Tensor) -> torch.Tensor:
 
 
 class _ElmoBiLm(torch.nn.Module):
-    """The layers of a biLM; arguments and errors are those of `Elmo`.
-
-    Attributes: `num_layers`, including the token vectors; `bilm`, the `BiLM`.
-    """
+    """The layers of a biLM; arguments and errors are those of `Elmo`. Attributes: `num_layers`,
+    including the token vectors; `bilm`, the `BiLM`."""
 
     def __init__(
         self,
@@ -156,15 +152,11 @@ class _ElmoBiLm(torch.nn.Module):
         lengths = (is_character * numbers).amax(dim=1).cpu().numpy()  # U
 
         # Words of similar length are encoded together.
-        encoder = self.bilm.encoder
-        widest = max(width for width, _ in encoder.cnn.filters)
-        widths = needed_characters(lengths, widest, rows.shape[1])
         groups = []
         encoded = []
-        for group in batches(widths, encoder.cnn.filters):
+        for group, n_read in batches(lengths, rows.shape[1], self.bilm.options.filters):
             groups.append(torch.as_tensor(group, device=rows.device))
-            longest = widths[group[0]]
-            encoded.append(encoder(rows[groups[-1], :longest]))
+            encoded.append(self.bilm.encoder(rows[groups[-1], :n_read]))
 
         vectors = torch.cat(encoded)[torch.argsort(torch.cat(groups))]  # U, P
         return vectors[places].reshape(*ids.shape[:-1], -1)
@@ -180,8 +172,7 @@ class Elmo(torch.nn.Module):
         do_layer_norm: normalize the layers over the batch before mixing.
         dropout: dropout rate on the outputs, in training.
         keep_sentence_boundaries: whether to return the vectors of the marks of sentences, too.
-        scalar_mix_parameters: weights of the layers before the softmax, which are then not
-            trained; None to learn them.
+        scalar_mix_parameters: fixed weights of the layers before the softmax; None to learn them.
         module: an `_ElmoBiLm` to use instead of files.
     Raises: OptionsError, WeightsError; ValueError for contradicting arguments.
 
@@ -224,7 +215,9 @@ class Elmo(torch.nn.Module):
         """Return the number of features of a representation, 2 P."""
         return self._elmo_lstm.get_output_dim()
 
-    def _load_from_state_dict(self, state_dict: Any, prefix: str, *others: Any) -> None:
+    def _load_from_state_dict(
+        self, state_dict: dict[str, torch.Tensor], prefix: str, *others: Any
+    ) -> None:
         """Load values, also those of AllenNLP; `load_state_dict` calls this method."""
         if prefix + stored_allennlp.OUTER + stored_allennlp.CHARACTERS in state_dict:
             self._translate(state_dict, prefix)
@@ -333,7 +326,6 @@ class ElmoEmbedder:
             output_file_path: the HDF5 file: a float32 dataset per sentence, named 0, 1, ..., and
                 `sentence_to_index`, a JSON object from sentences to these names.
             output_format: layers to store: all, top or average.
-            batch_size: accepted and not needed.
             forget_sentences: leave out `sentence_to_index`.
         Raises: DataError for a blank line; OptionsError; OSError.
         """

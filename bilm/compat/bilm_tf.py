@@ -6,6 +6,7 @@ from typing import Any
 
 import numpy as np
 from keras import ops
+from numpy.typing import ArrayLike
 
 from bilm.data.marks import BOS, EOS
 from bilm.data.model_ids import Batcher, TokenBatcher, batcher, check_ids, check_ids_shape
@@ -57,11 +58,9 @@ class BidirectionalLanguageModel:
         self._run = compiled(self.model)
         self._states = RowStates(self.model)
 
-    def __call__(self, ids: Any) -> dict[str, np.ndarray]:
-        """Embed a batch: characters integer (B, T + 2, C) or words (B, T + 2).
-
-        Id 0 is padding, anywhere in a row. The first and the last other place of a row are the
-        marks of the sentence.
+    def __call__(self, ids: ArrayLike) -> dict[str, np.ndarray]:
+        """Embed a batch: characters integer (B, T + 2, C) or words (B, T + 2). Id 0 is padding,
+        anywhere in a row; the first and the last other place are marks.
 
         Returns: dict of NumPy arrays: `lm_embeddings` float32 (B, layers + 1, T, 2 P), 0 outside
             the mask; `mask` boolean (B, T), the places of words; `lengths` int32 (B,), the numbers
@@ -98,7 +97,7 @@ class BidirectionalLanguageModel:
         self._states.reset()
 
 
-def _whole_numbers(ids: Any) -> np.ndarray:
+def _whole_numbers(ids: ArrayLike) -> np.ndarray:
     """Return ids as an array. Raises: DataError for other values and for a placeholder."""
     try:
         array = np.asarray(ids)
@@ -129,9 +128,7 @@ def weight_layers(
     do_layer_norm: bool = False,
     reuse: bool = False,
 ) -> dict[str, Any]:
-    """Return the weighted sum of a biLM's layers, like the function of this name in bilm-tf.
-
-    In a new network, use `bilm.Elmo`, which also holds the biLM.
+    """Return the weighted sum of a biLM's layers as bilm-tf's function does; see also `bilm.Elmo`.
 
     Args:
         name: name of the weights, which this module keeps in a Keras layer: see `mix_layer`.
@@ -141,8 +138,7 @@ def weight_layers(
         use_top_only: return gamma times the last layer, without a penalty.
         do_layer_norm: normalize each layer before it is weighted.
         reuse: share the weights of the call that created `name`.
-    Returns: dict of `weighted_op` float `(B, T, D)` and `regularization_op` float `()`; both
-        are eager tensors.
+    Returns: dict of the eager tensors `weighted_op` float `(B, T, D)` and `regularization_op` `()`.
     Raises: ValueError unless `reuse` is whether `name` exists.
 
     Example:
@@ -180,9 +176,6 @@ def mix_layer(name: str) -> ScalarMix:
     return _mixes[name]
 
 
-# --- dump_token_embeddings ---
-
-
 def dump_token_embeddings(
     vocab_file: str | Path,
     options_file: str | Path | StoredModel,
@@ -194,9 +187,6 @@ def dump_token_embeddings(
     The HDF5 file contains `embedding`, float32 (V, P), with word i of the vocabulary in row i, for
     `BidirectionalLanguageModel(use_character_inputs=False, embedding_weight_file=outfile)`.
 
-    Args:
-        options_file, weight_file: see `ElmoEmbedder`.
-        outfile: renamed into place when it is complete.
     Raises: OptionsError if the model already reads words; DataError, WeightsError.
     """
     vocab = Vocabulary(expanded(vocab_file))

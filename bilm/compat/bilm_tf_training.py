@@ -39,15 +39,13 @@ def train(
     tf_log_dir: str | Path,
     restart_ckpt_file: str | None = None,
 ) -> TrainResult:
-    """Train a biLM as bilm-tf's function of this name does; `bilm.train` has more options.
-
-    A folder with an unfinished run is continued, with or without `restart_ckpt_file`.
+    """Train a biLM as bilm-tf's function of this name does; `bilm.train` has more options. A folder
+    with an unfinished run is continued, with or without `restart_ckpt_file`.
 
     Args:
         options: the content of an `options.json`. Unknown keys are ignored, with a warning.
         data: dataset created with `test=False`; the run uses its files, vocabulary and seed.
-        n_gpus: number of replicas. If no GPU is available, the CPU is split into this number of
-            devices, with a warning.
+        n_gpus: number of replicas; without a GPU, of devices into which the CPU is split.
         tf_save_dir: the run's folder.
         tf_log_dir: ignored; the run's folder contains `history.csv`.
         restart_ckpt_file: the result of `load_options_latest_checkpoint`.
@@ -87,14 +85,11 @@ def train(
 def test(
     options: Mapping[str, Any], ckpt_file: str, data: LMDataset, batch_size: int = 256
 ) -> float:
-    """Measure perplexity with the full softmax; carry the LSTM state from sentence to sentence.
-
-    Prints `AVERAGE PERPLEXITY = <number>` on standard output.
+    """Measure and print the perplexity of running text, by the full softmax.
 
     Args:
         options: ignored; the folder of the checkpoint has its own.
-        ckpt_file: path of a checkpoint, such as `load_options_latest_checkpoint` returns; `.index`
-            may follow.
+        ckpt_file: path of a checkpoint: see `load_options_latest_checkpoint`; `.index` may follow.
         data: dataset created with `test=True`.
         batch_size: number of rows among which the sentences are divided.
     Returns: the perplexity: exp of the mean loss of both directions.

@@ -36,8 +36,7 @@ NAMES = {"large": "original_5.5b", "5.5B": "original_5.5b", "portuguese": "pt"} 
 class ELMoEmbeddings(TokenEmbeddings):
     """The vectors of a stored biLM as flair's embeddings of tokens, which are not trained.
 
-    A model is loaded once per process. Saved taggers and copies contain its name and a digest of
-    its files, and no weights.
+    A model is loaded once per process. Saved taggers and copies contain its name and digest only.
 
     Args:
         model: a name of flair, such as `small`, or any model: see `bilm.ElmoEmbedder`.

@@ -21,8 +21,7 @@ class Embedder:
     """A stored biLM with the methods of the class of this name in ELMoForManyLangs.
 
     Args:
-        model_dir: the folder of a model, its ZIP archive or `nlpl:NUMBER`; or any other model: see
-            `bilm.storage.stored_model.open_model`.
+        model_dir: a model: see `bilm.storage.stored_model.open_model`.
         batch_size: accepted and ignored; it changes no result.
         backend: see `bilm.ElmoEmbedder`; `numpy` requires neither Keras nor TensorFlow.
     Raises: OptionsError, WeightsError, DataError.
@@ -48,8 +47,7 @@ class Embedder:
         """Return the vectors of each sentence.
 
         Args:
-            output_layer: number of a layer, 0 for the token vectors; -1 for the mean of the layers;
-                -2 for all layers.
+            output_layer: number of a layer, 0 for the token vectors; -1 for their mean; -2 for all.
         Returns: arrays float32 (T, 2 P), for -2 (layers, T, 2 P).
         Raises: OptionsError for another `output_layer`; DataError for other sentences.
         """

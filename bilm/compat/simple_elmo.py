@@ -15,10 +15,8 @@ from bilm.storage.stored_model import StoredModel, open_model
 
 
 class ElmoModel:
-    """A biLM with the methods of the class of this name in simple_elmo.
-
-    Unlike in simple_elmo, the same sentence always gets the same vectors, whatever the padding of
-    its batch; `warmup` is accepted and ignored.
+    """A biLM with the methods of simple_elmo's class. Unlike there, vectors do not depend on the
+    padding of a batch; `warmup` is accepted and ignored.
 
     Attributes: `vector_size`, 2 P, and `n_layers`, with the token layer; None before `load`.
 
@@ -49,13 +47,11 @@ class ElmoModel:
         """Load a model.
 
         Args:
-            directory: a folder or ZIP archive with `options.json` and HDF5 weights, or anything
-                else that `bilm.ElmoEmbedder` takes, such as the folder of a run.
+            directory: the folder or ZIP archive of a model, or any model: see `bilm.ElmoEmbedder`.
             max_batch_size: stored as `batch_size`; it changes no result.
             limit: accepted and ignored; words are cached until the cache is full.
             full: also load the softmax, for `get_elmo_substitutes`.
-            top: whether the top layer, instead of the average, is the default of `layers`; an
-                argument of older versions of simple_elmo.
+            top: whether the top layer, instead of the average, is the default of `layers`.
         Raises: OptionsError, WeightsError, DataError.
         """
         self.batch_size = max_batch_size
@@ -74,8 +70,7 @@ class ElmoModel:
 
         Args:
             layers: `average`, the default, `top` or `all`.
-        Returns: float64 (n, T, 2 P), for `all` (n, layers, T, 2 P); T is the number of words in
-            the longest sentence.
+        Returns: float64 (n, T, 2 P), for `all` (n, layers, T, 2 P); T of the longest sentence.
         Raises: OptionsError for other `layers`, or before `load`; DataError for other sentences.
         """
         embedder, layers = self._loaded(layers)
@@ -94,9 +89,7 @@ class ElmoModel:
         """Return one vector per sentence: the mean over its words, divided by its L2 norm.
 
         With `all`, the norm is that of all layers together, as in simple_elmo. A sentence without
-        words gets zeros. Arguments and errors are those of `get_elmo_vectors`.
-
-        Returns: float64 (n, 2 P), for `all` (n, layers, 2 P).
+        words gets zeros. Returns: float64 (n, 2 P), for `all` (n, layers, 2 P).
         """
         embedder, layers = self._loaded(layers)
         means: np.ndarray = embedder.sentence_vectors(texts, layers).astype(np.float64)

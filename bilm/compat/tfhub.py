@@ -24,8 +24,9 @@ import tensorflow as tf
 
 from bilm.elmo.layer import Elmo
 from bilm.errors import DataError, OptionsError, WeightsError, require_one_of
-from bilm.export.saved_model import hub_outputs, require_strings
+from bilm.export.saved_model import Outputs, hub_outputs, require_strings
 from bilm.layers.functional import compiled
+from bilm.layers.types import Tensor
 from bilm.storage.finding import registry
 from bilm.storage.stored_model import StoredModel, open_model
 from bilm.support.process import require_backend
@@ -64,14 +65,12 @@ class KerasLayer(keras.layers.Layer):
         signature: `default` or `tokens`.
         output_key: the output to return; None for `default`.
         signature_outputs_as_dict: return the dict of all outputs.
-        name: name of the layer.
         tags, input_shape, output_shape, dtype: accepted and not needed.
 
     Inputs: strings (B,), split into words, for `default`; a dict of `tokens`, string (B, T), and
         `sequence_len`, integer (B,), their numbers, for `tokens`. Lists become tensors.
     Outputs, float32: `word_emb` (B, T, P), the token vectors; `lstm_outputs1`, `lstm_outputs2`, ...
-        and `elmo`, the mix of all layers, (B, T, 2 P); `default` (B, 2 P), the mean of `elmo` over
-        the words.
+        and `elmo`, the mix of all layers, (B, T, 2 P); `default` (B, 2 P), the mean over words.
     Raises: OptionsError, WeightsError; when called, DataError for other inputs.
     """
 
@@ -108,8 +107,12 @@ class KerasLayer(keras.layers.Layer):
         """Do nothing: the variables exist."""
 
     def __call__(
-        self, inputs: Any, signature: str | None = None, as_dict: bool | None = None, **kwargs: Any
-    ) -> Any:
+        self,
+        inputs: Tensor,
+        signature: str | None = None,
+        as_dict: bool | None = None,
+        **kwargs: Any,
+    ) -> Tensor | Outputs:
         """Call the layer: see the class and `call`."""
         if isinstance(inputs, Mapping):
             inputs = {name: _tensor(value) for name, value in inputs.items()}
@@ -117,7 +120,9 @@ class KerasLayer(keras.layers.Layer):
             inputs = _tensor(inputs)
         return super().__call__(inputs, signature=signature, as_dict=as_dict, **kwargs)
 
-    def call(self, inputs: Any, signature: str | None = None, as_dict: bool | None = None) -> Any:
+    def call(
+        self, inputs: Tensor, signature: str | None = None, as_dict: bool | None = None
+    ) -> Tensor | Outputs:
         """Return one output, or the dict of all. None as `signature` or `as_dict` selects the
         `signature` and `signature_outputs_as_dict` of the layer."""
         signature = signature or self.signature
@@ -129,13 +134,13 @@ class KerasLayer(keras.layers.Layer):
         return outputs[key]
 
     @property
-    def signatures(self) -> dict[str, Callable[..., dict[str, tf.Tensor]]]:
+    def signatures(self) -> dict[str, Callable[..., Outputs]]:
         """The function of each signature, from tensors, by position or name, to all outputs."""
 
-        def default(strings: Any) -> dict[str, tf.Tensor]:
+        def default(strings: Tensor) -> Outputs:
             return self(strings, "default", as_dict=True)
 
-        def tokens(tokens: Any, sequence_len: Any) -> dict[str, tf.Tensor]:
+        def tokens(tokens: Tensor, sequence_len: Tensor) -> Outputs:
             inputs = {"tokens": tokens, "sequence_len": sequence_len}
             return self(inputs, "tokens", as_dict=True)
 
@@ -175,12 +180,12 @@ def _opened(handle: str | Path | StoredModel) -> StoredModel:
         ) from error
 
 
-def _tensor(value: Any) -> Any:
+def _tensor(value: Tensor) -> Tensor:
     is_tensor = tf.is_tensor(value) or isinstance(value, keras.KerasTensor)
     return value if is_tensor else tf.convert_to_tensor(value)
 
 
-def _checked(inputs: Any, signature: str) -> list[tf.Tensor]:
+def _checked(inputs: Tensor, signature: str) -> list[tf.Tensor]:
     """Return the inputs of a signature in their order. Raises: OptionsError, DataError."""
     if signature not in SIGNATURES:
         raise OptionsError(f"signature is {signature!r}, expected {' or '.join(SIGNATURES)}")

@@ -24,7 +24,7 @@ SHUFFLE_BUFFER = 65_536  # sentences held in memory for shuffling
 ROW_LINES = 8
 MAX_PIECE = 1_000
 
-Window = dict[str, np.ndarray | bool | None]
+Window = dict[str, Any]  # arrays by key; None for the characters of a model of words
 # A piece of a sentence: its reference in the text (see `stream`), its words in reading order, and
 # the first prediction of the piece and the one after its last; a sentence of n words has n + 1.
 Piece = tuple[int, list[str], int, int]
@@ -35,11 +35,9 @@ class LMDataset:
     """A text in one direction; the order depends only on files, seed and direction.
 
     Args:
-        filepattern: glob of the shards, plain or compressed, one tokenized sentence per line; or
-            `Shards`.
+        filepattern: `Shards`, or their glob, plain or compressed, one tokenized sentence per line.
         vocab: vocabulary with the marks; a `UnicodeCharsVocabulary` also gives characters.
-        reverse: read each sentence from its end.
-        test: read the shards once and in order, instead of endlessly.
+        reverse, test: read each sentence from its end; read the shards once and in order.
         shuffle_on_load: permute shards and sentences in each epoch; ignored with `test`.
         seed: seed of the shuffling, together with the epoch and the direction; at least 0.
     Raises: DataError if no file matches or the vocabulary lacks a mark.
@@ -71,11 +69,8 @@ class LMDataset:
         share, or of pieces of long sentences, so that an epoch reads each prediction once, whatever
         the lines are. A last window that is not full is dropped.
 
-        Args:
-            batch_size: B, rows.
-            num_steps: T, predictions of a row.
-        Returns: dicts of `token_ids` and `next_token_id`, int32 (B, T), and `tokens_characters`,
-            int32 (B, T, C) or None.
+        Returns: dicts of int32 `token_ids` and `next_token_id` (batch_size, num_steps), and
+            `tokens_characters` (batch_size, num_steps, C) or None.
         Raises: DataError if a shard cannot be read, or if an endless reader finds only blank lines.
         """
         return (window for window, _ in self.iter_placed_batches(batch_size, num_steps))
@@ -131,10 +126,9 @@ class LMDataset:
     ) -> Windows:
         """Yield every prediction of the text once, in order; rows continue as in training.
 
-        Each sentence is assigned to the row that ends first, whatever `n_steps` is.
+        Each sentence is assigned to the row that ends first, whatever `n_steps` is. With
+        `drop_remainder`, all rows stop at the step at which the first one finds no sentence left.
 
-        Args:
-            drop_remainder: stop at the step at which the first row finds no sentence left.
         Returns: dicts as from `iter_batches`, and `mask`, bool (B, T), True for predictions, which
             are on the left. Elsewhere ids are 0 and characters are padding.
         Raises: DataError if a shard cannot be read.

@@ -24,8 +24,7 @@ class Batcher:
     Args:
         lm_vocab_file: ignored, because characters represent every word.
         max_token_length: C, characters of a word with its two marks. It must be the model's
-            `max_characters_per_token`: words are truncated to it, so that another number gives
-            other vectors to sentences with long words.
+            `max_characters_per_token`: another number gives long words other vectors.
         alphabet: an alphabet of width C; None for the bytes of words.
     """
 
@@ -38,13 +37,9 @@ class Batcher:
         self._alphabet: Alphabet = alphabet or ByteAlphabet(max_token_length)
 
     def batch_sentences(self, sentences: Sequence[Sequence[str]]) -> np.ndarray:
-        """Return the characters of a batch, int64 (n, T + 2, C), 0 after a sentence's end.
-
-        T is the number of words of the longest sentence. Each sentence is enclosed by `<S>` and
-        `</S>`. An empty batch gives (0, 2, C).
-
-        Raises: DataError if a sentence is not a list of words.
-        """
+        """Return the characters of a batch, int64 (n, T + 2, C), 0 after a sentence's end; T is the
+        number of words of the longest sentence, and `<S>` and `</S>` enclose each one. An empty
+        batch gives (0, 2, C). Raises: DataError if a sentence is not a list of words."""
         spell = self._alphabet
         return _padded(sentences, spell, (spell.begin, spell.end), (spell.width,))
 
@@ -53,8 +48,7 @@ class TokenBatcher:
     """Sentences -> word ids, for a model with a table of word vectors.
 
     Args:
-        lm_vocab_file: one word per line, in the table's order, with `<S>` and `</S>`, and with
-            `<UNK>` for other words.
+        lm_vocab_file: one word per line in the table's order, with `<S>`, `</S>`, perhaps `<UNK>`.
     Raises: DataError if the file cannot be read or lacks `<S>` or `</S>`.
     """
 
@@ -64,7 +58,6 @@ class TokenBatcher:
 
     def batch_sentences(self, sentences: Sequence[Sequence[str]]) -> np.ndarray:
         """Return the words of a batch, int64 (n, T + 2), 0 after a sentence's end; (0, 2) if empty.
-
         Raises: DataError if a sentence is not a list of words, or for a missing word and `<UNK>`.
         """
         return _padded(sentences, self._vocab.known_ids, (BOS, EOS), ())
@@ -95,9 +88,7 @@ def batcher(
     options: ModelOptions, lm_vocab_file: str | Path | None = None
 ) -> Batcher | TokenBatcher:
     """Return a batcher that makes the ids of a model; one that reads words requires its vocabulary.
-
-    Raises: DataError if the file is missing or cannot be used.
-    """
+    Raises: DataError if the file is missing or cannot be used."""
     alphabet = alphabet_of(options)
     if alphabet is not None:
         return Batcher(lm_vocab_file, alphabet.width, alphabet)

@@ -46,8 +46,7 @@ class Shards:
         return [path for path in self.paths if is_url(path) or os.path.isfile(path)][:MAX_EXAMINED]
 
     def signs(self, vocabulary: Container[str] = ()) -> TextSigns:
-        """Return a counter of signs that the text is not tokenized, or not in the normal form of a
-        vocabulary."""
+        """Return a counter of signs: that the text is not tokenized or not in a normal form."""
         first, *others = self.paths
         name = f"{first} and {len(others)} more" if others else first
         return TextSigns(name, vocabulary=vocabulary)

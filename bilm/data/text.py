@@ -53,7 +53,6 @@ def read_lines(path: str | os.PathLike, on_bad_utf8: str = "error") -> Iterator[
     if its name ends with .gz, .bz2, .xz or .zst. A byte order mark at the start is skipped.
 
     Args:
-        path: the file, or its URL.
         on_bad_utf8: "error", or "replace" to decode invalid UTF-8 as U+FFFD.
     Raises: DataError, naming the file and, if known, the line: it cannot be read, is truncated or
         not UTF-8, contains NUL or has a line longer than `MAX_LINE_BYTES`.
@@ -153,9 +152,6 @@ def writing_text(path: str | os.PathLike) -> Iterator[TextIO]:
         if ending := ending_of(path):
             file = stack.enter_context(packed(ending, file, "wb"))
         yield stack.enter_context(io.TextIOWrapper(file, encoding="utf-8", newline="\n"))
-
-
-# --- compression ---
 
 
 def ending_of(path: str | os.PathLike) -> str:

@@ -30,11 +30,9 @@ class Vocabulary:
 
     Args:
         filename: one word per line.
-        validate_file: whether to raise an error if a mark is missing or a word occurs twice.
-            Training requires it.
+        validate_file: whether each mark and each word must occur once, as training requires.
         words: the words of the file, if they have been read already.
-    Attributes: `words`, the words by id, which must not be changed; `bos`, `eos` and `unk`, the ids
-        of the marks.
+    Attributes: `words`, by id, which must not be changed; ids of marks: `bos`, `eos` and `unk`.
     Raises: DataError if the file cannot be read, is empty or is refused.
     """
 
@@ -132,9 +130,8 @@ class Vocabulary:
         """Return the ids of a sentence with a mark at each end, int32 (n + 2,).
 
         Args:
-            sentence: words separated by whitespace, or a list of words.
             reverse: whether the words are already in reverse order: put `</S>` first, `<S>` last.
-            split: whether `sentence` is a string to split.
+            split: whether to split a sentence that is a string at whitespace.
         Raises: DataError if `sentence` is neither a string nor an ordered collection of strings.
         """
         ids = [self._ids.get(word, self.unk) for word in _words(sentence, split)]
@@ -151,9 +148,7 @@ class UnicodeCharsVocabulary(Vocabulary):
     """Words, their ids and their characters. Words that are not in the file have characters, too.
 
     Args:
-        filename, validate_file, words: see `Vocabulary`.
         max_word_length: C, maximum number of characters of a word with its two marks; at least 3.
-    Raises: DataError as `Vocabulary` does.
     """
 
     bos_char, eos_char, bow_char = BOS_CHAR, EOS_CHAR, BOW_CHAR
@@ -201,8 +196,7 @@ def load_vocab(
     validate_file: bool = True,
     words: Sequence[str] | None = None,
 ) -> Vocabulary | UnicodeCharsVocabulary:
-    """Load a vocabulary for training or evaluation: see `UnicodeCharsVocabulary`; `max_word_length`
-    is None for a model of words."""
+    """Load a vocabulary: see `UnicodeCharsVocabulary`; without `max_word_length`, one of words."""
     if max_word_length is None:
         return Vocabulary(vocab_file, validate_file, words)
     return UnicodeCharsVocabulary(vocab_file, max_word_length, validate_file, words)

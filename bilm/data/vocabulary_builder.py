@@ -42,7 +42,6 @@ def build_vocabulary(
         filepattern: `Shards`, or their glob, plain or compressed, one tokenized sentence per line.
         min_count: skip words that occur less often; None for `chosen_min_count`.
         max_size: maximum number of lines of `outfile`, including the marks.
-        on_bad_utf8: see `bilm.data.shards.Shards`.
     Raises: DataError if a shard cannot be read or is also the output, if the output is a file of a
         stored model, or if no word is left; OSError if it cannot be written.
     """

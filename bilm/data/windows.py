@@ -5,8 +5,6 @@ The traced training step needs the same number of groups in each window. Inferen
 batches depends on the text, uses `bilm.inference.words`.
 """
 
-from typing import Any
-
 import numpy as np
 
 from bilm.data.alphabets import PAD_CHAR
@@ -64,7 +62,7 @@ def _distinct_rows(tokens: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
     return rows[first], places
 
 
-def distinct_shapes(options: ModelOptions) -> Any:
+def distinct_shapes(options: ModelOptions) -> tuple | list[tuple]:
     """Return the shape of `distinct` in a batch, or its shape for each group of characters."""
     if options.char_cnn is None:
         return (None,)
@@ -84,8 +82,7 @@ def needed_characters(lengths: np.ndarray, widest: int, width: int) -> np.ndarra
 
 
 def group_lengths(char_cnn: CharCnnOptions) -> tuple[list[int], int]:
-    """Return the maximum length of the tokens of each group except the last, which has none, and
-    the width of the widest filter."""
+    """Return the maximum token length of each group but the last, and the widest filter's width."""
     widest = max(width for width, _ in char_cnn.filters)
     limit = char_cnn.max_characters_per_token
     return [length for length in GROUP_LENGTHS if length + widest < limit], widest

@@ -90,8 +90,7 @@ def _version(distribution: str) -> str | None:
 
 
 def _devices(report: Report) -> tuple[Values, list[str] | None]:
-    """Import TensorFlow; return its description and the names of the GPUs that it uses, None if it
-    does not work."""
+    """Return a description of TensorFlow, and the names of its GPUs, None if it does not work."""
     if find_spec("tensorflow") is None:
         return {"TensorFlow": "not installed"}, None
     try:

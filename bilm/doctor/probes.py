@@ -1,5 +1,4 @@
-"""Probes of `bilm doctor`: computations in processes of their own, because a library can abort its
-process or wait forever.
+"""Probes of `bilm doctor` in processes of their own: a library can abort its process or hang.
 
 `ask` runs this module as a program, which calls a function of it and prints one line of JSON.
 """
@@ -22,13 +21,8 @@ class ProbeFailure(Exception):
 
 
 def ask(name: str, *arguments: str, **environment: str) -> dict[str, Any]:
-    """Call a function of this module in a new process, and return its result.
-
-    Args:
-        name, arguments: name of the function and its arguments.
-        environment: variables of the process's environment, in addition to this process's.
-    Raises: ProbeFailure if it raises an error, crashes or does not end in time.
-    """
+    """Call a function of this module in a new process, with more variables in its environment, and
+    return its result. Raises: ProbeFailure if it fails, crashes or does not end in time."""
     command = [sys.executable, "-m", "bilm.doctor.probes", name, *arguments]
     variables = {LOG_LEVEL: QUIET, **os.environ, **environment}
     try:
@@ -54,10 +48,7 @@ def tensorflow() -> dict[str, object]:
 
 
 def golden(precision: str) -> dict[str, object]:
-    """Embed the sentences of `golden_case/`, whose vectors bilm-tf computed.
-
-    The environment selects backend and device.
-    """
+    """Embed the sentences of `golden_case/`; the environment selects backend and device."""
     import h5py
     import keras
     import numpy as np

@@ -1,19 +1,18 @@
 """The inputs of `Elmo`, strings or ids: their checks, their spelling and the mask of strings."""
 
-from typing import Any
-
 import keras
 from keras import ops
 
 from bilm.data.alphabets import alphabet_of
 from bilm.data.model_ids import check_ids, check_ids_shape
 from bilm.errors import DataError
+from bilm.layers.types import Tensor
 from bilm.options.model_options import ModelOptions
 
 LONG_INTEGERS = ("int64", "uint32", "uint64")  # dtypes whose values may exceed int32
 
 
-def check_inputs(inputs: Any) -> None:
+def check_inputs(inputs: Tensor) -> None:
     """Raise DataError for inputs whose errors in Keras would not name the reason: lists of strings,
     and symbolic tensors of another type than strings or integers."""
     first = keras.tree.flatten(inputs)[:1]
@@ -27,12 +26,12 @@ def check_inputs(inputs: Any) -> None:
         _check_type(inputs)
 
 
-def is_string(inputs: Any) -> bool:
+def is_string(inputs: Tensor) -> bool:
     """Return whether a tensor contains strings."""
     return keras.backend.standardize_dtype(inputs.dtype) == "string"
 
 
-def _check_type(inputs: Any) -> None:
+def _check_type(inputs: Tensor) -> None:
     dtype = keras.backend.standardize_dtype(inputs.dtype)
     if dtype != "string" and "int" not in dtype:
         raise DataError(
@@ -42,7 +41,7 @@ def _check_type(inputs: Any) -> None:
         )
 
 
-def ids_of(inputs: Any, options: ModelOptions, n_words: int | None) -> Any:
+def ids_of(inputs: Tensor, options: ModelOptions, n_words: int | None) -> Tensor:
     """Return the ids that a biLM of `n_words` words reads for strings or ids, with the marks of
     sentences: characters integer (B, T + 2, C) or words (B, T + 2). Raises: DataError, ValueError.
     """
@@ -70,7 +69,7 @@ def ids_of(inputs: Any, options: ModelOptions, n_words: int | None) -> Any:
 class WordMask(keras.Operation):
     """The mask of strings that `Elmo` reads, tokens (B, T) or sentences (B,): boolean (B, T)."""
 
-    def call(self, strings: Any) -> Any:
+    def call(self, strings: Tensor) -> Tensor:
         """Return the positions of words."""
         from bilm.layers.tensorflow.spelling import tokens_of
 

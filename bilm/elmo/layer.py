@@ -16,6 +16,7 @@ from bilm.errors import WeightsError, require_one_of
 from bilm.language_model import BiLM
 from bilm.layers.functional import token_mask, with_marks, without_marks
 from bilm.layers.scalar_mix import ScalarMix, normalized
+from bilm.layers.types import Shape, Tensor
 from bilm.options.model_options import ModelOptions
 from bilm.options.schema import unexpected
 from bilm.storage.stored_model import StoredModel, open_model
@@ -27,7 +28,6 @@ SAVED_ARGUMENTS = (  # those that a config contains unchanged
     "n_representations", "combine", "do_layer_norm", "l2_coef", "trainable_bilm",
     "keep_sentence_boundaries", "stateful",
 )  # fmt: skip
-Shape = tuple[int | None, ...]
 MixStart = tuple[Sequence[float], float]  # initial weights of the layers before softmax, and gamma
 Weights = StoredWeights | UnsetWeights
 
@@ -54,8 +54,7 @@ class Elmo(keras.layers.Layer):
         trainable_bilm: whether to train the biLM in addition to w and gamma.
         keep_sentence_boundaries: whether to return the vectors of the marks of a sentence, too.
         stateful: whether to start each row from the final state of the previous call, as the
-            reference does. The vectors of a sentence then depend on earlier calls. See
-            `reset_states`. TensorFlow only.
+            reference does; vectors then depend on earlier calls. TensorFlow only.
         embedding_weight_file: HDF5 file with `embedding` (V, P), cached token vectors from
             `dump_token_embeddings`; the layer then reads word ids.
 
@@ -139,7 +138,7 @@ class Elmo(keras.layers.Layer):
         self.supports_masking = True
         self.supports_jit = self._is_compilable()
 
-    def call(self, inputs: Any, training: bool | None = None) -> Any:
+    def call(self, inputs: Tensor, training: bool | None = None) -> Tensor | list[Tensor]:
         """Embed tokens: see the class for shapes."""
         layers, mask, _ = self.layers_of(inputs, training)
         outputs = []
@@ -148,10 +147,12 @@ class Elmo(keras.layers.Layer):
             outputs.append(self.dropout(vectors, training=training))
         return outputs[0] if self.n_representations == 1 else outputs
 
-    def layers_of(self, inputs: Any, training: bool | None = None) -> tuple[Any, Any, Any]:
+    def layers_of(
+        self, inputs: Tensor, training: bool | None = None
+    ) -> tuple[Tensor, Tensor, Tensor]:
         """Return the layers of the biLM before they are combined, float (B, layers + 1, T, 2 P);
-        the mask, boolean (B, T); and the token vectors, float (B, T, P). T + 2 instead of T with
-        sentence boundaries."""
+        the mask, boolean (B, T); and the token vectors, float (B, T, P). T includes marks that are
+        returned."""
         ids = ids_of(inputs, self.options, self.n_words)  # B, T + 2 (, C)
         if isinstance(self._weights, UnsetWeights):
             self._weights.require_values(self.bilm, self.name)
@@ -174,7 +175,7 @@ class Elmo(keras.layers.Layer):
             layers = ops.stop_gradient(layers)
         return layers, mask, vectors
 
-    def combined(self, layers: Any, mask: Any, k: int = 0) -> Any:
+    def combined(self, layers: Tensor, mask: Tensor, k: int = 0) -> Tensor:
         """Return output k of the results of `layers_of`, 0 outside the mask: (B, T, width)."""
         if self.combine == "mix":
             vectors = self.mixes[k](layers, mask=mask)  # B, T, 2 P
@@ -200,7 +201,7 @@ class Elmo(keras.layers.Layer):
 
     # --- the interface of Keras layers ---
 
-    def __call__(self, inputs: Any, *args: Any, **kwargs: Any) -> Any:
+    def __call__(self, inputs: Tensor, *args: Any, **kwargs: Any) -> Tensor | list[Tensor]:
         """Call the layer: see the class. Raises: DataError also for lists of strings."""
         check_inputs(inputs)
         return super().__call__(inputs, *args, **kwargs)
@@ -237,13 +238,12 @@ class Elmo(keras.layers.Layer):
     trainable = property(keras.layers.Layer.trainable.fget, _set_trainable)
 
     def _is_compilable(self, input_shape: Shape | None = None) -> bool:
-        """Return whether XLA can compile the layer: not if its states grow with the rows, or if it
-        may read strings."""
+        """Return whether XLA can compile the layer: not if it is stateful or may read strings."""
         has_strings = keras.backend.backend() == "tensorflow" and not self.options.reads_words
         is_characters = input_shape is not None and len(input_shape) == 3
         return not self.stateful and (is_characters or not has_strings)
 
-    def compute_mask(self, inputs: Any, previous: object = None) -> Any:
+    def compute_mask(self, inputs: Tensor, previous: object = None) -> Tensor | list[Tensor]:
         """Return the mask of the tokens, boolean (B, T), or a list of one per representation."""
         if is_string(inputs):
             words = WordMask()(inputs)  # B, T
@@ -264,7 +264,7 @@ class Elmo(keras.layers.Layer):
             n_steps += -2 if is_ids else 2  # ids contain the marks, strings do not
         return self._per_representation((n_rows, n_steps, width))
 
-    def _per_representation(self, value: Any) -> Any:
+    def _per_representation(self, value: Tensor | Shape) -> Any:
         return value if self.n_representations == 1 else [value] * self.n_representations
 
     def get_config(self) -> dict[str, Any]:
@@ -281,11 +281,10 @@ class Elmo(keras.layers.Layer):
         }
 
     @classmethod
-    def from_config(cls, config: Any) -> Any:
+    def from_config(cls, config: Mapping[str, Any]) -> keras.layers.Layer:
         """Create a layer from the result of `get_config`, without opening any file. It has the
         weights of the original layer if this process created it and its files are unchanged.
-        Otherwise, load weights before you call it. Raises: OptionsError if the options are a path
-        or a URL, or are invalid."""
+        Otherwise, load weights before you call it. Raises: OptionsError for other options."""
         config = dict(config)
         starts = config.pop("mix", None)
         known = known_weights(config.pop("weights_key", None))

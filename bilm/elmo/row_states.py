@@ -1,11 +1,10 @@
 """The LSTM states of rows, carried from one call of a biLM to the next."""
 
-from typing import Any
-
 import keras
 from keras import ops
 
-from bilm.language_model import BiLM
+from bilm.language_model import BiLM, State
+from bilm.layers.types import Tensor
 
 
 class RowStates:
@@ -15,14 +14,14 @@ class RowStates:
 
     def __init__(self, bilm: BiLM):
         self._bilm = bilm
-        self._rows: list[Any] = bilm.flatten_state(bilm.zero_state(0))  # each float (n, width)
+        self._rows: list[Tensor] = bilm.flatten_state(bilm.zero_state(0))  # each float (n, width)
         if keras.backend.backend() == "tensorflow":
             import tensorflow as tf
 
             for k, rows in enumerate(self._rows):
                 self._rows[k] = tf.Variable(rows, shape=(None, rows.shape[1]), trainable=False)
 
-    def start(self, n_rows: Any) -> Any:
+    def start(self, n_rows: int | Tensor) -> State:
         """Return the initial state of a call of `n_rows` rows, an integer or an integer tensor."""
         starts = []
         for rows in self._rows:
@@ -30,7 +29,7 @@ class RowStates:
             starts.append(ops.concatenate([rows, zeros])[:n_rows])  # n_rows, width
         return self._bilm.pack_state(starts)
 
-    def finish(self, state: Any) -> None:
+    def finish(self, state: State) -> None:
         """Store the final state of a call, a result of `BiLM`."""
         for k, last in enumerate(self._bilm.flatten_state(state)):
             others = self._rows[k][ops.shape(last)[0] :]
@@ -41,7 +40,7 @@ class RowStates:
         for k, rows in enumerate(self._rows):
             self._replace(k, rows[:0])
 
-    def _replace(self, k: int, rows: Any) -> None:
+    def _replace(self, k: int, rows: Tensor) -> None:
         if keras.backend.backend() == "tensorflow":
             self._rows[k].assign(rows)
         else:

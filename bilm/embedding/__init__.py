@@ -1,10 +1,8 @@
 """Sentences or corpora -> vectors, as NumPy arrays or files.
 
-`embedder` is the public class; `shared` keeps one of each model per process.
-`corpus` embeds whole corpora, or the shares of `corpus_shares`, with `writers` of files, which
-`embedding_file` reads.
-This module names the formats and the ways to pool, which `bilm embed --help` lists without
-importing NumPy or h5py.
+`embedder` is the public class; `shared` keeps one of each model per process. `corpus` embeds whole
+corpora, or the shares of `corpus_shares`, with `writers` of files, which `embedding_file` reads.
+This module contains what `bilm embed --help` lists without importing NumPy or h5py.
 """
 
 from bilm.support.imports import lazily

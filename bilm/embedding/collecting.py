@@ -89,9 +89,6 @@ def collected(
         sentences: words with their marks, rows of the table, integer (T + 2,).
         batch_tokens: tokens that are computed at a time.
     """
-    if not sentences:
-        return
-
     # The steps of each sentence in a grid. A direction stops at the last word that it reads,
     # because no result depends on the mark after it.
     lengths = np.array([len(rows) - 1 for rows in sentences])
@@ -151,8 +148,7 @@ class Collector:
             self._views[direction] = view
 
     def add(self, words: slice, vectors: dict[str, np.ndarray]) -> None:
-        """Add the vectors of words, (..., T, P) by direction; each direction numbers the words in
-        its reading order, from 0."""
+        """Add the vectors of words, (..., T, P) by direction, numbered from 0 in reading order."""
         for direction, view in self._views.items():
             if self._selection.pool == "none":
                 view[..., words, :] = vectors[direction]

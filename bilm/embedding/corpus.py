@@ -27,7 +27,7 @@ from bilm.embedding.collecting import Layers
 from bilm.embedding.corpus_shares import Corpora, Share
 from bilm.embedding.embedder import ElmoEmbedder
 from bilm.errors import DataError, require_one_of
-from bilm.inference.backend import sooner_backend
+from bilm.inference.numpy_policy import sooner_backend
 from bilm.storage.finding.download import local_copy
 from bilm.storage.stored_model import StoredModel, open_model
 from bilm.support import files
@@ -68,9 +68,8 @@ def dump_bilm_embeddings(
 ) -> int:
     """Embed every sentence of a corpus into one file, in the format of its name: see `writers`.
 
-    `outfile` is renamed into place when it is complete. Until then, finished parts are in the
-    folder `<outfile>.parts`. After an interruption, the same call continues after the last finished
-    part and produces the same values.
+    After an interruption, the same call continues after the last finished part and produces the
+    same values: see the module.
 
     Args:
         vocab_file, options_file, weight_file, layers, precision: see `ElmoEmbedder`.
@@ -84,8 +83,7 @@ def dump_bilm_embeddings(
         backend: see `ElmoEmbedder`; None for the one that embeds the corpus sooner.
         before_keras: called before Keras or TensorFlow is imported.
         share: the share of the corpus to embed; None for the whole corpus.
-        reading: `column`, `id_column`, `id_field`, `quoting`, `tokenize` and `on_bad_utf8` of
-            `Reading`.
+        reading: fields of `Reading`, such as `column`.
     Returns: the number of sentences.
     Raises: DataError, also if another process writes the same output; OptionsError; WeightsError,
         also if the model changes meanwhile; BilmError if a package is missing; ValueError.
@@ -147,7 +145,9 @@ def _write_parts(
         if number % WARM_PARTS == 0:
             embedder.clear_cache()
             existing.clear()
-        if parts.add(records).exists():
+        path = parts.next_path(records)
+        if path.exists():
+            parts.add(path, records)
             existing.append(records)
             bar.skip(sum(len(record.words) for record in records))
             continue
@@ -162,11 +162,12 @@ def _write_parts(
         sentences = (record.words for record in records)
         with (
             closing(embedder.embed_as_completed(sentences, *vectors)) as embedded,
-            parts.writing(records) as out,
+            parts.writing(path, records) as out,
         ):
             for k, words, vectors_of_words in embedded:
                 out.add(k, records[k], vectors_of_words)
                 bar.add(len(words))
+        parts.add(path, records)
 
 
 # --- reading the corpus ---
@@ -221,27 +222,32 @@ class Parts:
     folder: Path
     content: writers.Content
     settings: Sequence[object]  # everything else that determines the values, as JSON values
-    paths: list[Path] = field(default_factory=list)
+    paths: list[Path] = field(default_factory=list)  # of the finished parts
     n_sentences: int = 0  # of these parts
     n_rows: int = 0  # of these parts
 
-    def add(self, records: Sequence[Record]) -> Path:
-        """Return the path of the next part, whose file exists or is written next."""
+    def next_path(self, records: Sequence[Record]) -> Path:
+        """Return the path of the part that follows the finished ones and contains these records."""
         text = json.dumps([self.settings, self.content, self.n_sentences, records])
         digest = hashlib.sha256(text.encode()).hexdigest()[:32]
         ending = Path(self.outfile).suffix.lower()
-        self.paths.append(self.folder / f"{len(self.paths):06d}-{digest}{ending}")
-        self.n_sentences += len(records)
-        self.n_rows += self.content.n_rows(records)
-        return self.paths[-1]
+        return self.folder / f"{len(self.paths):06d}-{digest}{ending}"
 
     @contextmanager
-    def writing(self, records: Sequence[Record]) -> Iterator[writers.Writer]:
-        """Open the writer of the last part, which contains these records, for the block."""
-        first = self.n_sentences - len(records)
+    def writing(self, path: Path, records: Sequence[Record]) -> Iterator[writers.Writer]:
+        """Open the writer of the next part for the block."""
         n_rows = self.content.n_rows(records)
-        with files.replacing(self.paths[-1]) as path, self._writer(path, first, n_rows) as out:
+        with (
+            files.replacing(path) as temporary,
+            self._writer(temporary, self.n_sentences, n_rows) as out,
+        ):
             yield out
+
+    def add(self, path: Path, records: Sequence[Record]) -> None:
+        """Count a finished part."""
+        self.paths.append(path)
+        self.n_sentences += len(records)
+        self.n_rows += self.content.n_rows(records)
 
     def merge(self) -> None:
         """Merge the parts into the output, rename it into place and remove the folder. Raises:

@@ -42,8 +42,7 @@ class Share(NamedTuple):
 
 
 class Corpora:
-    """The records of all files that a pattern matches, in order, or a share of them; see `Corpus`.
-    `vocabulary`: see `TextSigns`.
+    """The records of all files that a pattern matches, or a share: see `Corpus` and `TextSigns`.
 
     Attributes: `path`, the name of the whole, for messages; `has_ids`.
     Raises: DataError as `input_files` and `Corpus` do, and if only some files have ids.

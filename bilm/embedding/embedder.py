@@ -10,7 +10,7 @@ import numpy as np
 
 from bilm.data.signs import TextSigns
 from bilm.data.tokenization import checked_sentences
-from bilm.embedding.collecting import Collector, Layers, Selection, collected
+from bilm.embedding.collecting import Layers, Selection, collected
 from bilm.errors import BilmError, OptionsError
 from bilm.inference.backend import open_backend
 from bilm.inference.packing import MAX_ROWS
@@ -35,12 +35,10 @@ class ElmoEmbedder:
     Args:
         options_file: `options.json`, or a model: see `bilm.storage.stored_model.open_model`.
         weight_file: HDF5 file with the weights, if `options_file` is `options.json`.
-        vocab_file: one word per line, for a model that reads words instead of characters; None for
-            `vocab.txt` beside the options.
+        vocab_file: words, one per line, of a model that reads words; None for its `vocab.txt`.
         cache_size: number of recently used words whose context-free vectors are cached, with 4 P
             bytes each (P = 512: 205 MB for 100,000 words); 0 disables the cache.
-        batch_tokens: tokens that are computed at a time, with marks. It bounds memory and does not
-            change results.
+        batch_tokens: tokens that are computed at a time. It bounds memory; results do not change.
         precision: dtype of matrix-multiplication inputs: `bfloat16` is faster on processors that
             support it, and changes vectors by about 0.5 %. `int8` stores the weights of LSTMs,
             highway layers and projections in eight bits and computes with ONNX Runtime on the CPU.
@@ -148,9 +146,7 @@ class ElmoEmbedder:
         not grow with the length of a sentence.
 
         Args:
-            sentences, layers: see the class.
-            normalize: divide the result of a sentence by its Euclidean norm, as simple_elmo's
-                `get_elmo_vector_average` does.
+            normalize: divide the result of a sentence by its Euclidean norm, as simple_elmo does.
             pool: `mean`, or `max` for the largest value of each feature.
         Raises: DataError, OptionsError.
         """
@@ -220,20 +216,13 @@ class ElmoEmbedder:
     ) -> Generator[tuple[int, np.ndarray], None, None]:
         row_of, table = self._look_up(group)
         begin, end = self._encode.marks
-        marked = {}  # rows of the words of each sentence that is not empty, with its marks
-        for k, words in enumerate(group):
-            if any(words):
-                marked[k] = np.array([row_of[word] for word in (begin, *words, end) if word])
-
-        sentences = list(marked.values())
-        numbers = list(marked)
+        sentences = []
+        for words in group:
+            rows = [row_of[word] for word in (begin, *words, end) if word]
+            sentences.append(np.array(rows))
         embedded = collected(self._model, table, sentences, selection, self.batch_tokens)
-        for i, vectors in embedded:
-            k = numbers[i]
+        for k, vectors in embedded:
             yield k, _with_padding(vectors, group[k], selection)
-        for k, words in enumerate(group):
-            if k not in marked:
-                yield k, _with_padding(Collector(selection, 0).result(), words, selection)
 
     def _check_process(self) -> None:
         if os.getpid() != self._process:

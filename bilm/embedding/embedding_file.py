@@ -29,9 +29,7 @@ def read_embeddings(
     """Yield number, words and vectors of each sentence of an HDF5 file of embeddings, in order.
 
     Words are None for files of bilm-tf and AllenNLP, which do not contain them. Sentences with ids
-    are numbered in the order of their corpus; `read_ids` returns the ids. The file is closed when
-    the iterator ends or is deleted.
-
+    are numbered in the order of their corpus; `read_ids` returns the ids.
     Raises: DataError, naming the file and the dataset, if the file is missing, damaged, or contains
         anything except arrays of numbers, (T, D) or (layers, T, D), or (D,) or (layers, D) if
         pooled, named 0, 1, 2, ... or by ids.

@@ -102,7 +102,6 @@ class HDF5Writer(Writer):
         return "_" if id_ == "." else id_.replace("/", "_")
 
     def add(self, number: int, record: Record, vectors: np.ndarray) -> None:
-        """Write a sentence: see `Writer.add`."""
         number += self._first
         name = str(number) if record.id is None else self.name_of(record.id)
         vectors = vectors.astype(self._content.dtype, copy=False)
@@ -123,7 +122,6 @@ class HDF5Writer(Writer):
                 self._file.check()
 
     def close(self) -> None:
-        """Complete the file."""
         self._file.__exit__(None, None, None)
 
 
@@ -137,7 +135,7 @@ class OrderedWriter(Writer):
         self._n_added = self._n_bytes = 0
 
     def add(self, number: int, record: Record, vectors: np.ndarray) -> None:
-        """Add a sentence: see `Writer.add`. It waits for those before it."""
+        # It waits for those before it.
         self._waiting[number] = record, rows_of(vectors, self._content)
         while self._n_added in self._waiting:
             record, rows = self._waiting.pop(self._n_added)
@@ -190,7 +188,6 @@ class NpzWriter(OrderedWriter):
         self._ids += [record.id for record in records if record.id is not None]
 
     def close(self) -> None:
-        """Complete the file."""
         self._flush()
         self._file.close()
         arrays = {}
@@ -230,7 +227,6 @@ class ParquetWriter(OrderedWriter):
         self._file.write_table(pyarrow.table(columns, self._schema))
 
     def close(self) -> None:
-        """Complete the file."""
         self._flush()
         self._file.close()
 

@@ -8,28 +8,23 @@ import tensorflow as tf
 from bilm.elmo.layer import Elmo
 from bilm.errors import WeightsError
 from bilm.export.saved_model import require_strings, serving_outputs
+from bilm.layers.onnx_graph import OPSET
 from bilm.support.files import replacing
 from bilm.support.imports import needed
 
-OPSET = 17  # ONNX 1.12, which all runtimes since 2022 support
 PROBE = ["The", "bank", "closed", "early", "."]  # sentence that an export is tested with
 TOLERANCE = 1e-4  # maximum error on the test input, relative to the largest value
 
 
 def export_onnx(elmo: Elmo, path: str | Path) -> None:
-    """Export an `Elmo` layer to one ONNX file.
-
-    The outputs of ONNX Runtime are first compared with the layer's, because some versions of the
-    converter reverse the order of loops.
+    """Export the first representation of an `Elmo` layer to one ONNX file, after comparing the
+    outputs of ONNX Runtime: some versions of the converter reverse the order of loops.
 
     The input is `ids` int32 (B, T + 2, C), the character ids that `elmo.batcher()` returns; B is at
     least 1. The outputs are `mean` float32 (B, 2 P), the mean of the output of the layer over the
     tokens of a sentence; `layers` float32 (B, layers + 1, T, 2 P); and `n_tokens` int32 (B,).
     Values at padding are 0.
 
-    Args:
-        elmo: the layer; its first representation is exported.
-        path: the file to write.
     Raises: OptionsError if the layer is stateful or its model reads words; WeightsError if
         the values that ONNX Runtime computes differ; ImportError without the extra `onnx`.
     """

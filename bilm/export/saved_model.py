@@ -14,8 +14,6 @@ Outputs = dict[str, tf.Tensor]
 def export_saved_model(elmo: Elmo, path: str | Path) -> None:
     """Write an `Elmo` layer as a SavedModel with three signatures, all with float32 outputs.
 
-    It runs without bilm and Python: in TensorFlow Serving, C++, `saved_model_cli`, TensorFlow 1.
-
     - `serving_default` reads `sentences` string (B,) and returns `mean` (B, 2 P), the mean of the
       output of the layer over the tokens of a sentence; `layers` (B, layers + 1, T, 2 P) of the
       biLM; and `n_tokens` int32 (B,).

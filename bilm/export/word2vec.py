@@ -12,12 +12,9 @@ from bilm.support.files import replacing
 
 
 def write_word2vec(model: StoredModel, words: Iterable[str], output: str | Path) -> None:
-    """Write the vectors of layer 0, float32 (P,), of distinct words, without marks of sentences.
-
-    The first line contains the number of words and P, each other line a word and its numbers.
-
-    Raises: DataError for a word that contains a blank.
-    """
+    """Write the vectors of layer 0, float32 (P,), of distinct words, without marks of sentences: a
+    line with the number of words and P, then each word with its numbers. Raises: DataError for a
+    word that contains a blank."""
     distinct = [word for word in dict.fromkeys(words) if word not in ("", *MARKS)]
     for word in distinct:
         if len(word.split()) != 1:

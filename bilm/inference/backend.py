@@ -1,27 +1,22 @@
 """`Backend`: a stored biLM whose parts a library computes, and the choice of the library."""
 
-import os
-import sys
 from abc import ABC, abstractmethod
 from collections.abc import Callable
 from dataclasses import dataclass
 from importlib import import_module
-from typing import Any, NamedTuple, TypeAlias
+from typing import NamedTuple, TypeAlias
 
 import numpy as np
 
-from bilm.errors import OptionsError
+from bilm.errors import OptionsError, require_one_of
 from bilm.inference import BACKENDS
 from bilm.inference.softmax import Softmax
+from bilm.layers.types import Tensor
 from bilm.options.model_options import ModelOptions
 from bilm.storage.stored_model import StoredModel
-from bilm.support.process import BACKEND
-from bilm.tensors import n_parameters
 
-ByDirection: TypeAlias = dict[str, Any]  # arrays, or tensors that `np.asarray` converts
-State: TypeAlias = list[Any]  # float32 (B, width) each, by direction, layer, cell before hidden
-
-SMALL_WORK = 100_000_000_000  # largest product of tokens and weights that NumPy computes sooner
+ByDirection: TypeAlias = dict[str, Tensor]  # arrays, or tensors that `np.asarray` converts
+State: TypeAlias = list[Tensor]  # float32 (B, width) each, by direction, layer, cell before hidden
 
 
 class Window(NamedTuple):
@@ -39,13 +34,13 @@ class Stacks(ABC):
         n_cells = len(options.directions) * lstm.n_layers
         self.state_widths = (lstm.dim, lstm.projection_dim) * n_cells
 
-    def start(self, table: np.ndarray, n_rows: int) -> tuple[Any, State]:
+    def start(self, table: np.ndarray, n_rows: int) -> tuple[Tensor, State]:
         """Return what the first of several windows reads: the vectors of tokens, float32 (U, P),
         and the zero state of `n_rows` rows."""
         return table, [np.zeros((n_rows, width), np.float32) for width in self.state_widths]
 
     @abstractmethod
-    def run_window(self, table: Any, window: Window, state: State) -> tuple[ByDirection, State]:
+    def run_window(self, table: Tensor, window: Window, state: State) -> tuple[ByDirection, State]:
         """Run all stacks over a window of steps.
 
         Args:
@@ -74,17 +69,13 @@ class Backend:
     runs_ahead: bool = False
 
 
-# --- choosing a backend ---
-
-
 def open_backend(
     stored: StoredModel, name: str = "keras", precision: str = "float32", has_softmax: bool = False
 ) -> Backend:
     """Load a model, with its softmax if `has_softmax`, into one of `BACKENDS`; with the precision
     "int8", `keras` uses ONNX Runtime. Raises: OptionsError if the library does not support the
-    precision, see `BiLM`, or the softmax; WeightsError; ValueError for unknown ones."""
-    if name not in BACKENDS:
-        raise ValueError(f"backend is {name!r}, expected one of {BACKENDS}")
+    precision, see `BiLM`, or the softmax, or for unknown ones; WeightsError; ValueError."""
+    require_one_of("backend", name, BACKENDS)
     if name == "numpy" and precision != "float32":
         raise OptionsError(
             f"{stored}: the backend numpy computes in float32, not in {precision}; use the backend "
@@ -96,21 +87,3 @@ def open_backend(
     # The module of a backend imports its library.
     module = import_module(f"bilm.inference.{'onnx_int8' if precision == 'int8' else name}")
     return module.load(stored, precision, has_softmax)
-
-
-def sooner_backend(
-    options: ModelOptions, n_tokens: int, precision: str = "float32", n_words: int = 0
-) -> str:
-    """Return the backend that computes a text sooner, including the start of its library: `numpy`
-    for a short text, unless Keras is imported or the user has chosen its backend. `n_tokens`
-    includes the marks of sentences; `n_words`: size of the predicted vocabulary, 0 for embedding.
-    """
-    if "keras" in sys.modules or BACKEND in os.environ or precision != "float32":
-        return "keras"
-    return "numpy" if n_tokens <= most_tokens(options, n_words) else "keras"
-
-
-def most_tokens(options: ModelOptions, n_words: int = 0) -> int:
-    """Return the most tokens that NumPy computes sooner than Keras; see `sooner_backend`."""
-    softmax_size = n_words * options.lstm.projection_dim
-    return SMALL_WORK // (n_parameters(options) + len(options.directions) * softmax_size)

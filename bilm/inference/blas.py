@@ -21,8 +21,7 @@ def blas_threads(n_bytes: float) -> Iterator[None]:
 
     The threads of BLAS wait actively for each other, so if other programs use the cores, a small
     product takes many times as long as in one thread. The number of threads belongs to the process.
-    A block changes nothing in a program with several threads of Python, which could save and
-    restore it at the same time.
+    A block changes nothing if several threads of Python run, which could restore it out of order.
     """
     if active_count() > 1 or not (is_machine_busy() or n_bytes <= ONE_THREAD_BYTES):
         yield

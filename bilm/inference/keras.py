@@ -1,27 +1,28 @@
 """A biLM computed by Keras, compiled where its backend compiles."""
 
+from collections.abc import Callable
 from functools import cache, partial
-from typing import Any
 
 import keras
 import numpy as np
 from keras import ops
 
-from bilm.inference.backend import Backend
+from bilm.inference.backend import Backend, Stacks
 from bilm.inference.keras_stacks import (
     JaxStacks,
     KerasStacks,
     TorchStacks,
-    one_row_stacks,
     power_of_two,
 )
 from bilm.inference.numpy import FEW_WORDS, NumpyEncoder
 from bilm.inference.numpy_lstm import NumpyStacks
+from bilm.inference.numpy_policy import numpy_runs_sentences
 from bilm.inference.softmax import Softmax, described_columns
 from bilm.inference.words import most_rows
 from bilm.language_model import BiLM
 from bilm.layers.functional import compiled
 from bilm.layers.sampled_softmax import SampledSoftmax
+from bilm.layers.types import Tensor
 from bilm.storage.stored_model import StoredModel
 from bilm.storage.stored_weights import StoredWeights
 from bilm.support.process import return_freed_memory, share_cores
@@ -43,11 +44,14 @@ def keras_backend(model: BiLM, weights: StoredWeights | None = None) -> Backend:
     the stored weights of a frozen model."""
     library = keras.backend.backend()
     stacks = {"jax": JaxStacks, "torch": TorchStacks}.get(library, KerasStacks)
-    one_row = one_row_stacks(model) if library == "tensorflow" else None
+    one_row: Stacks | None = None
     few = None
-    if weights and isinstance(one_row, NumpyStacks) and not model.options.reads_words:
-        # NumPy also encodes the words of one sentence sooner.
-        few = NumpyEncoder(model.options, dict(weights.values()))
+    if library == "tensorflow" and weights and numpy_runs_sentences(model):
+        values = dict(weights.values())
+        one_row = NumpyStacks(model.options, values.pop)
+        few = None if model.options.reads_words else NumpyEncoder(model.options, values)
+    elif library == "tensorflow":
+        one_row = KerasStacks(model, n_rows=1)
     return Backend(
         model.options,
         n_tokens=model.n_tokens if model.options.reads_words else None,
@@ -72,12 +76,11 @@ class KerasEncoder:
     def __init__(self, model: BiLM, few: NumpyEncoder | None = None):
         self._few = few
         self._filters = model.options.filters
-        self._encode: Any = model.encoder
+        self._encode: Callable[[Tensor], Tensor] = model.encoder
         if not model.options.reads_words:
             self._encode = compiled(model.encoder, [keras.KerasTensor((None, None), "int32")])
 
     def __call__(self, ids: np.ndarray) -> np.ndarray:
-        """Return the vectors of tokens: see `Backend`."""
         n_tokens = len(ids)
         if self._few is not None and n_tokens <= FEW_WORDS:
             return self._few(ids)
@@ -99,11 +102,10 @@ class KerasSoftmax(Softmax):
         self._layer = layer
         self._signature = [hidden, targets]
         self._run_losses = compiled(layer, self._signature)
-        self._run_log_probabilities = compiled(self._normalized, [hidden])
+        self._run_scores = compiled(self._score, [hidden])
         self._compiled_columns = cache(self._compile_columns)
 
     def losses(self, hidden: np.ndarray, targets: np.ndarray) -> np.ndarray:
-        """Return the negative log-probabilities of words: see `Softmax.losses`."""
         n_vectors = len(hidden)
         n_added = padded_rows(n_vectors, ROW_STEP) - n_vectors
         vectors = ops.convert_to_tensor(np.pad(hidden, [(0, n_added), (0, 0)]))
@@ -111,9 +113,8 @@ class KerasSoftmax(Softmax):
         losses = self._run_losses(vectors, ids)
         return ops.convert_to_numpy(losses)[:n_vectors]
 
-    def _log_probabilities(self, hidden: np.ndarray) -> np.ndarray:
-        logs = self._run_log_probabilities(ops.convert_to_tensor(hidden))
-        return ops.convert_to_numpy(logs)
+    def _scores(self, hidden: np.ndarray) -> np.ndarray:
+        return ops.convert_to_numpy(self._run_scores(ops.convert_to_tensor(hidden)))
 
     def _described(self, hidden: np.ndarray, targets: np.ndarray, n: int) -> dict[str, np.ndarray]:
         run = self._compiled_columns(n)
@@ -122,15 +123,9 @@ class KerasSoftmax(Softmax):
 
     def _compile_columns(self, n):
         def columns(hidden, targets):
-            scores = self._scores(hidden)
-            return described_columns(ops, scores, targets, partial(ops.top_k, k=n))
+            return described_columns(ops, self._score(hidden), targets, partial(ops.top_k, k=n))
 
         return compiled(columns, self._signature)
 
-    def _normalized(self, hidden):
-        scores = self._scores(hidden)
-        return scores - ops.logsumexp(scores, axis=1, keepdims=True)
-
-    def _scores(self, hidden):
-        """Return the scores of all words: float (N, P) -> (N, V)."""
+    def _score(self, hidden):
         return ops.matmul(hidden, ops.transpose(self._layer.kernel)) + self._layer.bias

@@ -1,15 +1,13 @@
 """The LSTM stacks of a biLM, computed by Keras on each of its backends."""
 
-from typing import Any
-
 import keras
 import numpy as np
 from keras import ops, tree
 
 from bilm.inference.backend import ByDirection, Stacks, State, Window
-from bilm.inference.numpy_lstm import NumpyCell, NumpyStacks
 from bilm.language_model import BiLM
 from bilm.layers.functional import compiled
+from bilm.layers.types import Tensor
 
 
 class KerasStacks(Stacks):
@@ -29,12 +27,10 @@ class KerasStacks(Stacks):
             state.append(keras.KerasTensor((n_rows, width), "float32"))
         self._run = compiled(self._window, [table, places, fresh, state])
 
-    def start(self, table: np.ndarray, n_rows: int) -> tuple[Any, State]:
-        """Return tensors: see `Stacks.start`."""
+    def start(self, table: np.ndarray, n_rows: int) -> tuple[Tensor, State]:
         return tree.map_structure(ops.convert_to_tensor, super().start(table, n_rows))
 
-    def run_window(self, table: Any, window: Window, state: State) -> tuple[ByDirection, State]:
-        """Run a window: see `Stacks.run_window`."""
+    def run_window(self, table: Tensor, window: Window, state: State) -> tuple[ByDirection, State]:
         places, fresh = tree.map_structure(ops.convert_to_tensor, window)
         return self._run(table, places, fresh, state)
 
@@ -49,35 +45,10 @@ class KerasStacks(Stacks):
         return layers, model.flatten_state(packed)
 
 
-def one_row_stacks(model: BiLM) -> Stacks:
-    """Return stacks for windows of one row on TensorFlow.
-
-    To start the many small operations of one sentence takes TensorFlow longer than to compute them.
-    Copies in NumPy compute them sooner, if weights are constant, in float32, on the CPU, and the
-    cells small: NumPy reads large cells hardly faster.
-    """
-    import tensorflow as tf
-
-    first, *_ = model.stacks.values()
-    cell = first.layers[0].cell
-    is_small = cell.frozen and not cell.laid_out.of_input
-    is_float32 = model.precision == "float32"
-    has_gpu = bool(tf.config.list_physical_devices("GPU"))
-    if has_gpu or not (is_small and is_float32):
-        return KerasStacks(model, n_rows=1)
-
-    cells: dict[str, list[NumpyCell]] = {}
-    for direction, stack in model.stacks.items():
-        weights = [layer.cell.laid_out.arrays(cell.dim) for layer in stack.layers]
-        cells[direction] = [NumpyCell(model.options.lstm, *arrays) for arrays in weights]
-    return NumpyStacks(model.options, cells)
-
-
 class TorchStacks(KerasStacks):
     """The stacks on PyTorch, whose tensors may be on a GPU."""
 
-    def run_window(self, table: Any, window: Window, state: State) -> tuple[ByDirection, State]:
-        """Run a window: see `Stacks.run_window`."""
+    def run_window(self, table: Tensor, window: Window, state: State) -> tuple[ByDirection, State]:
         layers, state = super().run_window(table, window, state)
         return {d: ops.convert_to_numpy(x) for d, x in layers.items()}, state
 
@@ -86,13 +57,11 @@ class JaxStacks(KerasStacks):
     """The stacks on JAX, which compiles a program for each shape: numbers of words, rows and steps
     are padded to powers of two."""
 
-    def start(self, table: np.ndarray, n_rows: int) -> tuple[Any, State]:
-        """Return padded tensors: see `Stacks.start`."""
+    def start(self, table: np.ndarray, n_rows: int) -> tuple[Tensor, State]:
         n_words, width = table.shape
         return super().start(_padded(table, power_of_two(n_words), width), power_of_two(n_rows))
 
-    def run_window(self, table: Any, window: Window, state: State) -> tuple[ByDirection, State]:
-        """Run a window: see `Stacks.run_window`."""
+    def run_window(self, table: Tensor, window: Window, state: State) -> tuple[ByDirection, State]:
         places, fresh = window
         n_rows, n_steps = fresh.shape
         shape = power_of_two(n_rows), power_of_two(n_steps)

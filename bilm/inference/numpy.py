@@ -25,7 +25,7 @@ def load(stored: StoredModel, precision: str, has_softmax: bool) -> Backend:
     """Load a model: see `open_backend`."""
     options = stored.options
     values = dict(stored.weights(has_softmax=has_softmax).values())
-    stacks = NumpyStacks.read(options, values.pop)
+    stacks = NumpyStacks(options, values.pop)
     table = values.get("embedding")
     softmax = None
     if has_softmax:
@@ -34,9 +34,6 @@ def load(stored: StoredModel, precision: str, has_softmax: bool) -> Backend:
     if table is None:
         return Backend(options, None, NumpyEncoder(options, values), stacks, softmax=softmax)
     return Backend(options, len(table), table.__getitem__, stacks, softmax=softmax)
-
-
-# --- the token encoder ---
 
 
 class NumpyEncoder:
@@ -61,7 +58,6 @@ class NumpyEncoder:
         self._projection_bias = values.get("CNN_proj/b_proj")
 
     def __call__(self, ids: np.ndarray) -> np.ndarray:
-        """Return the vectors of tokens, float32 (U, P): see `Backend`."""
         with blas_threads(self._highway_bytes if len(ids) <= FEW_WORDS else math.inf):
             features = []
             if self._words is not None:
@@ -94,9 +90,6 @@ class NumpyEncoder:
         return x
 
 
-# --- the softmax ---
-
-
 class NumpySoftmax(Softmax):
     """The softmax: `kernel` float32 (V, P), `bias` float32 (V,)."""
 
@@ -106,39 +99,28 @@ class NumpySoftmax(Softmax):
         self._bias = bias
 
     def losses(self, hidden: np.ndarray, targets: np.ndarray) -> np.ndarray:
-        """Return the negative log-probabilities of words: see `Softmax.losses`."""
         of_targets = np.einsum("np,np->n", hidden, self._kernel[targets]) + self._bias[targets]
 
         # log sum_v exp(score_v), one slice of the vocabulary after another, which fits the cache
         n_at_once = max(1, SCORES_IN_CACHE // max(1, len(hidden)))
         largest: np.ndarray = np.full(len(hidden), -np.inf, np.float32)
         total: np.ndarray = np.zeros(len(hidden), np.float32)  # of exp(score - largest)
-        with blas_threads(math.inf):
-            for start in range(0, self.n_words, n_at_once):
-                scores = self._scores(hidden, slice(start, start + n_at_once))
-                before, largest = largest, np.maximum(largest, scores.max(axis=1))
-                scores -= largest[:, None]
-                np.exp(scores, out=scores)
-                total = total * np.exp(before - largest) + scores.sum(axis=1)
+        for start in range(0, self.n_words, n_at_once):
+            scores = self._scores(hidden, slice(start, start + n_at_once))
+            before, largest = largest, np.maximum(largest, scores.max(axis=1))
+            scores -= largest[:, None]
+            np.exp(scores, out=scores)
+            total = total * np.exp(before - largest) + scores.sum(axis=1)
         return largest + np.log(total) - of_targets
 
     def _scores(self, hidden: np.ndarray, words: slice = slice(None)) -> np.ndarray:
-        """Return the score of words for each hidden vector: float32 (N, P) -> (N, V)."""
-        scores = hidden @ self._kernel[words].T
+        with blas_threads(math.inf):
+            scores = hidden @ self._kernel[words].T
         scores += self._bias[words]
         return scores
 
-    def _log_probabilities(self, hidden: np.ndarray) -> np.ndarray:
-        with blas_threads(math.inf):
-            scores = self._scores(hidden)
-        scores -= scores.max(axis=1, keepdims=True)
-        scores -= np.log(np.exp(scores).sum(axis=1, keepdims=True))
-        return scores
-
     def _described(self, hidden: np.ndarray, targets: np.ndarray, n: int) -> dict[str, np.ndarray]:
-        with blas_threads(math.inf):
-            scores = self._scores(hidden)
-        return described_columns(np, scores, targets, partial(_top_k, n=n))
+        return described_columns(np, self._scores(hidden), targets, partial(_top_k, n=n))
 
 
 def _top_k(scores: np.ndarray, n: int) -> tuple[np.ndarray, np.ndarray]:

@@ -4,11 +4,8 @@ It writes `bilm.layers.lstm_equation` a second time, because one sentence then t
 the time: most of it is the allocation of results and the calls of NumPy.
 """
 
-from __future__ import annotations
-
 import math
 from collections.abc import Callable, Sequence
-from typing import Any
 
 import numpy as np
 
@@ -16,31 +13,24 @@ from bilm.inference.backend import ByDirection, Stacks, State, Window
 from bilm.inference.blas import blas_threads
 from bilm.layers.lstm_equation import LSTMState, forget_bias
 from bilm.options.model_options import LstmOptions, ModelOptions
-from bilm.tensors import CELL
+from bilm.tensors import CELL, FLOAT_BYTES, N_GATES
 
-SIGMOIDS_FIRST = (0, 2, 3, 1)  # i, f, o, j in the stored order i, j, f, o
 HALF = np.float32(0.5)
 
 
 class NumpyCell:
-    """An LSTM cell in float32.
-
-    Args:
-        kernels, biases: W (2 P, D) and b + u (D,) of each gate, in the stored order.
-        projection: W_p (D, P), or None.
-    """
+    """An LSTM cell in float32, from W (2 P, 4 D), b (4 D,) and W_p (D, P) or None."""
 
     def __init__(
         self,
         lstm: LstmOptions,
-        kernels: Sequence[np.ndarray],
-        biases: Sequence[np.ndarray],
+        kernel: np.ndarray,
+        bias: np.ndarray,
         projection: np.ndarray | None,
     ):
         self._lstm = lstm
-        kernel = np.concatenate([kernels[k] for k in SIGMOIDS_FIRST], axis=1)  # 2 P, 4 D
-        self._of_input, self.recurrent = np.split(kernel, 2)  # W_x and W_h: P, 4 D
-        self._bias = np.concatenate([biases[k] for k in SIGMOIDS_FIRST])  # 4 D
+        self._of_input, self._recurrent = np.split(_sigmoids_first(kernel), 2)  # W_x, W_h: P, 4 D
+        self._bias = _sigmoids_first(bias + forget_bias(lstm.dim))  # b + u: 4 D
         self._projection = projection
 
     def run(
@@ -52,12 +42,12 @@ class NumpyCell:
         n_steps, n_rows, width = x.shape
         n_units = self._lstm.dim
         inputs = x.reshape(n_steps * n_rows, width) @ self._of_input + self._bias
-        inputs = inputs.reshape(n_steps, n_rows, 4 * n_units)
+        inputs = inputs.reshape(n_steps, n_rows, N_GATES * n_units)
 
         # The gates of a step, and views of them
-        gates: np.ndarray = np.empty((n_rows, 4 * n_units), np.float32)
+        gates: np.ndarray = np.empty((n_rows, N_GATES * n_units), np.float32)
         sigmoids = gates[:, : 3 * n_units]
-        i, f, o, j = gates.reshape(n_rows, 4, n_units).swapaxes(0, 1)
+        i, f, o, j = gates.reshape(n_rows, N_GATES, n_units).swapaxes(0, 1)
 
         cell, hidden = state
         outputs = np.empty_like(x)
@@ -65,7 +55,7 @@ class NumpyCell:
             if start is not None:
                 cell = np.where(start, 0, cell)
                 hidden = np.where(start, 0, hidden)
-            np.matmul(hidden, self.recurrent, out=gates)
+            np.matmul(hidden, self._recurrent, out=gates)
             gates += inputs[t]
             # sigmoid(x) = (1 + tanh(x / 2)) / 2, so that one operation computes all gates.
             sigmoids *= HALF
@@ -84,6 +74,12 @@ class NumpyCell:
         return outputs, LSTMState(cell, hidden)
 
 
+def _sigmoids_first(weights: np.ndarray) -> np.ndarray:
+    """Sort the gates of W or b, so that those with a sigmoid are side by side: (..., 4 D)."""
+    i, j, f, o = np.split(weights, N_GATES, axis=-1)
+    return np.concatenate([i, f, o, j], axis=-1)
+
+
 def _clip(values: np.ndarray, bound: float | None) -> None:
     """Clip values in place, unless there is no bound; for small arrays faster than `np.clip`."""
     if bound:
@@ -92,37 +88,32 @@ def _clip(values: np.ndarray, bound: float | None) -> None:
 
 
 class NumpyStacks(Stacks):
-    """The stacks of all directions, one cell per layer: see `bilm.layers.stack.LSTMStack`."""
+    """The stacks of all directions, one cell per layer: see `bilm.layers.stack.LSTMStack`. `read`
+    returns the stored tensor of a name."""
 
-    def __init__(self, options: ModelOptions, cells: dict[str, list[NumpyCell]]):
+    def __init__(self, options: ModelOptions, read: Callable[[str], np.ndarray]):
         super().__init__(options)
-        self._has_skip_connections = options.lstm.use_skip_connections
-        self._cells = cells
-        self._largest = max(cell.recurrent.nbytes for stack in cells.values() for cell in stack)
-
-    @classmethod
-    def read(cls, options: ModelOptions, read: Callable[[str], np.ndarray]) -> NumpyStacks:
-        """Return the stacks of a stored model; `read` returns the tensor of a name."""
         lstm = options.lstm
-        cells: dict[str, list[NumpyCell]] = {}
+        self._has_skip_connections = lstm.use_skip_connections
+        self._recurrent_bytes = FLOAT_BYTES * lstm.projection_dim * N_GATES * lstm.dim  # of W_h
+        self._cells: dict[str, list[NumpyCell]] = {}
         for k, direction in enumerate(options.directions):
-            cells[direction] = []
+            self._cells[direction] = []
             for i in range(lstm.n_layers):
                 name = CELL.format(k=k, i=i)
-                kernels = np.split(read(f"{name}/W_0"), 4, axis=1)
-                biases = np.split(read(f"{name}/B") + forget_bias(lstm.dim), 4)
                 projection = read(f"{name}/W_P_0") if lstm.projection_dim != lstm.dim else None
-                cells[direction].append(NumpyCell(lstm, kernels, biases, projection))
-        return cls(options, cells)
+                cell = NumpyCell(lstm, read(f"{name}/W_0"), read(f"{name}/B"), projection)
+                self._cells[direction].append(cell)
 
-    def run_window(self, table: Any, window: Window, state: State) -> tuple[ByDirection, State]:
-        """Run a window: see `Stacks.run_window`."""
+    def run_window(
+        self, table: np.ndarray, window: Window, state: State
+    ) -> tuple[ByDirection, State]:
         places, fresh = window
         starts = [column if column.any() else None for column in fresh.T[:, :, None]]
         states = iter(state)
         last: list[np.ndarray] = []
         layers: ByDirection = {}
-        with blas_threads(self._largest if len(fresh) == 1 else math.inf):
+        with blas_threads(self._recurrent_bytes if len(fresh) == 1 else math.inf):
             for direction, cells in self._cells.items():
                 x = table[places[direction].T]  # T, B, P
                 outputs = [x]

@@ -26,10 +26,8 @@ FULL, REDUCED = 127, 63  # largest quantized inputs
 
 
 def load(stored: StoredModel, precision: str, has_softmax: bool) -> Backend:
-    """Load a model, whose weights move to ONNX Runtime: see `open_backend`.
-
-    Activations, maxima, cell states, gates, clips and sums are float32; Keras reads word tables.
-    """
+    """Load a model, whose weights move to ONNX Runtime: see `open_backend`. Activations, maxima,
+    cell states, gates, clips and sums are float32; Keras reads word tables."""
     levels = largest_input()  # raises an error without ONNX Runtime, before weights are read
     model = stored.weights().build(precision=precision, frozen=True)
     if model.options.reads_words:
@@ -58,8 +56,9 @@ class OnnxStacks(Stacks):
             self._sessions[direction] = _session(content, n_threads)
         self._threads = ThreadPoolExecutor(len(self._sessions), thread_name_prefix="int8")
 
-    def run_window(self, table: Any, window: Window, state: State) -> tuple[ByDirection, State]:
-        """Run a window: see `Stacks.run_window`."""
+    def run_window(
+        self, table: np.ndarray, window: Window, state: State
+    ) -> tuple[ByDirection, State]:
         places, fresh = window
         going_on = np.where(fresh.T, np.float32(0), np.float32(1))[:, :, None]
         n_parts = len(state) // len(self._sessions)

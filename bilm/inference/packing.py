@@ -9,6 +9,7 @@ from typing import NamedTuple, TypeVar
 import numpy as np
 
 from bilm.inference.backend import Backend, ByDirection, Window
+from bilm.tensors import FLOAT_BYTES, N_GATES
 
 MAX_ROWS = 192  # more rows hardly speed up products, and their steps no longer fit the cache
 GATE_BYTES = 1 << 29  # maximum size in bytes of the input's part of the gates in a window of steps
@@ -32,8 +33,7 @@ class Packing(NamedTuple):
 
 
 def pack(lengths: np.ndarray, max_rows: int = MAX_ROWS) -> Packing:
-    """Assign sequences of these lengths, integer (n,), to rows, the longest first, each to the row
-    that ends earliest.
+    """Assign sequences by length, integer (n,), to the rows that end earliest, the longest first.
 
     The number of rows is the total length divided by the longest length, at most `max_rows`; above
     8, it is rounded up to a multiple of 8. The ends of rows differ by at most the longest length
@@ -62,10 +62,8 @@ def in_reading_order(places: np.ndarray, direction: str) -> np.ndarray:
 def run_windows(
     backend: Backend, packing: Packing, table: np.ndarray, places: ByDirection, batch_tokens: int
 ) -> Generator[tuple[slice, ByDirection], None, None]:
-    """Yield the steps and the layers of one window of packed sequences after another.
-
-    If there are several windows and the backend allows it, the next one is computed while the
-    caller processes the last.
+    """Yield the steps and the layers of one window of packed sequences after another. The next one
+    is computed while the caller processes the last, if the backend allows it.
 
     Args:
         table: the vectors of tokens, float32 (U, P).
@@ -75,7 +73,7 @@ def run_windows(
     n_rows, n_all = packing.shape
     is_start: np.ndarray = np.zeros(packing.shape, bool)
     is_start[packing.rows, packing.starts] = True
-    gate_bytes = 16 * backend.options.lstm.dim * len(places)  # per token
+    gate_bytes = FLOAT_BYTES * N_GATES * backend.options.lstm.dim * len(places)  # per token
     n_steps = max(min(batch_tokens, GATE_BYTES // gate_bytes) // n_rows, 1)
 
     def windows():

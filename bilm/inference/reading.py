@@ -28,8 +28,7 @@ class Text(NamedTuple):
 
 
 class TextReader:
-    """Runs a language model over texts; `ids_of` is a function from words to the ids with which
-    they are predicted, int32 (n,)."""
+    """Runs a language model over texts; `ids_of`: words -> ids of the predictions, int32 (n,)."""
 
     def __init__(self, backend: Backend, ids_of: Callable[[Sequence[str]], np.ndarray]):
         self._backend = backend
@@ -43,10 +42,8 @@ class TextReader:
         the order of the sentence, (T + 1, ...). A direction predicts each word, and then the mark
         at the end, from what it has read before.
 
-        Args:
-            measure: function from outputs of the last layer, float32 (N, P), and the ids of the
-                words that follow, int32 (N,), to values, (N, ...).
-            batch_tokens: predictions that are computed at a time.
+        `measure` is a function from outputs of the last layer, float32 (N, P), and the ids of the
+        words that follow, int32 (N,), to values, (N, ...).
         """
         # The vectors and ids of the U distinct words
         sentences = chain.from_iterable(text.sentences for text in texts)
@@ -58,11 +55,8 @@ class TextReader:
         # What each direction reads, and what follows, as numbers of distinct words
         packing = pack(np.array([text.n_predictions() for text in texts]))
         directions = self._backend.options.directions
-        read: ByDirection = {}
-        following: ByDirection = {}
-        for direction in directions:
-            read[direction] = np.zeros(packing.shape, np.int32)
-            following[direction] = np.zeros(packing.shape, np.int32)
+        read: ByDirection = {d: np.zeros(packing.shape, np.int32) for d in directions}
+        following: ByDirection = {d: np.zeros(packing.shape, np.int32) for d in directions}
         is_measured: np.ndarray = np.zeros(packing.shape, bool)
         measured_places = []
         for text, row, start in zip(texts, packing.rows, packing.starts, strict=True):

@@ -2,14 +2,16 @@
 
 from abc import ABC, abstractmethod
 from collections.abc import Callable, Iterator
-from typing import Any
+from types import ModuleType
 
 import numpy as np
+
+from bilm.layers.types import Tensor
 
 MAX_SCORES = 1 << 24  # most scores, hidden vectors times words, that are computed at a time
 
 
-def described_dtype(n: int) -> np.dtype[Any]:
+def described_dtype(n: int) -> np.dtype:
     """Return the dtype of what a hidden vector predicts, with the `n` likeliest words."""
     return np.dtype(
         [
@@ -22,14 +24,12 @@ def described_dtype(n: int) -> np.dtype[Any]:
     )
 
 
-def described_columns(library: Any, scores: Any, targets: Any, top_k: Callable) -> dict[str, Any]:
-    """Return the fields of `described_dtype` from scores, float32 (N, V), which may be changed.
-
-    Args:
-        library: `numpy` or `keras.ops`.
-        targets: ids of the words that occur, int32 (N,).
-        top_k: function from scores to the largest ones in descending order and their ids, (N, n).
-    """
+def described_columns(
+    library: ModuleType, scores: Tensor, targets: Tensor, top_k: Callable
+) -> dict[str, Tensor]:
+    """Return the fields of `described_dtype` from scores, float32 (N, V), which may be changed, and
+    ids of the words that occur, int32 (N,); `library` is `numpy` or `keras.ops`. `top_k`: function
+    from scores to the largest ones in descending order and their ids, (N, n)."""
     scores -= library.max(scores, axis=1, keepdims=True)
     shares = library.exp(scores)
     total = library.sum(shares, axis=1)
@@ -50,11 +50,7 @@ def described_columns(library: Any, scores: Any, targets: Any, top_k: Callable) 
 
 
 class Softmax(ABC):
-    """The distributions over the V words of a vocabulary that hidden vectors predict.
-
-    The hidden vectors, float32 (N, P), are outputs of the last layer. Memory does not grow with N
-    times V, `n_words`.
-    """
+    """The distributions over V words, `n_words`, that hidden vectors, float32 (N, P), predict."""
 
     def __init__(self, n_words: int):
         self.n_words = n_words
@@ -67,7 +63,10 @@ class Softmax(ABC):
     def log_probabilities(self, hidden: np.ndarray) -> Iterator[np.ndarray]:
         """Yield the log-probabilities of all words for each hidden vector, float32 (V,)."""
         for part in self._parts(len(hidden)):
-            yield from self._log_probabilities(hidden[part])
+            scores = self._scores(hidden[part])
+            scores -= scores.max(axis=1, keepdims=True)
+            scores -= np.log(np.exp(scores).sum(axis=1, keepdims=True))
+            yield from scores
 
     def described(self, hidden: np.ndarray, targets: np.ndarray, n: int) -> np.ndarray:
         """Return the description of each distribution: records (N,), see `described_dtype`.
@@ -84,8 +83,8 @@ class Softmax(ABC):
             yield slice(start, start + at_once)
 
     @abstractmethod
-    def _log_probabilities(self, hidden: np.ndarray) -> np.ndarray:
-        """Return the log-probabilities of all words, float32 (N, V)."""
+    def _scores(self, hidden: np.ndarray) -> np.ndarray:
+        """Return the scores of all words, float32 (N, V), in an array that may be changed."""
 
     @abstractmethod
     def _described(self, hidden: np.ndarray, targets: np.ndarray, n: int) -> dict[str, np.ndarray]:

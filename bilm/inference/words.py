@@ -23,13 +23,8 @@ ENCODER_BYTES = 1 << 26  # maximum size in bytes of the results of all filters f
 
 
 class WordVectors:
-    """Words -> context-free vectors of a stored biLM.
-
-    Args:
-        ids_of: function from words to their ids, int32 (n,); required for a model that reads words
-            instead of characters.
-    Attributes: `marks`, the words that represent the marks of a sentence.
-    """
+    """Words -> context-free vectors of a stored biLM. `ids_of`: words -> ids, int32 (n,); None if
+    the model reads characters. Attributes: `marks`, the words of a sentence's marks."""
 
     def __init__(
         self, backend: Backend, ids_of: Callable[[Sequence[str]], np.ndarray] | None = None
@@ -70,11 +65,8 @@ class WordVectors:
         vectors: np.ndarray = np.empty((len(words), width), np.float32)
         spelled = self._alphabet(words)  # n, C
         lengths = self._alphabet.lengths(words, spelled)
-        filters = self._backend.options.filters
-        widest = max((width for width, _ in filters), default=0)
-        lengths = needed_characters(lengths, widest, self._alphabet.width)
-        for rows in batches(lengths, filters):
-            vectors[rows] = self._backend.encode(spelled[rows, : lengths[rows[0]]])
+        for rows, n_read in batches(lengths, self._alphabet.width, self._backend.options.filters):
+            vectors[rows] = self._backend.encode(spelled[rows, :n_read])
         return vectors
 
 
@@ -85,13 +77,16 @@ def most_rows(filters: Filters, width: int) -> int:
     return max(n_characters // width, 1)
 
 
-def batches(lengths: np.ndarray, filters: Filters) -> Iterator[np.ndarray]:
+def batches(lengths: np.ndarray, width: int, filters: Filters) -> Iterator[tuple[np.ndarray, int]]:
     """Yield the indices of words of similar length, the longest first, that a CNN with these
-    filters reads at a time."""
-    order = np.argsort(-lengths, kind="stable")
+    filters reads at a time, and how many of `width` characters it reads of them."""
+    widest = max((filter_width for filter_width, _ in filters), default=0)
+    needed = needed_characters(lengths, widest, width)
+    order = np.argsort(-needed, kind="stable")
     while len(order):
-        n_rows = most_rows(filters, int(lengths[order[0]]))
-        yield order[:n_rows]
+        n_read = int(needed[order[0]])
+        n_rows = most_rows(filters, n_read)
+        yield order[:n_rows], n_read
         order = order[n_rows:]
 
 

@@ -35,10 +35,8 @@ def make_component(
     nlp: Language, name: str, model: str | None, weights: str | None, vocab: str | None,
     layers: str | list[int], precision: str,
 ) -> ElmoComponent:  # fmt: skip
-    """Return the component that `nlp.add_pipe("bilm", config={"model": ...})` adds.
-
-    Raises: OptionsError without a model.
-    """
+    """Return the component that `nlp.add_pipe("bilm", config={"model": ...})` adds. Raises:
+    OptionsError without a model."""
     if model is None:
         raise OptionsError(
             f'the component {name} has no model; expected nlp.add_pipe("bilm", '
@@ -57,11 +55,7 @@ class ElmoComponent:
 
     The model is loaded with the first document, once per process. Stored pipelines and pickles
     contain the name of the model and no weights. A stored pipeline also contains a digest of the
-    files of the model; loading it with other files is an error.
-
-    Args:
-        layers: `average`, `top`, `all` or indices; several layers are concatenated.
-        precision: see `ElmoEmbedder`.
+    files of the model; loading it with other files is an error. Several `layers` are concatenated.
     """
 
     def __init__(self, name: str, files: ModelFiles, layers: Layers, precision: str):
@@ -113,10 +107,8 @@ class ElmoComponent:
     def from_bytes(
         self, data: bytes, *, exclude: Iterable[str] = (), source: str = "a stored component"
     ) -> ElmoComponent:
-        """Check that the model is the stored one; `source` names the data in errors.
-
-        Raises: WeightsError if it is another model, or the data are not from a component.
-        """
+        """Check that the model is the stored one; `source` names the data in errors. Raises:
+        WeightsError if it is another model, or the data are not from a component."""
         try:
             digest = str(json.loads(data)["digest"])
         except (ValueError, TypeError, KeyError) as error:

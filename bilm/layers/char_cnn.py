@@ -7,7 +7,7 @@ import keras
 from keras import initializers, ops
 
 from bilm.activations import ACTIVATIONS
-from bilm.layers.types import Tensor
+from bilm.layers.types import Shape, Tensor
 from bilm.layers.weighted import WeightedLayer
 from bilm.tensors import Kind, character_cnn
 
@@ -46,8 +46,7 @@ class CharacterCNN(WeightedLayer):
         self.activation = activation
         self.precision = precision
 
-    def build(self, input_shape: Any = None) -> None:
-        """Create the variables; the input shape is not needed."""
+    def build(self, input_shape: Shape | None = None) -> None:
         table, *filters = character_cnn(self.n_characters, self.embedding_dim, self.filters)
         self.embedding = self.add_tensor(table, initializers.RandomUniform(-1.0, 1.0))
         self.kernels = []

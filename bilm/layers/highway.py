@@ -5,7 +5,7 @@ from typing import Any
 from keras import initializers, ops
 
 from bilm.layers.functional import product
-from bilm.layers.types import Tensor
+from bilm.layers.types import Shape, Tensor
 from bilm.layers.weighted import WeightedLayer
 from bilm.tensors import TensorSpec, part
 
@@ -24,7 +24,7 @@ class Highway(WeightedLayer):
         self.n_layers = n_layers
         self.precision = precision
 
-    def build(self, input_shape: Any) -> None:
+    def build(self, input_shape: Shape) -> None:
         """Create a gate and a transform per layer; the gates start nearly closed (bias -2)."""
         self.layers = []  # W_g, b_g, W, b of each
         for i in range(self.n_layers):
@@ -38,7 +38,7 @@ class Highway(WeightedLayer):
             self.layers.append(tensors)
         self.built = True
 
-    def _matrix(self, spec: TensorSpec) -> Any:
+    def _matrix(self, spec: TensorSpec) -> Tensor:
         # A Keras initializer returns the same numbers each time, so each matrix has its own.
         normal = initializers.RandomNormal(0.0, spec.shape[0] ** -0.5)
         return self.add_operand(spec, normal)

@@ -19,11 +19,12 @@ from bilm.activations import ACTIVATIONS
 from bilm.layers.char_cnn import CharacterCNN
 from bilm.layers.highway import Highway
 from bilm.layers.lstm import LSTMCell
-from bilm.layers.lstm_equation import GATES, Library, LSTMState, forget_bias, next_state
+from bilm.layers.lstm_equation import Library, LSTMState, forget_bias, next_state
 from bilm.layers.onnx_graph import END, MICROSOFT, GraphWriter, Value
 from bilm.layers.stack import LSTMStack
 from bilm.layers.token_encoder import TokenEncoder
 from bilm.layers.weighted import Int8Matrix
+from bilm.tensors import GATES, N_GATES
 
 TINY = 1e-30  # the smallest scale, for rows of zeros
 LOWEST = float(np.finfo(np.float32).min)
@@ -37,10 +38,8 @@ class Rounded(NamedTuple):
 
 
 class Int8Graph(GraphWriter):
-    """A graph with products of eight-bit integers; call `set_rows` before the first one.
-
-    `levels`, at most 127, is the largest quantized input of a product.
-    """
+    """A graph with products of eight-bit integers; call `set_rows` before the first one. `levels`,
+    at most 127, is the largest quantized input of a product."""
 
     def __init__(self, levels: int):
         super().__init__()
@@ -81,7 +80,7 @@ class Int8Graph(GraphWriter):
 
 
 def stack_model(stack: LSTMStack, levels: int) -> bytes:
-    """Return a serialized ONNX model that runs a frozen stack over the steps of a window.
+    """Return a serialized ONNX model that runs a frozen stack over a window.
 
     Inputs: `state_0`, ..., by layer, cell before hidden, float32 (B, D) and (B, P); `vectors`,
     float32 (T, B, P); `going_on`, float32 (T, B, 1), factors of the state before each step: 0 where
@@ -126,8 +125,8 @@ def _add_step(graph: Int8Graph, name: str, cell: LSTMCell, x: Value, old: LSTMSt
     """Add a step of an `LSTMCell`, and return the new state. There is one product per gate, because
     splitting the result of one for all gates would copy it, and four results fit the cache."""
     read = graph.rounded(graph.concat([x, old.hidden], axis=1))  # B, 2 P
-    values, scales = (np.split(array, 4, axis=-1) for array in cell.kernel)
-    biases = np.split(ops.convert_to_numpy(cell.bias) + forget_bias(cell.dim), 4)
+    values, scales = (np.split(array, N_GATES, axis=-1) for array in cell.kernel)
+    biases = np.split(ops.convert_to_numpy(cell.bias) + forget_bias(cell.dim), N_GATES)
     gates = []
     for k, gate in enumerate(GATES):
         product = graph.product(read, f"{name}_kernel_{gate}", Int8Matrix(values[k], scales[k]))
@@ -156,10 +155,8 @@ def library_of(graph: GraphWriter, matmul: Callable[[Value, Any], Value]) -> Lib
 
 
 def encoder_model(encoder: TokenEncoder, levels: int) -> bytes:
-    """Return a serialized ONNX model of a frozen token encoder.
-
-    Input: `ids`, int32 (U, C), or (U, 1 + C) with a table of words. Output: float32 (U, P).
-    """
+    """Return a serialized ONNX model of a frozen token encoder: `ids`, int32 (U, C), or (U, 1 + C)
+    with a table of words -> float32 (U, P)."""
     graph = Int8Graph(levels)
     ids = graph.input("ids", "U", "C", dtype="int32")
     graph.set_rows(ids)

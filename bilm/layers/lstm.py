@@ -8,9 +8,9 @@ from keras import ops
 
 from bilm.layers.functional import product
 from bilm.layers.lstm_equation import Library, LSTMState, forget_bias, next_state
-from bilm.layers.types import Tensor
+from bilm.layers.types import Shape, Tensor
 from bilm.layers.weighted import WeightedLayer
-from bilm.tensors import cell
+from bilm.tensors import N_GATES, cell
 
 
 class LSTMCell(WeightedLayer):
@@ -18,8 +18,7 @@ class LSTMCell(WeightedLayer):
 
     Args:
         dim: number of LSTM units D.
-        projection_dim: width P of the output. If it equals `dim`, there is no projection and
-            `proj_clip` is ignored.
+        projection_dim: width P of the output; if it equals `dim`, there is no projection.
         cell_clip, proj_clip: bounds on the absolute values of the cell, before the output gate, and
             of the projected output; None for no bound.
         precision: see `BiLM`. States, clips and sums over steps stay in float32. With "bfloat16",
@@ -45,7 +44,7 @@ class LSTMCell(WeightedLayer):
         self.precision = precision
         self.laid_out: Any = None  # weights in the layout of inference, if frozen
 
-    def build(self, input_shape: Any) -> None:
+    def build(self, input_shape: Shape) -> None:
         """Create the variables; only the last axis of the input shape is needed."""
         self.input_dim = input_shape[-1]
         kernel, bias, *projection = cell(self.input_dim, self.dim, self.projection_dim)
@@ -63,7 +62,6 @@ class LSTMCell(WeightedLayer):
         self.built = True
 
     def call(self, x: Tensor, state: LSTMState) -> LSTMState:
-        """Run one step."""
         return self.step(self.project_input(x), state)
 
     def project_input(self, x: Tensor) -> Tensor:
@@ -79,7 +77,7 @@ class LSTMCell(WeightedLayer):
             tanh=ops.tanh,
             clip=ops.clip,
             where=ops.where,
-            split=partial(ops.split, indices_or_sections=4, axis=-1),
+            split=partial(ops.split, indices_or_sections=N_GATES, axis=-1),
         )
         of_hidden = library.matmul(state.hidden, self.kernel[self.input_dim :])  # B, 4 D
         gates = input_gates + of_hidden
@@ -103,8 +101,7 @@ class LSTM(keras.layers.Layer):
         super().__init__(dtype=cell.dtype_policy, **kwargs)
         self.cell = cell
 
-    def build(self, input_shape: Any) -> None:
-        """Create the variables of the cell."""
+    def build(self, input_shape: Shape) -> None:
         self.cell.build(input_shape)
         self.built = True
 
@@ -117,7 +114,6 @@ class LSTM(keras.layers.Layer):
         training: bool | None = None,
         fresh: Tensor | None = None,
     ) -> tuple[Tensor, LSTMState]:
-        """Run over time."""
         if keras.backend.backend() == "tensorflow":
             from bilm.layers.tensorflow.lstm import run_over_time
 

@@ -19,8 +19,7 @@ from typing import NamedTuple
 import numpy as np
 
 from bilm.layers.types import Tensor
-
-GATES = "ijfo"  # the order in which W and b store the gates
+from bilm.tensors import GATES
 
 
 class LSTMState(NamedTuple):
@@ -46,15 +45,21 @@ class Library(NamedTuple):
 
 
 class Step(NamedTuple):
-    """The next state, and values that a gradient reads, float (B, D) each."""
+    """The next state, see `LSTMState`, and values that a gradient reads, float (B, D) each."""
 
-    state: LSTMState
+    cell: Tensor
+    hidden: Tensor
     i: Tensor  # of the gates after their activation
     j: Tensor
     f: Tensor
     o: Tensor
     tanh_cell: Tensor  # tanh(c')
     unprojected: Tensor  # sigmoid(o) tanh(c')
+
+    @property
+    def state(self) -> LSTMState:
+        """The next state."""
+        return LSTMState(self.cell, self.hidden)
 
 
 def forget_bias(n_units: int) -> np.ndarray:
@@ -99,4 +104,4 @@ def next_state(
     if keep is not None:
         cell = library.where(keep, cell, old.cell)
         hidden = library.where(keep, hidden, old.hidden)
-    return Step(LSTMState(cell, hidden), i, j, f, o, tanh_cell, unprojected)
+    return Step(cell, hidden, i, j, f, o, tanh_cell, unprojected)

@@ -19,10 +19,8 @@ END = np.iinfo(np.int64).max  # as the end of a slice
 
 @dataclass(frozen=True)
 class Value:
-    """A tensor in a graph: an input, a constant or the output of a node.
-
-    `+`, `-` and `*`, with another value or a number on the right, add a node to the graph.
-    """
+    """A tensor in a graph: an input, a constant or the output of a node. `+`, `-` and `*`, with
+    another value or a number on the right, add a node to the graph."""
 
     graph: GraphWriter
     name: str
@@ -42,10 +40,8 @@ Operand: TypeAlias = Value | float | tuple[int, ...]
 
 
 class GraphWriter:
-    """Collects the inputs, nodes, constants and outputs of an ONNX graph.
-
-    Raises: MissingExtraError without the packages of the extra `onnx`.
-    """
+    """Collects the inputs, nodes, constants and outputs of an ONNX graph. Raises: MissingExtraError
+    without the packages of the extra `onnx`."""
 
     def __init__(self) -> None:
         with needed("onnx", "precision int8"):
@@ -66,8 +62,6 @@ class GraphWriter:
         body._start(prefix)
         return body
 
-    # --- values ---
-
     def input(self, name: str, *shape: str | int, dtype: str = "float32") -> Value:
         """Declare an input; a string in the shape names a size that is not known."""
         kind = self.onnx.helper.np_dtype_to_tensor_dtype(np.dtype(dtype))
@@ -81,14 +75,12 @@ class GraphWriter:
             kind = self.onnx.TensorProto.FLOAT
             self.outputs.append(helper.make_tensor_value_info(value.name, kind, shape=None))
 
-    def constant(self, name: str, array: Any) -> Value:
+    def constant(self, name: str, array: np.ndarray) -> Value:
         """Add a constant unless one has this name."""
         if name not in self.constants:
             array = np.asarray(array, order="C")
             self.constants[name] = self.onnx.numpy_helper.from_array(array, name)
         return Value(self, name)
-
-    # --- nodes ---
 
     def add(self, kind: str, *inputs: Operand, **attributes: Any) -> Value:
         """Add a node with one output, and return its output."""
@@ -116,18 +108,13 @@ class GraphWriter:
     def scan(
         self, body: GraphWriter, start: Sequence[Value], series: Sequence[Value]
     ) -> list[Value]:
-        """Run a graph for each step of some series, along their first axis.
-
-        `body` computes the next carried values and the values of a step, from the carried values,
-        first `start`, and one step of each series. Returns: the last carried values; then the
-        series of each value of the steps.
-        """
+        """Run `body` for each step of some series, along their first axis. It computes the next
+        carried values and the values of a step, from the carried values, first `start`, and one
+        step of each series. Returns: the last carried values; then each series of values."""
         inputs = [*start, *series]
         n_outputs = len(body.outputs)
         step = body.graph("step")
         return self._add_node("Scan", inputs, n_outputs, body=step, num_scan_inputs=len(series))
-
-    # --- the graph ---
 
     def graph(self, name: str) -> Any:
         """Return the `onnx.GraphProto`. A graph inside another one uses the constants of that."""

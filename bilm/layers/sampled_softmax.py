@@ -27,12 +27,10 @@ class SampledSoftmax(WeightedLayer):
     full loss:     log sum_v exp(s_v) - s_target,  s_v = W_v h + b_v
     sampled loss:  the same with s_v - log E(v) instead of s_v, over the target and the negatives
 
-    E(v) is the expected number of draws of word v. Subtracting log E(v) corrects for words that
-    are sampled more often than others.
+    E(v) is the expected number of draws of word v: some are sampled more often than others.
 
     Args:
-        n_tokens: vocabulary size V.
-        dim: width P of the hidden vectors.
+        n_tokens, dim: vocabulary size V, and width P of the hidden vectors.
         precision: dtype of the products of the sampled loss, see `BiLM`; the full loss is float32.
 
     Inputs: hidden vectors float `(N, P)`, targets integer `(N,)`, and `Negatives` for the sampled

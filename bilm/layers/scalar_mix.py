@@ -6,7 +6,7 @@ from typing import Any
 import keras
 from keras import ops
 
-from bilm.layers.types import Tensor
+from bilm.layers.types import Shape, Tensor
 
 EPSILON = 1e-12
 
@@ -17,15 +17,12 @@ class ScalarMix(keras.layers.Layer):
 
     Args:
         do_layer_norm: normalize each layer first, with one mean and one variance over all
-            unmasked positions and features in the batch. The vectors of a sentence then depend on
-            its batch.
+            unmasked positions and features, so that vectors depend on the batch.
         l2_coef: weight of the penalty l2_coef * sum w^2 on w; None for no penalty.
-        start: initial values of w, one per layer, and of gamma; None for zeros, which give the mean
-            of the layers, and 1.
+        start: initial values of w, one per layer, and of gamma; None for zeros, the mean, and 1.
 
     Inputs: float `(B, layers, T, D)` and a boolean mask `(B, T)`. Returns: float `(B, T, D)`.
-    Reference: Peters et al. 2018, arXiv:1802.05365, equation 1. bilm-tf adds the constant 1/layers
-    to each weight before the softmax, which has no effect.
+    Reference: Peters et al. 2018, arXiv:1802.05365, equation 1. bilm-tf's 1/layers has no effect.
     """
 
     def __init__(
@@ -41,11 +38,8 @@ class ScalarMix(keras.layers.Layer):
         self.l2_coef = l2_coef
         self.start = start
 
-    def build(self, input_shape: Any) -> None:
-        """Create one weight per layer, and gamma.
-
-        Raises: ValueError if `start` is for another number of layers.
-        """
+    def build(self, input_shape: Shape) -> None:
+        """Create a weight per layer, and gamma. Raises: ValueError if `start` has other layers."""
         n_layers = input_shape[1]
         weights, gamma = self.start or ([0.0] * n_layers, 1.0)
         if len(weights) != n_layers:
@@ -67,12 +61,10 @@ class ScalarMix(keras.layers.Layer):
         weights = ops.softmax(self.weights_before_softmax)
         return self.gamma * ops.einsum("j,bjtd->btd", ops.cast(weights, layers.dtype), layers)
 
-    def compute_output_shape(self, input_shape: Any) -> Any:
-        """Return the input shape without the layer axis."""
+    def compute_output_shape(self, input_shape: Shape) -> Shape:
         return (input_shape[0], *input_shape[2:])
 
     def get_config(self) -> dict[str, Any]:
-        """Return the constructor's arguments."""
         names = "do_layer_norm", "l2_coef", "start"
         return super().get_config() | {name: getattr(self, name) for name in names}
 
@@ -81,7 +73,6 @@ class Penalty(keras.regularizers.L2):
     """l2_coef * sum w^2 cast to `floatx`, the dtype of the losses to which Keras adds it."""
 
     def __call__(self, x: Tensor) -> Tensor:
-        """Return the penalty of weights of any type, float ()."""
         return ops.cast(super().__call__(x), keras.config.floatx())
 
 

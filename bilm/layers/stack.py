@@ -1,6 +1,6 @@
 """A stack of LSTM layers that read in one direction, and the regularization of a biLM."""
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any, NamedTuple
 
@@ -10,7 +10,7 @@ from keras import ops
 from bilm.layers.functional import dropout, dropout_mask, fold_seed
 from bilm.layers.lstm import LSTM, LSTMCell
 from bilm.layers.lstm_equation import LSTMState
-from bilm.layers.types import Tensor
+from bilm.layers.types import Shape, Tensor
 
 
 @dataclass(frozen=True)
@@ -33,8 +33,8 @@ class Regularization:
 class DropoutSeeds(NamedTuple):
     """Seeds of a replica's masks in a step: integers (2,); None without the setting."""
 
-    layers: Any = None  # a seed for each direction, of `dropout`
-    tokens: Any = None  # of `embedding_dropout`
+    layers: Mapping[str, Tensor] | None = None  # a seed for each direction, of `dropout`
+    tokens: Tensor | None = None  # of `embedding_dropout`
 
 
 class LSTMStack(keras.layers.Layer):
@@ -42,8 +42,7 @@ class LSTMStack(keras.layers.Layer):
 
     Args:
         cells: the cell of each layer, of equal sizes.
-        use_skip_connections: whether the input of a layer is added to its output, from the second
-            layer on.
+        use_skip_connections: whether each layer except the first adds its input to its output.
         regularization: its `dropout` and `variational_dropout` apply here.
 
     Inputs: x float `(T, B, P)`, time first; an `LSTMState` per layer; others see `LSTM` and
@@ -65,7 +64,7 @@ class LSTMStack(keras.layers.Layer):
         self.projection_dim = cells[0].projection_dim
         self.layers = [LSTM(cell, name=f"layer_{i}") for i, cell in enumerate(cells)]
 
-    def build(self, input_shape: Any) -> None:
+    def build(self, input_shape: Shape) -> None:
         """Create the variables; only the last axis of the input shape is needed."""
         for layer in self.layers:
             layer.build(input_shape)
@@ -82,7 +81,6 @@ class LSTMStack(keras.layers.Layer):
         training: bool | None = None,
         fresh: Tensor | None = None,
     ) -> tuple[list[Tensor], list[LSTMState]]:
-        """Run every layer over time."""
         *masks, last_mask = self.dropout_masks(dropout_seed, *ops.shape(x)[:2])
         rate = self.regularization.dropout
         how = {"steps_mask": steps_mask, "reverse": reverse, "training": training, "fresh": fresh}
@@ -106,15 +104,13 @@ class LSTMStack(keras.layers.Layer):
         """Draw the masks of a window, boolean `(n_steps, n_rows, P)`: one for the input of each
         layer and one for the last output; each is None without dropout. With `variational_dropout`,
         a mask is `(1, n_rows, P)`, for all steps. `seed`: integer `(2,)`; None for no dropout."""
-        masks: list[Tensor | None] = []
+        n_masks = len(self.layers) + 1
+        if seed is None:
+            return [None] * n_masks
+        rate = self.regularization.dropout
         n_masked = 1 if self.regularization.variational_dropout else n_steps
         shape = (n_masked, n_rows, self.projection_dim)
-        for i in range(len(self.layers) + 1):
-            mask = None
-            if seed is not None:
-                mask = dropout_mask(shape, self.regularization.dropout, fold_seed(seed, i))
-            masks.append(mask)
-        return masks
+        return [dropout_mask(shape, rate, fold_seed(seed, i)) for i in range(n_masks)]
 
     def zero_state(self, batch_size: int | Tensor) -> list[LSTMState]:
         """Return the zero state of `batch_size` rows."""

@@ -8,7 +8,7 @@ from keras import initializers, ops
 from bilm.layers.char_cnn import CharacterCNN
 from bilm.layers.functional import gather_rows, product
 from bilm.layers.highway import Highway
-from bilm.layers.types import Tensor
+from bilm.layers.types import Shape, Tensor
 from bilm.layers.weighted import WeightedLayer
 from bilm.tensors import n_filters, part
 
@@ -63,14 +63,12 @@ class TokenEncoder(WeightedLayer):
         self.highway = Highway(n_highway, precision, dtype=self.dtype_policy, name="highway")
 
     def freeze(self) -> None:
-        """Make weights constants: see `WeightedLayer.freeze`."""
         super().freeze()
         if self.cnn is not None:
             self.cnn.freeze()
             self.highway.freeze()
 
-    def build(self, input_shape: Any = None) -> None:
-        """Create the variables; the input shape is not needed."""
+    def build(self, input_shape: Shape | None = None) -> None:
         n_features = 0
         if self.words is not None:
             n_words, width = self.words
@@ -82,8 +80,8 @@ class TokenEncoder(WeightedLayer):
             self.highway.build((None, n_filters(self.cnn.filters)))
             n_features += n_filters(self.cnn.filters)
 
-        self.kernel: Any = None
-        self.bias: Any = None
+        self.kernel: Tensor = None
+        self.bias: Tensor = None
         if self.always_projects or n_features != self.projection_dim:
             kernel, bias = part("projection", {"features": n_features, "P": self.projection_dim})
             normal = initializers.RandomNormal(0.0, n_features**-0.5)
@@ -114,11 +112,7 @@ class TokenEncoder(WeightedLayer):
 
 
 class WordEncoder(WeightedLayer):
-    """A table of word vectors, for word input and for cached token vectors.
-
-    Args:
-        projection_dim: width P of a word's vector.
-        n_words: number of rows, including padding if any.
+    """A table of `n_words` vectors, with padding if any, for word input and cached token vectors.
 
     Inputs: integer `(...)`. Returns: float `(..., P)`.
     """
@@ -128,8 +122,7 @@ class WordEncoder(WeightedLayer):
         self.projection_dim = projection_dim
         self.n_words = n_words
 
-    def build(self, input_shape: Any = None) -> None:
-        """Create the table."""
+    def build(self, input_shape: Shape | None = None) -> None:
         (table,) = part("word table", {"words": self.n_words, "P": self.projection_dim})
         self.embedding = self.add_tensor(table, "glorot_uniform")
         self.built = True

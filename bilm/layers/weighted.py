@@ -1,6 +1,7 @@
 """The base class of the layers with the weights of the biLM, and weights in eight bits."""
 
-from typing import Any, NamedTuple
+from collections.abc import Callable
+from typing import NamedTuple
 
 import keras
 import numpy as np
@@ -20,7 +21,7 @@ class Int8Matrix(NamedTuple):
     scales: np.ndarray
 
 
-def quantized(weight: Any) -> Int8Matrix:
+def quantized(weight: Tensor) -> Int8Matrix:
     """Round a matrix, float32 (K, N), to multiples of 1/127 of each column's largest value."""
     weight = ops.convert_to_numpy(weight)
     scales = np.abs(weight).max(axis=0) / LARGEST
@@ -51,14 +52,14 @@ class WeightedLayer(keras.layers.Layer):
         """Make weights constants, for inference only; call it before the layer is built."""
         self.frozen = True
 
-    def add_tensor(self, spec: TensorSpec, initializer: Any) -> Tensor:
+    def add_tensor(self, spec: TensorSpec, initializer: str | Callable) -> Tensor:
         """Create the variable of a tensor, or a constant if frozen; `initial` takes precedence."""
         initializer = self.initial.get(spec.attribute, initializer)
         if not self.frozen:
             return self.add_weight(spec.shape, initializer, name=spec.attribute)
         return initializers.get(initializer)(spec.shape, dtype=self.variable_dtype)
 
-    def add_operand(self, spec: TensorSpec, initializer: Any) -> Tensor | Int8Matrix:
+    def add_operand(self, spec: TensorSpec, initializer: str | Callable) -> Tensor | Int8Matrix:
         """Create a weight that only products read. A constant has their precision."""
         weight = self.add_tensor(spec, initializer)
         if self.frozen and self.precision == "int8":
@@ -67,7 +68,7 @@ class WeightedLayer(keras.layers.Layer):
             return ops.cast(weight, "bfloat16")
         return weight
 
-    def own_weight(self, name: str) -> Any:
+    def own_weight(self, name: str) -> keras.Variable:
         """Return the variable with this name. Raises: WeightsError if the layer is frozen."""
         if self.frozen:
             raise WeightsError(

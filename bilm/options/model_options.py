@@ -85,13 +85,8 @@ class LstmOptions(Checked):
 
 @dataclass(frozen=True)
 class LexiconEncoderOptions(Checked):
-    """The token encoder of ELMoForManyLangs.
-
-    Args:
-        words: the table of whole words; None if there is none.
-        characters: the table of characters (code points); None if there is no CNN.
-        activation, filters, n_highway: the CNN's options, as in `CharCnnOptions`.
-    """
+    """The token encoder of ELMoForManyLangs: tables of whole words and of characters (code points),
+    None if there is none, and the CNN's options, as in `CharCnnOptions`."""
 
     max_characters_per_token: int = key(schema.WORD_LENGTH)
     words: TableOptions | None = key(TableOptions, None)
@@ -122,11 +117,9 @@ class ModelOptions(Checked):
     """The architecture of a model.
 
     Args:
-        lstm: the LSTM stacks.
         char_cnn: encoder of characters; None if tokens are words or `lexicon_encoder` is given.
         bidirectional: None if the file has no such key; the weights then decide.
         share_embedding_softmax: whether the softmax uses the table of word vectors.
-        lexicon_encoder: encoder of ELMoForManyLangs.
         other: other keys of a stored file, unchanged; also in `lstm` and `char_cnn`.
     """
 

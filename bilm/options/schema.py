@@ -39,7 +39,7 @@ class Rule(NamedTuple):
     expected: str
 
 
-def _is_integer(value: Any) -> bool:
+def _is_integer(value: object) -> bool:
     return isinstance(value, int) and not isinstance(value, bool)
 
 
@@ -172,13 +172,8 @@ class Checked:
 
 
 def read(cls: type[T], values: Mapping[str, Any], *, strict: bool = False) -> T:
-    """Build `cls` from a JSON object.
-
-    Args:
-        strict: raise an error for an unknown key instead of keeping it in `other`.
-
-    Raises: OptionsError that starts with the dotted name of the key.
-    """
+    """Build `cls` from a JSON object; unknown keys are kept in `other`, or an error if `strict`.
+    Raises: OptionsError that starts with the dotted name of the key."""
     known = {field.name: field for field in keys(cls)}
     other = {name: value for name, value in values.items() if name not in known}
     unknown = [name for name in other if name not in cls.ALLOWED]
@@ -239,7 +234,6 @@ def write(path: str | Path, values: Mapping[str, Any]) -> None:
 
 
 def _plain(value: object) -> object:
-    """Return a value of a key as JSON."""
     if isinstance(value, Checked):
         return value.to_dict()
     if isinstance(value, list | tuple):

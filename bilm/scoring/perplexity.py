@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import math
-from collections import defaultdict
+from collections import Counter, defaultdict
 from collections.abc import Iterable, Set
 from typing import NamedTuple
 
@@ -33,17 +33,6 @@ class Perplexity(NamedTuple):
     known: float | None = None
 
     @classmethod
-    def of(
-        cls, losses: dict[str, float], n_predictions: int, known_loss: float, n_known: int
-    ) -> Perplexity:
-        """Compute it from the summed loss of each direction, in nats, and from the loss and the
-        number of the predictions of known words in all directions."""
-        means = [loss / n_predictions for loss in losses.values()]
-        directions = dict(zip(losses, map(_exp, means), strict=True))
-        known = _exp(known_loss / n_known) if n_known else math.nan
-        return cls(directions, _exp(float(np.mean(means))), n_predictions, known)
-
-    @classmethod
     def from_record(cls, record: object) -> Perplexity:
         """Restore it from the result of `_asdict` as JSON. Raises: OptionsError."""
         match record:
@@ -61,14 +50,23 @@ class Perplexity(NamedTuple):
 
 
 class LossCounter:
-    """Sums the losses of scored sentences."""
+    """Sums the losses of predictions, in nats: of each direction, and of known words."""
 
     def __init__(self) -> None:
-        self.n_sentences = 0
+        self.n_sentences = 0  # of `add`
         self._losses: dict[str, float] = defaultdict(float)  # by direction
-        self._n_predictions = 0
+        self._n_predictions: Counter[str] = Counter()  # by direction
         self._known_loss = 0.0  # of known words and marks, in all directions
         self._n_known = 0
+
+    def add_losses(self, direction: str, losses: np.ndarray, is_known: np.ndarray) -> None:
+        """Count predictions of a direction: losses float (n,), and whether each is of a known word
+        or a mark, boolean (n,)."""
+        known = losses[is_known]
+        self._losses[direction] += float(losses.sum(dtype=np.float64))
+        self._n_predictions[direction] += len(losses)
+        self._known_loss += float(known.sum(dtype=np.float64))
+        self._n_known += len(known)
 
     def add(self, score: Score) -> None:
         """Count the predictions of a sentence."""
@@ -76,18 +74,18 @@ class LossCounter:
         unknown = {UNK, *score.unknown}
         is_known = [word not in unknown for word in score.tokens]
         predictions = {"forward": [*is_known, True], "backward": [True, *is_known]}  # and marks
-        self._n_predictions += score.n_predictions
-        for direction, total in score.total.items():
-            known_logs = score.logs[direction][predictions[direction]]
-            self._losses[direction] -= total
-            self._known_loss -= float(known_logs.sum(dtype=np.float64))
-            self._n_known += len(known_logs)
+        for direction, logs in score.logs.items():
+            self.add_losses(direction, -logs, np.array(predictions[direction]))
 
     def perplexity(self) -> Perplexity:
-        """Return the perplexity. Raises: DataError if there are no sentences."""
-        if not self._n_predictions:
+        """Return the perplexity. Raises: DataError if there are no predictions."""
+        if not self._losses:
             raise DataError("found no sentences, expected at least one")
-        return Perplexity.of(self._losses, self._n_predictions, self._known_loss, self._n_known)
+        means = {name: loss / self._n_predictions[name] for name, loss in self._losses.items()}
+        directions = {name: _exp(mean) for name, mean in means.items()}
+        known = _exp(self._known_loss / self._n_known) if self._n_known else math.nan
+        n_predictions = max(self._n_predictions.values())  # the same in all directions
+        return Perplexity(directions, _exp(float(np.mean([*means.values()]))), n_predictions, known)
 
 
 class TextLosses:

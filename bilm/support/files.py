@@ -58,11 +58,9 @@ def new_folder(path: str | os.PathLike) -> Iterator[Path]:
 
 @contextmanager
 def scratch(path: str | os.PathLike) -> Iterator[Path]:
-    """Yield a new folder beside `path` for temporary files; remove it at the end.
-
-    Each writer (thread, process or container) creates its own folder and holds a lock in it. The
-    lock ends with the process, so a folder whose lock is free is a leftover.
-    """
+    """Yield a new folder beside `path` for temporary files; remove it at the end. Each writer
+    (thread, process or container) creates its own folder and holds a lock in it. The lock ends with
+    the process, so a folder whose lock is free is a leftover."""
     target = output_path(path)
     with _naming(path, target.parent / PREFIX):
         target.parent.mkdir(parents=True, exist_ok=True)
@@ -105,11 +103,8 @@ def try_lock(path: Path) -> AbstractContextManager | None:
 
 
 def output_path(path: str | os.PathLike) -> Path:
-    """Return the file that writing to `path` replaces, after expanding `~` and following links.
-
-    For a URL, the result is a name in the working folder that differs between URLs. No file gets
-    this name; temporary files are beside it.
-    """
+    """Return the file that writing to `path` replaces, after expanding `~` and following links. For
+    a URL, it is a distinct name in the working folder, beside which temporary files are."""
     name = os.fspath(path)
     target = Path(os.path.realpath(expanded(path)))
     if target.is_dir() or name.endswith("/"):
@@ -122,8 +117,7 @@ def output_path(path: str | os.PathLike) -> Path:
 
 
 def protect(output: str | os.PathLike, *inputs: str | os.PathLike | None) -> None:
-    """Check that an output replaces no input, not even by another name, except a hard link; for a
-    URL, that it can be written."""
+    """Check that an output replaces no input, also by another name, and that a URL is writable."""
     output_path(output)
     paths = [path for path in (output, *inputs) if path]
     places = [path if is_url(path) else os.path.realpath(expanded(path)) for path in paths]

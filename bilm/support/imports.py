@@ -3,6 +3,7 @@
 import importlib
 from collections.abc import Callable, Iterator, Mapping
 from contextlib import contextmanager
+from types import ModuleType
 from typing import Any
 
 from bilm.errors import BilmError
@@ -22,7 +23,7 @@ def lazily(
     """
     known = {**homes, **optional}
 
-    def get(name: str) -> Any:
+    def get(name: str) -> object:
         if name not in known:
             raise AttributeError(f"module {package!r} has no attribute {name!r}")
         return getattr(importlib.import_module(f"bilm.{known[name]}"), name)
@@ -53,7 +54,7 @@ def needed(extra: str, what: str) -> Iterator[None]:
         ) from error
 
 
-def optional(module: str, extra: str, what: str) -> Any:
+def optional(module: str, extra: str, what: str) -> ModuleType:
     """Import a module of an extra by its dotted name and return it; see `needed`."""
     with needed(extra, what):
         return importlib.import_module(module)

@@ -25,8 +25,7 @@ def choose_backend() -> str:
 
 
 def prefer_torch() -> None:
-    """Select the PyTorch backend of Keras, unless Keras has been imported or the user has chosen
-    a backend."""
+    """Select the PyTorch backend, unless Keras has been imported or the user has chosen one."""
     if "keras" not in sys.modules:
         os.environ.setdefault(BACKEND, "torch")
 
@@ -47,8 +46,7 @@ def quiet() -> None:
 
     Errors of TensorFlow are still logged. Call this function before TensorFlow or Keras is
     imported; a later call has no effect. TensorFlow looks for devices during the call, so set
-    CUDA_VISIBLE_DEVICES before. The function does nothing if TF_CPP_MIN_LOG_LEVEL is 0 or 1 or if
-    Keras' backend is another one.
+    CUDA_VISIBLE_DEVICES before. No effect if TF_CPP_MIN_LOG_LEVEL is 0 or 1, or on other backends.
 
     Example:
         import bilm

@@ -35,8 +35,7 @@ def name_of(path: str | os.PathLike) -> str:
 
 
 def masked(text: str) -> str:
-    """Return a text whose URLs show neither users and passwords, nor the values of secret keys, nor
-    fragments."""
+    """Return a text whose URLs show no users, passwords, values of secret keys or fragments."""
     return FRAGMENT.sub(r"\1***", SECRET_VALUE.sub(r"\1***", USER_INFO.sub("***@", text)))
 
 

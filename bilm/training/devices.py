@@ -19,6 +19,7 @@ from bilm.errors import BilmError
 from bilm.options.run_options import RunOptions
 from bilm.precisions import PRECISIONS
 from bilm.support.process import grow_gpu_memory
+from bilm.tensors import N_GATES
 from bilm.training.hosts.exchange import Hosts
 from bilm.training.hosts.joining import TF_CONFIG
 
@@ -198,7 +199,7 @@ def product_seconds(devices: Devices, options: RunOptions, precision: str) -> fl
     seconds = []
     with tf.device(devices.names[0]):
         inputs = tf.ones((n_rows, n_inputs), precision)
-        kernel = tf.ones((n_inputs, 4 * options.lstm.dim), precision)
+        kernel = tf.ones((n_inputs, N_GATES * options.lstm.dim), precision)
         for _ in range(11):
             start = time.perf_counter()
             tf.matmul(inputs, kernel)[0, 0].numpy()  # waits for the device

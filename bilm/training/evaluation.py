@@ -4,8 +4,8 @@ Training and `bilm test` use it; `Scorer` scores single sentences.
 """
 
 import os
-from typing import Any
 
+import numpy as np
 from keras import ops
 
 from bilm.data.dataset import BidirectionalLMDataset, LMDataset, Windows
@@ -13,9 +13,9 @@ from bilm.data.shards import Shards
 from bilm.data.vocabulary import Vocabulary
 from bilm.data.windows import model_batch
 from bilm.errors import DataError
-from bilm.language_model import BiLM
+from bilm.language_model import BiLM, State
 from bilm.layers.functional import compiled
-from bilm.scoring.perplexity import Perplexity
+from bilm.scoring.perplexity import LossCounter, Perplexity
 from bilm.support.out_of_memory import explaining_memory
 from bilm.support.progress import Progress
 
@@ -55,41 +55,28 @@ class Evaluator:
         self._run = compiled(self._window, gradients=False)
 
     def __call__(
-        self, windows: Windows, state: Any = None, bar: Progress | None = None
+        self, windows: Windows, state: State | None = None, bar: Progress | None = None
     ) -> Perplexity:
         """Return the perplexity of the text of `heldout_windows`; `state`: the initial one of the
         rows, None for zero state."""
-        losses = dict.fromkeys(self.model.directions, 0.0)
-        n_predictions = 0
-        # Of known words and marks, in all directions.
-        known_loss = 0.0
-        n_known = 0
+        counter = LossCounter()
         for window in windows:
-            mask: Any = window["mask"]
+            mask: np.ndarray = window["mask"]
             if state is None:
                 state = self.model.zero_state(len(mask))
             batch = model_batch(window, self.model.options)
-            sums, state = self._run(batch, mask, state)
-            for direction, (loss, loss_of_known) in sums.items():
-                losses[direction] += float(loss)
-                known_loss += float(loss_of_known)
-                n_known += int((mask & (batch["targets"][direction] != self.unk)).sum())
-            n_new = int(mask.sum())
-            n_predictions += n_new
+            losses, state = self._run(batch, mask, state)
+            for direction, targets in batch["targets"].items():
+                of_places = ops.convert_to_numpy(losses[direction])
+                counter.add_losses(direction, of_places[mask], targets[mask] != self.unk)
             if bar is not None:
-                bar.add(n_new)
-        return Perplexity.of(losses, n_predictions, known_loss, n_known)
+                bar.add(int(mask.sum()))
+        return counter.perplexity()
 
     def _window(self, batch, mask, state):
-        """Return the summed losses of all and of known words by direction, and the next state."""
+        """Return the loss at each place by direction, float (B, T), and the next state."""
         outputs, state = self.model.windows(self.model.encode(batch), state, mask=mask)
-        targets = batch["targets"]
-        sums = {}
-        for name, loss in self.model.losses(outputs, targets).items():
-            loss = ops.where(mask, loss, 0.0)
-            known = ops.where(targets[name] == self.unk, 0.0, loss)
-            sums[name] = ops.sum(loss), ops.sum(known)
-        return sums, state
+        return self.model.losses(outputs, batch["targets"]), state
 
 
 def perplexity(
@@ -97,7 +84,7 @@ def perplexity(
     dataset: LMDataset,
     batch_size: int,
     drop_remainder: bool = False,
-    state: Any = None,
+    state: State | None = None,
 ) -> Perplexity:
     """Return the perplexity of a language model on held-out text.
 

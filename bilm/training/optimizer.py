@@ -117,7 +117,8 @@ class Optimizer:
                     tf.raw_ops.ResourceScatterSub(
                         resource=variable.handle, indices=rows, updates=decay * old
                     )
-            return self._update_rows(variable, rows, gradient.values * scale, step_size, *slots)
+            clipped = tf.IndexedSlices(gradient.values * scale, rows)
+            return self._update_rows(name, variable, clipped, step_size, *slots)
         if has_decay:
             with tf.control_dependencies([scale]):
                 variable.assign_sub(decay * variable)
@@ -127,8 +128,8 @@ class Optimizer:
         """Update a variable on one device, and its slots, in the order of `_slots_of`."""
         raise NotImplementedError
 
-    def _update_rows(self, variable, rows, gradient, size, *slots):
-        """Update distinct rows (N,) of a variable with a gradient (N, ...) and a step size."""
+    def _update_rows(self, name, variable, gradient, step_size, *slots):
+        """Update the distinct rows of a gradient, `tf.IndexedSlices`: see `_update`."""
         raise NotImplementedError
 
 
@@ -148,11 +149,11 @@ class Adagrad(Optimizer):
             var=variable.handle, accum=accumulator.handle, lr=step_size, epsilon=0.0, grad=gradient
         )
 
-    def _update_rows(self, variable, rows, gradient, size, *slots):
+    def _update_rows(self, name, variable, gradient, step_size, *slots):
         (accumulator,) = slots
         return tf.raw_ops.ResourceSparseApplyAdagradV2(
-            var=variable.handle, accum=accumulator.handle, lr=size, epsilon=0.0,
-            grad=gradient, indices=rows,
+            var=variable.handle, accum=accumulator.handle, lr=step_size, epsilon=0.0,
+            grad=gradient.values, indices=gradient.indices,
         )  # fmt: skip
 
 
@@ -190,11 +191,12 @@ class Adam(Optimizer):
             beta1_power=0.0, beta2_power=0.0,  # the correction is in the step size
         )  # fmt: skip
 
-    def _update_rows(self, variable, rows, gradient, size, *slots):
+    def _update_rows(self, name, variable, gradient, step_size, *slots):
         mean, square = slots
-        means = self._average(mean, rows, gradient, self.BETA_1)
-        squares = self._average(square, rows, tf.square(gradient), self.BETA_2)
-        change = size * means / (tf.sqrt(squares) + self.EPSILON)
+        rows = gradient.indices
+        means = self._average(mean, rows, gradient.values, self.BETA_1)
+        squares = self._average(square, rows, tf.square(gradient.values), self.BETA_2)
+        change = step_size * means / (tf.sqrt(squares) + self.EPSILON)
         return tf.raw_ops.ResourceScatterSub(resource=variable.handle, indices=rows, updates=change)
 
     @staticmethod
@@ -243,10 +245,10 @@ class Muon(Adam):
         change = self.change(self.MOMENTUM * mean + gradient, row.blocks)
         return variable.assign_sub(step_size[1] * change)
 
-    def _update_rows(self, variable, rows, gradient, size, *slots):
-        return super()._update_rows(variable, rows, gradient, size[0], *slots)
+    def _update_rows(self, name, variable, gradient, step_size, *slots):
+        return super()._update_rows(name, variable, gradient, step_size[0], *slots)
 
-    def change(self, matrix: Any, n_blocks: tuple[int, int]) -> tf.Tensor:
+    def change(self, matrix: tf.Tensor, n_blocks: tuple[int, int]) -> tf.Tensor:
         """Return the update of a tensor (rows, columns) at rate 1, whose blocks are matrices."""
         n_rows, n_columns = matrix.shape
         above, beside = n_blocks
@@ -258,7 +260,7 @@ class Muon(Adam):
         changes = self.orthogonal(blocks) * self.UPDATE_RMS * math.sqrt(max(height, width))
         return tf.reshape(tf.transpose(changes, (0, 2, 1, 3)), matrix.shape)
 
-    def orthogonal(self, matrices: Any) -> tf.Tensor:
+    def orthogonal(self, matrices: tf.Tensor) -> tf.Tensor:
         """Return matrices (..., rows, columns) with their singular values replaced by about 1.
 
         An iteration is x = p(x x') x with p(g) = a + b g + c g^2.

@@ -193,9 +193,11 @@ def dump(kill_at=0):
     with open_parts(outfile, content, [1]) as parts:
         for part in range(2):
             records = [Record(["a", str(part)])]
-            if not parts.add(records).exists():
-                with parts.writing(records) as out:
+            path = parts.next_path(records)
+            if not path.exists():
+                with parts.writing(path, records) as out:
                     out.add(0, records[0], np.ones((2, 2)))
+            parts.add(path, records)
         parts.merge()
 
 def in_a_child(kill_at=0):

@@ -18,7 +18,7 @@ from conftest import golden_cases
 from bilm.activations import ACTIVATIONS, Activation
 from bilm.data.model_ids import batcher
 from bilm.embedding.embedder import ElmoEmbedder
-from bilm.inference.backend import SMALL_WORK, most_tokens, sooner_backend
+from bilm.inference.numpy_policy import SMALL_WORK, most_tokens, sooner_backend
 from bilm.language_model import BiLM
 from bilm.layers.weighted import Int8Matrix, quantized
 from bilm.options.model_options import ModelOptions

@@ -133,7 +133,7 @@ def backend_numpy(case):
     }  # fmt: skip
     options = ModelOptions.from_dict({"bidirectional": False, "lstm": lstm})
     stored = {"W_0": case.kernel, "B": case.bias, "W_P_0": case.projection}
-    stacks = NumpyStacks.read(options, lambda name: stored[name.rsplit("/", 1)[1]])
+    stacks = NumpyStacks(options, lambda name: stored[name.rsplit("/", 1)[1]])
     places = {"forward": np.arange(ROWS)[:, None]}
     starts = np.zeros((ROWS, 1), bool)
     _, last = stacks.run_window(case.x, Window(places, starts), list(case.old))

@@ -14,8 +14,7 @@ from bilm.layers.types import Tensor
 def log_normalizer(
     hidden: Tensor, kernel: Tensor, bias: Tensor, chunks: Sequence[slice]
 ) -> tf.Tensor:
-    """Return log sum_v exp(score_v) over all slices of the vocabulary: hidden float (N, P), kernel
-    (V, P) and bias (V,) -> (N,)."""
+    """Return log sum_v exp(score_v): hidden float (N, P), kernel (V, P), bias (V,) -> (N,)."""
 
     @tf.custom_gradient
     def run(hidden, kernel, bias):

@@ -1,7 +1,4 @@
-"""Runs an `LSTM` over time on TensorFlow: selects the implementation, and contains the one for
-inference."""
-
-from typing import Any
+"""Runs an `LSTM` over time on TensorFlow; contains the implementation for inference."""
 
 import tensorflow as tf
 
@@ -9,10 +6,11 @@ from bilm.layers.lstm_equation import LSTMState, next_state
 from bilm.layers.tensorflow.lstm_loop import loop, size_of
 from bilm.layers.tensorflow.lstm_training import Spec, run_with_gradient
 from bilm.layers.tensorflow.lstm_weights import stored_weights
+from bilm.layers.weighted import WeightedLayer
 
 
 def run_over_time(
-    cell: Any,
+    cell: WeightedLayer,
     x: tf.Tensor,
     state: LSTMState,
     steps_mask: tf.Tensor | None,

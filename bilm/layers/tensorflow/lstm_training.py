@@ -16,16 +16,16 @@ from typing import NamedTuple
 
 import tensorflow as tf
 
-from bilm.layers.lstm_equation import Library, LSTMState, forget_bias, next_state
+from bilm.layers.lstm_equation import Library, LSTMState, Step, forget_bias, next_state
 from bilm.layers.tensorflow.lstm_loop import (
     MAX_JOINT,
-    Series,
     by_step,
     loop,
     size_of,
     transposed_copy,
     unrolled,
 )
+from bilm.tensors import N_GATES
 
 # Least number of columns of W, 4 D, at which a step is a separate function of the graph.
 MIN_SHARED = 8192
@@ -38,19 +38,6 @@ class Spec(NamedTuple):
     operands: tf.DType  # of matrix-multiplication inputs
     steps_mask: tf.Tensor | None  # float T, B: 0 where a step is skipped
     reverse: bool
-
-
-class Saved(NamedTuple):
-    """The values of all steps that the gradient reads: see `Step`."""
-
-    hidden: Series
-    cell: Series
-    i: Series
-    j: Series
-    f: Series
-    o: Series
-    tanh_cell: Series
-    unprojected: Series
 
 
 def run_with_gradient(
@@ -77,10 +64,10 @@ def run_with_gradient(
 
 
 def _forward(x, state, weights, spec):
-    """Return outputs (T, B, P), the last state and `Saved`."""
+    """Return outputs (T, B, P), the last state and the series of the values of `Step`."""
     kernel, bias, *projection = weights
     n_steps = size_of(x, 0)
-    units = tf.constant(forget_bias(bias.shape[0] // 4), bias.dtype)
+    units = tf.constant(forget_bias(bias.shape[0] // N_GATES), bias.dtype)
     inputs_at, gates_from = _gates(x, tf.cast(kernel, spec.operands), bias + units, spec)
     w_p = transposed_copy(tf.cast(projection[0], spec.operands)) if projection else None  # P, D
     library = Library(
@@ -89,25 +76,24 @@ def _forward(x, state, weights, spec):
         tanh=tf.tanh,
         clip=tf.clip_by_value,
         where=tf.where,
-        split=partial(tf.split, num_or_size_splits=4, axis=0),
+        split=partial(tf.split, num_or_size_splits=N_GATES, axis=0),
     )
 
     def step(inputs, old_cell, old_hidden, keep=None):
         old = LSTMState(old_cell, old_hidden)
         gates_before = gates_from(inputs, old_hidden)  # 4 D, B
-        new, *others = next_state(library, gates_before, old, w_p, spec.clips, keep)
-        return tuple(Saved(new.hidden, new.cell, *others))
+        return tuple(next_state(library, gates_before, old, w_p, spec.clips, keep))
 
     step = _step_function(step, kernel, n_steps)
 
     def body(t, carry):
-        values = Saved(*step(inputs_at(t), *carry, *_kept(spec, t)))
-        return (values.cell, values.hidden), values
+        values = Step(*step(inputs_at(t), *carry, *_kept(spec, t)))
+        return tuple(values.state), values
 
     cell, hidden = (tf.transpose(part) for part in state)  # D, B and P, B
-    shapes = [hidden.shape, *[cell.shape] * 7]  # of `Saved`
+    shapes = [cell.shape, hidden.shape, *[cell.shape] * 6]  # of `Step`
     last, series = loop(body, (cell, hidden), n_steps, spec.reverse, shapes)
-    saved = Saved(*series)
+    saved = Step(*series)
     outputs = tf.stack(saved.hidden) if isinstance(saved.hidden, list) else saved.hidden
     last = LSTMState(*(tf.transpose(part) for part in last))
     return tf.transpose(outputs, (0, 2, 1)), last, saved
@@ -166,8 +152,7 @@ def _kept(spec, t):
 
 
 def _backward(x, start, weights, spec, saved, d_outputs, d_last):
-    """Return the gradients of x, both states and the weights, from the gradients of the outputs
-    (T, B, P) and of the last state."""
+    """Return the gradients of x, state and weights, from those of outputs and last state."""
     kernel, _, *projection = weights
     kernel = tf.cast(kernel, spec.operands)
     projection = [tf.cast(weight, spec.operands) for weight in projection]

@@ -1,20 +1,19 @@
 """The weights of an LSTM cell as inference reads them, and the gates computed with them."""
 
 from collections.abc import Callable
-from typing import Any, NamedTuple
+from typing import NamedTuple
 
-import numpy as np
 import tensorflow as tf
 
-from bilm.layers.lstm_equation import GATES, Library, forget_bias
+from bilm.layers.lstm_equation import Library, forget_bias
 from bilm.layers.tensorflow.lstm_loop import MAX_JOINT, size_of
+from bilm.layers.weighted import WeightedLayer
 from bilm.support.process import return_freed_memory
+from bilm.tensors import GATES, N_GATES
 
 
 class CellWeights(NamedTuple):
-    """The weights of a cell, in the dtype of matrix-multiplication inputs.
-
-    Every arrangement yields the same gates, [x, h] W + b + u.
+    """The weights of a cell, in the dtype of matrix-multiplication inputs, in an arrangement.
 
     Fields:
         of_input: W_x, one matrix for all gates or one per gate. Empty for one product [x, h] W per
@@ -33,21 +32,13 @@ class CellWeights(NamedTuple):
     n_spare: int = 0
     negates_f: bool = False
 
-    def arrays(self, n_units: int) -> tuple[list[np.ndarray], list[np.ndarray], np.ndarray | None]:
-        """Return W and b by gate, and W_p, of frozen float32 weights without `of_input`, for the
-        `n_units` units that are not spare."""
-        gates = [np.asarray(gate)[:, :n_units] for gate in self.recurrent]
-        biases = [np.asarray(bias)[:n_units] for bias in self.biases]
-        projection = None if self.projection is None else np.asarray(self.projection)[:n_units]
-        return gates, biases, projection
-
     def library(self, dtype: tf.DType) -> Library:
         """Return the functions of `lstm_equation`, whose results have a dtype."""
 
         def split(gates):
             if len(gates) > 1:
                 return gates
-            return tf.split(tf.cast(gates[0], dtype), 4, axis=1)
+            return tf.split(tf.cast(gates[0], dtype), N_GATES, axis=1)
 
         return Library(
             matmul=lambda x, weight: tf.cast(tf.matmul(tf.cast(x, weight.dtype), weight), dtype),
@@ -86,7 +77,7 @@ class CellWeights(NamedTuple):
         return gates_at
 
 
-def stored_weights(cell: Any, dtype: tf.DType) -> CellWeights:
+def stored_weights(cell: WeightedLayer, dtype: tf.DType) -> CellWeights:
     """Return the weights of an `LSTMCell` as they are stored: they may change, and splitting W by
     gates would take longer than running one or two sentences."""
     kernel = tf.cast(cell.kernel, dtype)
@@ -100,12 +91,10 @@ def stored_weights(cell: Any, dtype: tf.DType) -> CellWeights:
     return CellWeights(of_input, [kernel[cell.input_dim :]], biases, projection)
 
 
-def frozen_weights(cell: Any) -> CellWeights:
-    """Arrange the weights of an `LSTMCell`, which never change, for the fastest computation.
-
-    There is one matrix per gate. Each gate is then contiguous, and TensorFlow fuses a product, its
-    bias and its activation into one operation.
-    """
+def frozen_weights(cell: WeightedLayer) -> CellWeights:
+    """Arrange the weights of an `LSTMCell`, which never change, for the fastest computation: one
+    matrix per gate, so that each gate is contiguous, and TensorFlow fuses a product, its bias and
+    its activation into one operation."""
     return_freed_memory()  # of the cell before this one
     dtype = tf.as_dtype(cell.precision)
     kernel = tf.cast(cell.kernel, dtype)

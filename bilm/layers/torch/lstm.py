@@ -6,11 +6,14 @@ to half as long. Rows after the last one that is not padding are not computed.
 """
 
 from functools import partial
-from typing import Any, NamedTuple
+from typing import NamedTuple
 
 import torch
 
 from bilm.layers.lstm_equation import Library, LSTMState, forget_bias, next_state
+from bilm.layers.types import Tensor
+from bilm.layers.weighted import WeightedLayer
+from bilm.tensors import N_GATES
 
 
 def _product(x: torch.Tensor, weight: torch.Tensor) -> torch.Tensor:
@@ -24,7 +27,7 @@ LIBRARY = Library(
     tanh=torch.tanh,
     clip=torch.clamp,
     where=torch.where,
-    split=partial(torch.chunk, chunks=4, dim=0),
+    split=partial(torch.chunk, chunks=N_GATES, dim=0),
 )
 
 
@@ -37,7 +40,7 @@ class Weights(NamedTuple):
     projection: torch.Tensor | None  # P, D
 
 
-def weights_of(cell: Any) -> Weights:
+def weights_of(cell: WeightedLayer) -> Weights:
     """Return the weights of an `LSTMCell` in this layout, computed once if it is frozen."""
     if cell.laid_out is not None:
         return cell.laid_out
@@ -58,13 +61,13 @@ def weights_of(cell: Any) -> Weights:
     return weights
 
 
-def _tensor(variable: Any) -> Any:
+def _tensor(variable: Tensor) -> Tensor:
     """Return the tensor of a Keras variable; tensors and None are returned unchanged."""
     return getattr(variable, "value", variable)
 
 
 def run_over_time(
-    cell: Any,
+    cell: WeightedLayer,
     x: torch.Tensor,
     state: LSTMState,
     steps_mask: torch.Tensor | None,
