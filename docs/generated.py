@@ -72,7 +72,7 @@ MODULES = {  # module: what its page is about
     "bilm.scoring.scorer": "Probabilities of sentences and words",
     "bilm.scoring.scores": "Scores, predicted distributions, substitutes",
     "bilm.scoring.perplexity": "Perplexity",
-    "bilm.training.evaluation": "Perplexity of running text",
+    "bilm.scoring.running_text": "Perplexity of running text",
     "bilm.storage.stored_model": "Stored models",
     "bilm.options": "Options of models and runs",
     "bilm.cluster": "Embedding on several machines",

@@ -63,10 +63,10 @@ def test(
 
     from bilm.data.shards import resolve_shards
     from bilm.data.stream import describe_shards
+    from bilm.scoring.measurement import Measurement
     from bilm.scoring.ngrams import Ngrams, text_ids
     from bilm.scoring.verdict import Comparison, verdict
     from bilm.storage.run_record import RunRecord
-    from bilm.training.measurement import Measurement
 
     model = scoring.Model(model_choice)
     vocabulary = model.vocabulary
@@ -149,7 +149,7 @@ def _running_text(
         return perplexity_of_scores(model.scorer(n_tokens).score_rows(text.sentences(), n_rows))
 
     start_tensorflow()
-    from bilm.training.evaluation import heldout_dataset, perplexity
+    from bilm.scoring.running_text import heldout_dataset, perplexity
 
     built = model.stored.build_language_model()
     state = None

@@ -14,9 +14,9 @@ from bilm.data.dataset import BidirectionalLMDataset, LMDataset
 from bilm.errors import BilmError, DataError, WeightsError
 from bilm.options import schema
 from bilm.options.run_options import RunOptions
+from bilm.scoring.running_text import perplexity
 from bilm.storage.stored_model import open_model
 from bilm.support.model_files import OPTIONS
-from bilm.training.evaluation import perplexity
 from bilm.training.run import TrainResult
 from bilm.training.run import train as bilm_train
 

@@ -13,6 +13,7 @@ from absl import logging
 from bilm.errors import DataError, WeightsError
 from bilm.options.model_options import EVALUATION, EXPORT_ID, ModelOptions
 from bilm.options.schema import write as write_options
+from bilm.scoring.measurement import Measurement
 from bilm.scoring.ngrams import Ngrams
 from bilm.storage import names
 from bilm.storage.checkpoint import checkpoint_paths
@@ -31,7 +32,6 @@ from bilm.support.model_files import (
 )
 from bilm.support.urls import require_local
 from bilm.tensors import n_filters
-from bilm.training.measurement import Measurement
 
 ALLENNLP_CHARACTERS = 50  # of a word, with its marks
 ALLENNLP_ACTIVATIONS = ("relu", "tanh")

@@ -8,11 +8,11 @@ from absl import logging
 import bilm
 from bilm.export.hdf5 import missing_for_allennlp
 from bilm.options.model_options import EVALUATION
+from bilm.scoring.measurement import Measurement
 from bilm.storage.stored_model import StoredModel, open_model
 from bilm.support.files import replacing, sha256_of
 from bilm.support.model_files import CARD
 from bilm.tensors import sizes_of
-from bilm.training.measurement import Measurement
 
 TEMPLATE = """---
 library_name: "bilm-keras"

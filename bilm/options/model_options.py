@@ -9,7 +9,7 @@ from bilm.options import schema
 from bilm.options.schema import Checked, Rule, key, unexpected
 
 DIRECTIONS = ("forward", "backward")
-EVALUATION = "evaluation"  # key of an export with a `bilm.training.measurement.Measurement`
+EVALUATION = "evaluation"  # key of an export with a `bilm.scoring.measurement.Measurement`
 EXPORT_ID = "bilm_export"  # key and HDF5 attribute with the id shared by the files of an export
 N_CHARACTERS = 261  # character rows that training learns: 256 bytes and 5 marks
 N_CHARACTERS_WITH_PADDING = 262  # rows of an export, which adds a row of zeros for padding

@@ -97,7 +97,7 @@ class Scorer:
         """Score the sentences of a short running text; yield the results row by row.
 
         Each sentence is read by the row that ends first, from the state after the row's previous
-        sentence, as in `bilm.training.evaluation.perplexity`.
+        sentence, as in `bilm.scoring.running_text.perplexity`.
         """
         rows = [Text([]) for _ in range(n_rows)]
         ends = [0] * n_rows

@@ -1,8 +1,8 @@
 """Saves a run (its progress, weights, slots, LSTM states) to its folder and restores it."""
 
+from bilm.scoring.measurement import Measurement
 from bilm.storage.checkpoint import Checkpoint, CheckpointContent, CheckpointFolder
 from bilm.storage.names import stored_variables
-from bilm.training.measurement import Measurement
 from bilm.training.run_folder import RunFolder
 from bilm.training.spec import RunProgress, RunSpec
 from bilm.training.step import Trainer

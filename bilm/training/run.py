@@ -17,7 +17,9 @@ from bilm.data.shards import Shards
 from bilm.errors import DataError
 from bilm.options import schema
 from bilm.options.run_options import RunOptions
+from bilm.scoring.measurement import Measurement
 from bilm.scoring.perplexity import Perplexity
+from bilm.scoring.running_text import Evaluator, heldout_dataset, heldout_windows
 from bilm.storage.checkpoint import Checkpoint
 from bilm.storage.run_record import Finetuning
 from bilm.storage.tensor_reader import check_name
@@ -36,10 +38,8 @@ from bilm.training.decisions import (
     processor_share,
 )
 from bilm.training.devices import Devices, make_strategy
-from bilm.training.evaluation import Evaluator, heldout_dataset, heldout_windows
 from bilm.training.history import History
 from bilm.training.hosts.exchange import Hosts
-from bilm.training.measurement import Measurement
 from bilm.training.memory import check_memory
 from bilm.training.report import RunReport, progress_bar
 from bilm.training.run_folder import RunFolder

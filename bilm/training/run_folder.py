@@ -18,6 +18,7 @@ from bilm.data.vocabulary_builder import build_vocabulary
 from bilm.errors import BilmError, OptionsError, WeightsError
 from bilm.options import schema
 from bilm.options.run_options import CHANGEABLE, FIXED, RunOptions
+from bilm.scoring.measurement import Measurement
 from bilm.scoring.ngrams import Ngrams
 from bilm.storage.checkpoint import Checkpoint, checkpoint_paths, latest_checkpoint
 from bilm.storage.hdf5 import save_hdf5
@@ -35,7 +36,6 @@ from bilm.support.model_files import (
     VOCABULARY,
 )
 from bilm.support.urls import require_local
-from bilm.training.measurement import Measurement
 
 
 class RunFolder:

@@ -18,10 +18,10 @@ from bilm.data.vocabulary import vocabulary_of
 from bilm.errors import WeightsError
 from bilm.export.hdf5 import dump_weights
 from bilm.scoring.perplexity import perplexity_of_scores
+from bilm.scoring.running_text import heldout_dataset, perplexity
 from bilm.scoring.scorer import load_scorer
 from bilm.storage import names as weights
 from bilm.storage.hdf5 import save_hdf5
-from bilm.training.evaluation import heldout_dataset, perplexity
 
 HELDOUT, VOCABULARY = GOLDEN / "data" / "heldout" / "*", GOLDEN / "data" / "vocab.txt"
 CHECKPOINTS = golden_cases("checkpoint")

@@ -17,7 +17,7 @@ from bilm.data.signs import TextSigns
 from bilm.data.vocabulary import vocabulary_of
 from bilm.errors import DataError
 from bilm.scoring.perplexity import perplexity_of_scores
-from bilm.training.evaluation import heldout_dataset, perplexity
+from bilm.scoring.running_text import heldout_dataset, perplexity
 
 PROPER = ["the", "cat", "sat", "on", "Москва", "mat", "日本語"]
 tokens = st.sampled_from([*PROPER, *MARKS, "unheard", "of", "😀", "Straßenbahnhaltestelle" * 9])

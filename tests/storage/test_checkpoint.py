@@ -15,8 +15,8 @@ from tiny_runs import load_run
 
 from bilm.data.vocabulary import vocabulary_of
 from bilm.export.hdf5 import dump_weights
+from bilm.scoring.running_text import heldout_dataset, perplexity
 from bilm.storage.hdf5 import dataset_names
-from bilm.training.evaluation import heldout_dataset, perplexity
 
 HELDOUT, VOCABULARY = str(GOLDEN / "data" / "heldout" / "*"), str(GOLDEN / "data" / "vocab.txt")
 
@@ -39,8 +39,8 @@ def test_perplexity_of_a_sentence_in_pieces(folder, monkeypatch, tmp_path):
     vocab = vocabulary_of(VOCABULARY, model.options, model.n_tokens)
     dataset = heldout_dataset(tmp_path / "text", vocab, model.options.bidirectional)
     whole = perplexity(model, dataset, 3)
-    monkeypatch.setattr("bilm.training.evaluation.N_STEPS", 7)
-    monkeypatch.setattr("bilm.training.evaluation.PREDICTIONS_A_WINDOW", 1)
+    monkeypatch.setattr("bilm.scoring.running_text.N_STEPS", 7)
+    monkeypatch.setattr("bilm.scoring.running_text.PREDICTIONS_A_WINDOW", 1)
     pieces = perplexity(model, dataset, 3)
     assert pieces.n_predictions == whole.n_predictions == 216
     assert pieces.mean == pytest.approx(whole.mean, rel=1e-6)

@@ -12,6 +12,7 @@ from options_examples import RUN
 from tiny_specs import heldout_of, spec_of
 
 from bilm.options.run_options import RunOptions
+from bilm.scoring.measurement import Measurement
 from bilm.storage.run_record import AutoChoice
 from bilm.training import auto
 from bilm.training.decisions import (
@@ -25,7 +26,6 @@ from bilm.training.decisions import (
     pace,
     processor_share,
 )
-from bilm.training.measurement import Measurement
 from bilm.training.settings import RunSettings, Saving
 from bilm.training.spec import RunProgress
 

@@ -15,8 +15,8 @@ from tiny_runs import HELDOUT, REGULARIZED, VOCABULARY, WORDS, tiny_options, tin
 from bilm.data.vocabulary import vocabulary_of
 from bilm.data.windows import model_batch
 from bilm.embedding.embedder import ElmoEmbedder
+from bilm.scoring.running_text import Evaluator, heldout_dataset
 from bilm.training.devices import Devices
-from bilm.training.evaluation import Evaluator, heldout_dataset
 from bilm.training.step import Trainer
 
 if not has_gpu_kernels():

@@ -18,10 +18,10 @@ from bilm.data.vocabulary import vocabulary_of
 from bilm.errors import BilmError, DataError
 from bilm.export.hdf5 import dump_weights
 from bilm.options.run_options import load_run_options
+from bilm.scoring.running_text import heldout_dataset, perplexity
 from bilm.storage.names import is_bilm, stored_values
 from bilm.training import run as training
 from bilm.training.devices import Devices
-from bilm.training.evaluation import heldout_dataset, perplexity
 from bilm.training.finetuning import Source, finetune
 from bilm.training.settings import Saving
 

@@ -28,10 +28,10 @@ import bilm
 from bilm.data.vocabulary import vocabulary_of
 from bilm.errors import BilmError
 from bilm.export.hdf5 import dump_weights
+from bilm.scoring.running_text import heldout_dataset, perplexity
 from bilm.training import run as training
 from bilm.training import starting
 from bilm.training.checkpoints import RunCheckpoints
-from bilm.training.evaluation import heldout_dataset, perplexity
 from bilm.training.finetuning import finetune
 from bilm.training.hosts.exchange import Hosts
 from bilm.training.run_folder import RunFolder

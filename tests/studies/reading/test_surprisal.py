@@ -12,8 +12,8 @@ from scorers import MODELS, WORDS, model_of, scorer_of
 from bilm.data.vocabulary import Vocabulary
 from bilm.errors import DataError
 from bilm.scoring.perplexity import perplexity_of_scores
+from bilm.scoring.running_text import heldout_dataset, perplexity
 from bilm.studies.reading import surprisal_table, word_surprisals
-from bilm.training.evaluation import heldout_dataset, perplexity
 
 TEXT = [["the", "cat", "sat"], ["unheard", "日本語", "😀e\u0301"], [], ["mat"] * 40]
 
