@@ -85,6 +85,7 @@ def describe(model: StoredModel) -> dict[str, Any]:
         mixes = [mix._asdict() | {"weights": mix.weights.tolist()} for mix in model.mixes]
 
     measured = Measurement.of(model)
+    verdict = measured and measured.verdict
     n_words = names.n_words(model.tensors) if model.options.reads_words else n_classes or None
     with model.tensors.opened() as read:
         types = {read(name).dtype.name for name in model.tensors.names}
@@ -97,7 +98,7 @@ def describe(model: StoredModel) -> dict[str, Any]:
         "stored_as": sorted(types),
         "expects": model.format.expects,
         "mixes": mixes,
-        "verdict": [] if measured is None else measured.verdict(),
+        "verdict": verdict.lines if verdict else [],
         "card": str(card) if card.is_file() else None,
         "files": _files_of(model, archive),
         "use": _use(model),

@@ -65,7 +65,7 @@ def test(
     from bilm.data.stream import describe_shards
     from bilm.scoring.measurement import Measurement
     from bilm.scoring.ngrams import Ngrams, text_ids
-    from bilm.scoring.verdict import Comparison, verdict
+    from bilm.scoring.verdict import Comparison, Verdict
     from bilm.storage.run_record import RunRecord
 
     model = scoring.Model(model_choice)
@@ -110,7 +110,7 @@ def test(
     }
 
     # The lines of the log and of standard output
-    judged = verdict(result.mean, result.known, compared)
+    judged = Verdict(result.mean, result.known, compared).lines
     for line in judged:
         logging.info("%s", line)
     lines = []

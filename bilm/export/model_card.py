@@ -84,8 +84,8 @@ def write_card(model: StoredModel, written: list[Path]) -> Path | None:
     facts |= {key: value for key, value in options.other.items() if key != EVALUATION}
     measured = Measurement.of(model)
     facts |= _training(model, measured)
-    if measured is not None:
-        facts["verdict"] = "; ".join(measured.verdict())
+    if measured is not None and measured.verdict is not None:
+        facts["verdict"] = "; ".join(measured.verdict.lines)
     files = {}
     for file in written:
         files[file.name] = f"{file.stat().st_size:,} bytes, SHA-256 `{sha256_of(file)}`"

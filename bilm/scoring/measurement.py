@@ -9,7 +9,7 @@ from typing import Any, NamedTuple
 from bilm.errors import OptionsError
 from bilm.options import schema
 from bilm.scoring.perplexity import Perplexity
-from bilm.scoring.verdict import Comparison, verdict
+from bilm.scoring.verdict import Comparison, Verdict
 from bilm.storage.stored_model import StoredModel
 
 
@@ -46,8 +46,9 @@ class Measurement(NamedTuple):
             return cls.from_record(model.format.evaluation())
         return None
 
-    def verdict(self) -> list[str]:
-        """Return the lines of the verdict; none for an older record."""
+    @property
+    def verdict(self) -> Verdict | None:
+        """The verdict on the model; None for an older record."""
         if self.compared is None:
-            return []
-        return verdict(self.perplexity.mean, self.perplexity.known, self.compared)
+            return None
+        return Verdict(self.perplexity.mean, self.perplexity.known, self.compared)

@@ -86,59 +86,89 @@ class Comparison(Checked):
         return min(middle / SPREAD, self.words), min(middle * SPREAD, self.words)
 
 
-def verdict(perplexity: float, known: float | None, compared: Comparison) -> list[str]:
-    """Return the verdict on a model in lines; `known`: its perplexity without unknown words."""
-    lines = []
-    is_worse = False
-    unknown = f"without unknown words, {100 * compared.unknown:.1f} %"
-    for k, (name, value) in enumerate({"perplexity": perplexity, unknown: known}.items()):
-        if value is None or (k and not compared.unknown):
-            continue
-        figures = []
-        for baseline, both in compared.baselines.items():
-            is_worse |= value > both[k]
-            result = f"the model is {_difference(value, both[k])}"
-            figures.append(f"{baseline} {both[k]:,.2f} ({result})")
-        lines.append(f"{name}: {value:,.2f}; {', '.join(figures)}")
+@dataclass(frozen=True)
+class Verdict:
+    """The perplexity of a model beside those of what it is compared with; `known`: its perplexity
+    without unknown words."""
 
-    if compared.expected is not None:
-        least, most = map(round, compared.expected)
-        is_reached = round(perplexity) <= most
-        result = "reached" if is_reached else f"not reached, {_difference(perplexity, most)}"
-        lines.append(f"auto expected {least:,} to {most:,}: {result}")
-    if compared.n_epochs is not None:
-        useful = "" if compared.n_useful is None else f" of {compared.n_useful} useful ones"
-        lines.append(f"epochs read: {compared.n_epochs:.2f}{useful}")
-    return [*lines, f"advice: {_advice(compared, is_worse)}"]
+    perplexity: float
+    known: float | None
+    compared: Comparison
+
+    def __str__(self) -> str:
+        return "\n".join(self.lines)
+
+    @property
+    def lines(self) -> list[str]:
+        """The verdict in words, the advice last."""
+        compared = self.compared
+        lines = []
+        for k, (name, value) in enumerate(self._measured.items()):
+            figures = []
+            for baseline, both in compared.baselines.items():
+                result = f"the model is {_difference(value, both[k])}"
+                figures.append(f"{baseline} {both[k]:,.2f} ({result})")
+            lines.append(f"{name}: {value:,.2f}; {', '.join(figures)}")
+
+        if compared.expected is not None:
+            least, most = map(round, compared.expected)
+            is_reached = round(self.perplexity) <= most
+            missed = f"not reached, {_difference(self.perplexity, most)}"
+            lines.append(
+                f"auto expected {least:,} to {most:,}: {'reached' if is_reached else missed}"
+            )
+        if compared.n_epochs is not None:
+            useful = "" if compared.n_useful is None else f" of {compared.n_useful} useful ones"
+            lines.append(f"epochs read: {compared.n_epochs:.2f}{useful}")
+        return [*lines, f"advice: {self.advice}"]
+
+    @property
+    def is_worse(self) -> bool:
+        """Whether something that the model is compared with is better."""
+        return any(
+            value > both[k]
+            for k, value in enumerate(self._measured.values())
+            for both in self.compared.baselines.values()
+        )
+
+    @property
+    def advice(self) -> str:
+        """What to do next."""
+        compared = self.compared
+        n_predictions = compared.n_predictions or MIN_PREDICTIONS
+        if n_predictions < MIN_PREDICTIONS:
+            return (
+                f"longer held-out text: found {n_predictions} predictions, expected "
+                f"{MIN_PREDICTIONS} or more, because such differences may be chance"
+            )
+        gain = compared.gain or 0.0
+        if gain >= USEFUL_GAIN:
+            hours = compared.hours
+            time = "" if hours is None else f", about {hours:,.2f} hours (--hours),"
+            return (
+                f"more time: a new run of all {compared.n_useful} useful epochs{time} should be "
+                f"{100 * gain:.0f} % better"
+            )
+        if self.is_worse:
+            epochs = "more epochs (--n_epochs), " if compared.n_useful is None else ""
+            return f"{epochs}more text or a smaller model"
+        if compared.unknown > MANY_UNKNOWN:
+            percent = 100 * compared.unknown
+            return f"more text or a lower --min_count: {percent:.1f} % of the words are unknown"
+        if compared.bigrams is None:
+            return "none, because the counts of the training text are not stored with the model"
+        return "none needed"
+
+    @property
+    def _measured(self) -> dict[str, float]:
+        """The perplexity, and that without unknown words if there are any, by their names."""
+        measured = {"perplexity": self.perplexity}
+        if self.known is not None and self.compared.unknown:
+            measured[f"without unknown words, {100 * self.compared.unknown:.1f} %"] = self.known
+        return measured
 
 
 def _difference(model: float, other: float) -> str:
     """Return by how many percent a perplexity is better or worse than another one."""
     percent = 100 * (model / other - 1)
     return f"{abs(percent):.1f} % {'worse' if percent > 0 else 'better'}"
-
-
-def _advice(compared: Comparison, is_worse: bool) -> str:
-    """Return what to do next; `is_worse`: whether what the model is compared with is better."""
-    n_predictions = compared.n_predictions or MIN_PREDICTIONS
-    if n_predictions < MIN_PREDICTIONS:
-        return (
-            f"longer held-out text: found {n_predictions} predictions, expected "
-            f"{MIN_PREDICTIONS} or more, because such differences may be chance"
-        )
-    gain = compared.gain or 0.0
-    if gain >= USEFUL_GAIN:
-        time = "" if compared.hours is None else f", about {compared.hours:,.2f} hours (--hours),"
-        return (
-            f"more time: a new run of all {compared.n_useful} useful epochs{time} should be "
-            f"{100 * gain:.0f} % better"
-        )
-    if is_worse:
-        epochs = "more epochs (--n_epochs), " if compared.n_useful is None else ""
-        return f"{epochs}more text or a smaller model"
-    if compared.unknown > MANY_UNKNOWN:
-        percent = 100 * compared.unknown
-        return f"more text or a lower --min_count: {percent:.1f} % of the words are unknown"
-    if compared.bigrams is None:
-        return "none, because the counts of the training text are not stored with the model"
-    return "none needed"

@@ -20,6 +20,7 @@ from bilm.options.run_options import RunOptions
 from bilm.scoring.measurement import Measurement
 from bilm.scoring.perplexity import Perplexity
 from bilm.scoring.running_text import Evaluator, heldout_dataset, heldout_windows
+from bilm.scoring.verdict import Verdict
 from bilm.storage.checkpoint import Checkpoint
 from bilm.storage.run_record import Finetuning
 from bilm.storage.tensor_reader import check_name
@@ -61,7 +62,7 @@ class TrainResult(NamedTuple):
         step: number of steps.
         finished: whether the run is finished; if not, the same call continues it.
         heldout: the last held-out perplexity; None if nothing was measured.
-        measured: the last evaluation, with the verdict on the model.
+        verdict: the verdict on the model that the last evaluation measured.
         model: folder of the checkpoint with the best held-out perplexity, or of the run.
         finetuning: what a fine-tuning run started from.
     """
@@ -69,7 +70,7 @@ class TrainResult(NamedTuple):
     step: int
     finished: bool
     heldout: Perplexity | None
-    measured: Measurement | None
+    verdict: Verdict | None
     model: Path
     finetuning: Finetuning | None = None
 
@@ -111,7 +112,7 @@ def train(
 
     Example:
         result = bilm.train("text.txt", "run", hours=0.2)
-        print(result.heldout, result.measured.verdict())
+        print(result.verdict)
     """
     started = time.monotonic() if started is None else started
     devices = devices or take_devices(others)
@@ -290,10 +291,10 @@ class Run:
         elif self.hosts.is_chief:
             model = self.folder.log_end(progress.step)
         measured = progress.measured
-        heldout = measured.perplexity if measured else None
-        return TrainResult(
-            progress.step, is_finished, heldout, measured, model, self.spec.finetuning
-        )
+        heldout = measured and measured.perplexity
+        verdict = measured and measured.verdict
+        finetuning = self.spec.finetuning
+        return TrainResult(progress.step, is_finished, heldout, verdict, model, finetuning)
 
     # --- what decisions lead to ---
 

@@ -270,7 +270,7 @@ class RunFolder:
                 "best on held-out text: %s (%s); the last: %s (%s)", lowest, self.best, last, self
             )
             judged = RunFolder(self.best).read_measured() or measured
-            for line in judged.verdict():
+            for line in judged.verdict.lines if judged.verdict else ():
                 logging.info("%s", line)
         flags = f"--model={source}", f"--output={self.path}/export", "--include_softmax"
         logging.info("to export: %s", shlex.join(["bilm", "export", *flags]))

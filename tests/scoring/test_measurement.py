@@ -44,17 +44,17 @@ def test_run_and_export_store_the_counts_and_the_verdict(a_run, tmp_path):
     measured = RunFolder(a_run).read_measured()
     assert measured.compared.n_epochs == pytest.approx(9 * 10 / 358)
     assert measured.compared.n_useful == 12 and measured.compared.hours > 0
-    assert measured.verdict()[-2] == "epochs read: 0.25 of 12 useful ones"
+    assert measured.verdict.lines[-2] == "epochs read: 0.25 of 12 useful ones"
 
     written = dump_weights(run, tmp_path, include_softmax=True)
     for model in (run, open_model(tmp_path), open_model(a_run / "best")):
         stored = Ngrams.of_model(model)
         assert stored.n_words == expected.n_words
         np.testing.assert_array_equal(stored.counts, expected.counts)
-        assert describe(model)["verdict"] == Measurement.of(model).verdict() != []
+        assert describe(model)["verdict"] == Measurement.of(model).verdict.lines != []
     assert Measurement.of(open_model(tmp_path)) == measured._replace(text=[])
     card = write_card(run, written).read_text(encoding="utf-8")
-    assert f"| verdict | {'; '.join(measured.verdict())} |" in card
+    assert f"| verdict | {'; '.join(measured.verdict.lines)} |" in card
 
 
 def test_best_checkpoint_has_the_evaluation_of_its_step(a_run):
@@ -65,7 +65,7 @@ def test_best_checkpoint_has_the_evaluation_of_its_step(a_run):
 
 def test_end_of_the_log_is_the_verdict(a_run, log):
     RunFolder(a_run).log_end(9)
-    lines = RunFolder(a_run / "best").read_measured().verdict()
+    lines = RunFolder(a_run / "best").read_measured().verdict.lines
     assert log.messages[1:-1] == lines and "expected" in lines[-3]
 
 

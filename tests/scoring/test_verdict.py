@@ -2,13 +2,13 @@
 
 import pytest
 
-from bilm.scoring.verdict import Comparison, verdict
+from bilm.scoring.verdict import Comparison, Verdict
 
 SHORT = Comparison(0.1, 150.0, 200.0, 60.0, 100.0, 1.06, 24, 4.5, 0.8, 0.21, 1000)
 
 
 def test_verdict_on_a_short_run_asks_for_time():
-    assert verdict(75.0, 90.0, SHORT) == [
+    assert Verdict(75.0, 90.0, SHORT).lines == [
         "perplexity: 75.00; bigrams of the training text 60.00 (the model is 25.0 % worse), "
         "word frequencies of the training text 150.00 (the model is 50.0 % better)",
         "without unknown words, 10.0 %: 90.00; bigrams of the training text 100.00 (the model is "
@@ -43,11 +43,11 @@ TESTED = Comparison(0.0, 200.0, 200.0)
     ],
 )  # fmt: skip
 def test_advice_follows_from_the_figures(mean, compared, advice):
-    assert verdict(mean, None, compared)[-1] == f"advice: {advice}"
+    assert Verdict(mean, None, compared).lines[-1] == f"advice: {advice}"
 
 
 def test_verdict_without_counts_of_the_training_text_names_the_tested_text():
-    assert verdict(100.0, 100.0, TESTED)[:-1] == [
+    assert Verdict(100.0, 100.0, TESTED).lines[:-1] == [
         "perplexity: 100.00; word frequencies of the tested text 200.00 (the model is 50.0 % "
         "better)"
     ]
@@ -57,4 +57,4 @@ def test_verdict_without_counts_of_the_training_text_names_the_tested_text():
     ("mean", "result"), [(40.0, "reached"), (58.4, "reached"), (30, "reached")]
 )
 def test_expected_range_is_reached_below_its_upper_end(mean, result):
-    assert verdict(mean, None, SHORT)[1] == f"auto expected 40 to 58: {result}"
+    assert Verdict(mean, None, SHORT).lines[1] == f"auto expected 40 to 58: {result}"
