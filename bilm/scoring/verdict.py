@@ -112,11 +112,10 @@ class Verdict:
 
         if compared.expected is not None:
             least, most = map(round, compared.expected)
-            is_reached = round(self.perplexity) <= most
-            missed = f"not reached, {_difference(self.perplexity, most)}"
-            lines.append(
-                f"auto expected {least:,} to {most:,}: {'reached' if is_reached else missed}"
-            )
+            result = "reached"
+            if round(self.perplexity) > most:
+                result = f"not reached, {_difference(self.perplexity, most)}"
+            lines.append(f"auto expected {least:,} to {most:,}: {result}")
         if compared.n_epochs is not None:
             useful = "" if compared.n_useful is None else f" of {compared.n_useful} useful ones"
             lines.append(f"epochs read: {compared.n_epochs:.2f}{useful}")
