@@ -4,12 +4,11 @@ from collections.abc import Iterator
 from typing import Any
 
 import numpy as np
-import tensorflow as tf
 
 from bilm.data.dataset import BidirectionalLMDataset, LMDataset
 from bilm.data.shards import Shards
 from bilm.data.stream import Position
-from bilm.data.vocabulary import Vocabulary
+from bilm.data.vocabulary import UnicodeCharsVocabulary, Vocabulary
 from bilm.data.windows import model_batch
 from bilm.options.run_options import RunOptions
 from bilm.training.devices import Batches, Devices
@@ -27,6 +26,7 @@ class TrainingText:
         self.vocab = vocab
         self.shards = shards
         self.seed = seed
+        self.spell = vocab.spell if isinstance(vocab, UnicodeCharsVocabulary) else None
         reader = BidirectionalLMDataset if options.bidirectional else LMDataset
         self.reader = reader(shards, vocab, shuffle_on_load=True, seed=seed)
 
@@ -61,9 +61,8 @@ class TrainingText:
         """Return the batch of a replica from its rows of the window of a step: some rare words of
         the targets are replaced, and negatives are added."""
         options = self.options
-        batch = model_batch(window, options.model)
         # TensorFlow keeps int32 in the host's memory if it computes on a GPU.
-        batch = tf.nest.map_structure(lambda ids: ids.astype(np.int64), batch)
+        batch = model_batch(window, options.model, self.spell, np.int64)
         rows = range(options.batch_size * replica, options.batch_size * (replica + 1))
         negatives = {}
         for k, (direction, targets) in enumerate(batch["targets"].items()):

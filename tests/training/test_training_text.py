@@ -76,6 +76,8 @@ def test_character_axis_is_cut_exactly(longest):
 
 def test_negatives_depend_on_seed_step_replica_and_direction():
     window = draw_window(0, 2, 4)
+    for suffix in ("", "_reverse"):
+        window["words" + suffix] = np.full((2, 4), "word", object)
     text = TrainingText(RUN_OPTIONS, UnicodeCharsVocabulary(VOCABULARY, N_CHARS), TEXT, 3)
     batch = text.batch(window, 7, 1)
     for k, targets in enumerate(batch["targets"].values()):
