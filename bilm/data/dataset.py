@@ -13,10 +13,11 @@ import numpy as np
 
 from bilm.data.alphabets import PAD_CHAR
 from bilm.data.marks import BOS, EOS
+from bilm.data.numbered_words import NumberedWords
 from bilm.data.shards import Shards, resolve_shards
 from bilm.data.stream import Position, SentenceStream, read_references, text_changed
-from bilm.data.vocabulary import UnicodeCharsVocabulary, Vocabulary
-from bilm.data.windows import KEY_SUFFIX, distinct_words
+from bilm.data.vocabulary import Vocabulary
+from bilm.data.windows import KEY_SUFFIX
 from bilm.errors import DataError
 
 SHUFFLE_BUFFER = 65_536  # sentences held in memory for shuffling
@@ -59,6 +60,7 @@ class LMDataset:
         vocab.require_marks()
         self.shards = resolve_shards(filepattern)
         self.vocab = vocab
+        self.words = NumberedWords(vocab)
         self.max_word_length: int | None = getattr(vocab, "max_word_length", None)
         self.reverse = reverse
         self.test = test
@@ -91,9 +93,8 @@ class LMDataset:
     ) -> Iterator[tuple[Window, Position]]:
         """Yield windows for training as `iter_batches` does, each with its position in the text,
         after which reading continues if it is given. Instead of characters the windows contain
-        `words`, strings (B, T), which are None if the vocabulary has no characters. `returned`:
-        numbers of the rows to encode and return, None for all. Raises: DataError, also for a
-        position with other rows."""
+        `word_numbers`, int64 (B, T), of `self.words`. `returned`: numbers of the rows to encode and
+        return, None for all. Raises: DataError, also for a position with other rows."""
         returned = range(batch_size) if returned is None else returned
         prefix = "backward_" if self.reverse else "forward_"
         start: Position | None = None  # the arrays of the position that belong to this direction
@@ -214,28 +215,26 @@ class LMDataset:
 
     def _window(self, words: WindowWords, shape: tuple[int, int]) -> Window:
         """Return a window of some words: see `iter_placed_batches`."""
-        distinct, numbers = distinct_words(words.tokens)
-        ids = self.vocab.known_ids(distinct)[numbers]
+        numbers = self.words(words.tokens)
+        ids = self.words.ids[numbers]
         next_ids = np.roll(ids, -1)
         next_ids[np.array(words.ends) - 1] = self.vocab.known_ids(words.following)
-        tokens: np.ndarray | None = None
-        if isinstance(self.vocab, UnicodeCharsVocabulary):
-            tokens = np.array(words.tokens, object).reshape(shape)
         return {
             "token_ids": ids.reshape(shape),
-            "words": tokens,
+            "word_numbers": numbers.reshape(shape),
             "next_token_id": next_ids.reshape(shape),
         }
 
     def _spelled(self, window: Window) -> Window:
-        """Return a window of one or two directions with characters instead of words."""
+        """Return a window of one or two directions with characters instead of word numbers."""
         spelled: Window = {}
+        characters = self.words.characters
         for name, array in window.items():
-            if name.startswith("words"):
-                name = name.replace("words", "tokens_characters")
-                if isinstance(self.vocab, UnicodeCharsVocabulary):
-                    array = self.vocab.spell(array.ravel()).reshape(*array.shape, -1)
+            if name.startswith("word_numbers"):
+                name = name.replace("word_numbers", "tokens_characters")
+                array = None if characters is None else characters[array].astype(np.int32)
             spelled[name] = array
+        self.words.trim()
         return spelled
 
 
@@ -264,6 +263,7 @@ class BidirectionalLMDataset(LMDataset):
     ):
         super().__init__(filepattern, vocab, False, test, shuffle_on_load, seed)
         self._backward = LMDataset(self.shards, vocab, True, test, shuffle_on_load, seed)
+        self._backward.words = self.words
 
     def iter_placed_batches(self, *sizes: Any, **place: Any) -> Iterator[tuple[Window, Position]]:
         """Yield windows for training with their positions: see `LMDataset.iter_placed_batches`."""

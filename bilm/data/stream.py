@@ -123,7 +123,7 @@ class SentenceStream:
         self.waiting = np.zeros(0, np.int64)
         return had_text
 
-    def _lines(self, order: Sequence[int]) -> Iterator[tuple[int, str]]:
+    def _lines(self, order: Sequence[int] | np.ndarray) -> Iterator[tuple[int, str]]:
         """Yield reference and text of each line that is not read yet, in an order of the shards."""
         shards = self.shards
         while self.shard < len(order):

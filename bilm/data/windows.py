@@ -5,13 +5,11 @@ The traced training step needs the same number of groups in each window. Inferen
 batches depends on the text, uses `bilm.inference.words`.
 """
 
-from collections.abc import Sequence
-from itertools import count
 from typing import Any
 
 import numpy as np
 
-from bilm.data.alphabets import PAD_CHAR, ByteAlphabet
+from bilm.data.alphabets import PAD_CHAR
 from bilm.options.model_options import CharCnnOptions, ModelOptions
 
 KEY_SUFFIX = {"forward": "", "backward": "_reverse"}  # suffix of a window's keys by direction
@@ -28,16 +26,16 @@ GROUP_ROWS_MIN = 8  # of small groups
 def model_batch(
     window: dict,
     options: ModelOptions,
-    spell: ByteAlphabet | None = None,
+    characters: np.ndarray | None = None,
     dtype: type[np.integer] = np.int32,
 ) -> dict:
     """Return the distinct tokens of a window, 43 % of those of 32 x 20 windows of two directions,
     and each token's index among them: a dict of `distinct`, (U,) or groups of characters from
-    `grouped`; and for each direction `places` and `targets`, (B, T); all of a dtype. `spell`: the
-    alphabet of a window that contains words instead of characters."""
+    `grouped`; and for each direction `places` and `targets`, (B, T); all of a dtype. `characters`:
+    of each word number, of a window that contains numbers instead of characters."""
     # The tokens of all directions one after another.
     directions = options.directions
-    key = "words" if spell else "tokens_characters"
+    key = "tokens_characters" if characters is None else "word_numbers"
     if options.char_cnn is None:
         key = "token_ids"
     tokens = np.stack([window[key + KEY_SUFFIX[d]] for d in directions])  # directions, B, T (, C)
@@ -50,10 +48,12 @@ def model_batch(
         ids, places = np.unique(tokens, return_inverse=True)  # U and N
         distinct = ids.astype(dtype)
     else:
-        if spell:
-            rows, places = _spelled(tokens.tolist(), spell)
-        else:
+        if characters is None:
             rows, places = _distinct_rows(tokens)  # U, C and N
+        else:
+            numbers, places = np.unique(tokens, return_inverse=True)
+            rows, order = _distinct_rows(characters[numbers])  # those of long words may be the same
+            places = order[places]
         distinct, order = grouped(rows, options.char_cnn, dtype)
         places = order[places]
     places = places.astype(dtype).reshape(lead)
@@ -75,23 +75,6 @@ def _distinct_rows(tokens: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
     as_bytes = rows.view(f"V{2 * rows.shape[1]}").reshape(-1)  # two bytes per character
     _, first, places = np.unique(as_bytes, return_index=True, return_inverse=True)
     return rows[first], places
-
-
-def _spelled(words: list[str], spell: ByteAlphabet) -> tuple[np.ndarray, np.ndarray]:
-    """Return `_distinct_rows` of the characters of words."""
-    distinct, numbers = distinct_words(words)
-    rows, places = _distinct_rows(spell(distinct))  # long words may have the same characters
-    return rows, places[numbers]
-
-
-def distinct_words(words: Sequence[str]) -> tuple[list[str], np.ndarray]:
-    """Return the distinct words, U, in the order of their first occurrence, and the place of each
-    word among them, (N,). Looking up only these in a large dictionary is faster, because few of its
-    entries are in the processor's cache."""
-    distinct = dict.fromkeys(words)
-    number_of = dict(zip(distinct, count(), strict=False))
-    numbers = np.fromiter(map(number_of.__getitem__, words), np.int64, len(words))
-    return list(distinct), numbers
 
 
 def distinct_shapes(options: ModelOptions) -> Any:

@@ -53,7 +53,7 @@ def draw_negatives(
 def first_occurrences(ids: np.ndarray, n_tokens: int) -> np.ndarray:
     """Return the places at which each distinct id occurs first, ascending. This is 20 times as fast
     as sorting 16,384 ids."""
-    places = np.arange(len(ids), dtype=np.int32)
+    places: np.ndarray = np.arange(len(ids), dtype=np.int32)
     first: np.ndarray = np.empty(n_tokens, np.int32)  # V; only those of `ids` are used
     first[ids] = len(ids)
     np.minimum.at(first, ids, places)

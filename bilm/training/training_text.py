@@ -8,7 +8,7 @@ import numpy as np
 from bilm.data.dataset import BidirectionalLMDataset, LMDataset
 from bilm.data.shards import Shards
 from bilm.data.stream import Position
-from bilm.data.vocabulary import UnicodeCharsVocabulary, Vocabulary
+from bilm.data.vocabulary import Vocabulary
 from bilm.data.windows import model_batch
 from bilm.options.run_options import RunOptions
 from bilm.training.devices import Batches, Devices
@@ -26,7 +26,6 @@ class TrainingText:
         self.vocab = vocab
         self.shards = shards
         self.seed = seed
-        self.spell = vocab.spell if isinstance(vocab, UnicodeCharsVocabulary) else None
         reader = BidirectionalLMDataset if options.bidirectional else LMDataset
         self.reader = reader(shards, vocab, shuffle_on_load=True, seed=seed)
 
@@ -55,6 +54,7 @@ class TrainingText:
                 of_replica = slice(k * n_rows, (k + 1) * n_rows)
                 values = {name: ids[of_replica] for name, ids in window.items() if ids is not None}
                 batches.append(self.batch(values, number, replica))
+            self.reader.words.trim()
             yield batches, place
 
     def batch(self, window: dict, step: int, replica: int) -> dict:
@@ -62,7 +62,7 @@ class TrainingText:
         the targets are replaced, and negatives are added."""
         options = self.options
         # TensorFlow keeps int32 in the host's memory if it computes on a GPU.
-        batch = model_batch(window, options.model, self.spell, np.int64)
+        batch = model_batch(window, options.model, self.reader.words.characters, np.int64)
         rows = range(options.batch_size * replica, options.batch_size * (replica + 1))
         negatives = {}
         for k, (direction, targets) in enumerate(batch["targets"].items()):

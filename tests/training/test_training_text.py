@@ -76,9 +76,9 @@ def test_character_axis_is_cut_exactly(longest):
 
 def test_negatives_depend_on_seed_step_replica_and_direction():
     window = draw_window(0, 2, 4)
-    for suffix in ("", "_reverse"):
-        window["words" + suffix] = np.full((2, 4), "word", object)
     text = TrainingText(RUN_OPTIONS, UnicodeCharsVocabulary(VOCABULARY, N_CHARS), TEXT, 3)
+    for suffix in ("", "_reverse"):
+        window["word_numbers" + suffix] = text.reader.words(["word"] * 8).reshape(2, 4)
     batch = text.batch(window, 7, 1)
     for k, targets in enumerate(batch["targets"].values()):
         draws = draw_negatives(49, 16, (3, 7, 1, k), targets.reshape(-1))
