@@ -124,16 +124,10 @@ class RunSpec:
 
     def described(self) -> dict[str, Any]:
         """Return what must be the same on all workers, as JSON values by name."""
-        described = self.options.to_dict() | self.settings.shared()
-        described["steps of the run"] = self.n_steps
-        described["steps between evaluations"] = self.eval_steps
-        described["SHA-256 of the vocabulary"] = self.vocab.digest
-        texts = {"text": self.text_files, "held-out text": []}
+        record = replace(self, finetuning=None).record(RunProgress())  # its paths may differ
+        described = record.to_dict() | self.settings.shared()
         if self.heldout is not None:
-            texts["held-out text"] = describe_shards(self.heldout.shards.paths)
-        for name, files in texts.items():
-            for k, file in enumerate(files):
-                described[f"shard {k} of the {name}"] = file
+            described["held-out text"] = describe_shards(self.heldout.shards.paths)
         return described
 
     def record(self, progress: RunProgress) -> RunRecord:
