@@ -79,7 +79,7 @@ def test_finetune_equals_the_command(tmp_path, run_here):
     )
     assert_same_runs(tmp_path / "command", tmp_path / "python")
     before, after = done.stdout.split()[3::4]
-    assert (before, after) == (f"{result.before.mean:.2f}", f"{result.after.mean:.2f}")
+    assert (before, after) == (f"{result.before.mean:.2f}", f"{result.heldout.mean:.2f}")
 
 
 def test_any_option_of_a_run_is_an_argument(tmp_path):
