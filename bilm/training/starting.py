@@ -150,10 +150,9 @@ def new_run(request: RunRequest, folder: RunFolder, devices: Devices) -> RunSpec
 
     # What auto chooses.
     n_steps = request.settings.n_steps
-    options = auto.chosen(
-        texts.facts.n_train_tokens, request.changes, n_steps, devices.n_replicas,
-        has_budget=request.hours is not None,
-    )  # fmt: skip
+    has_budget = request.hours is not None
+    n_predictions = texts.facts.n_train_tokens
+    options = auto.chosen(n_predictions, request.changes, n_steps, devices.n_replicas, has_budget)
     precision = request.settings.precision or fastest_precision(devices, options)
     encoder = None if request.from_scratch else auto.ENCODER
     choice = AutoChoice(n_steps, precision, request.hours, encoder)
