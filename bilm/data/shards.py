@@ -25,6 +25,7 @@ MIN_WORDS = 3  # of a sentence that is compared: any two texts share shorter one
 BLOCK = 20  # consecutive sentences, at most: the model reads each after those before it
 PERIOD = 20  # one of these blocks is held out; of a long text, fewer are
 MAX_WORDS = 20_000  # of the held-out part, about
+MAX_LOST = 1.1  # words that training leaves out for a word drawn
 
 
 @dataclass
@@ -132,9 +133,13 @@ def count_tokens(shards: Shards) -> TextCounts:
     return TextCounts(n_sentences, n_tokens)
 
 
-def draw_heldout_part(shards: Shards, output: Path) -> None:
-    """Write a twentieth of a text, or about `MAX_WORDS` words, to a file, without sentences that
-    are too short for `sentence_digest`, which would also be read in training. Raises: DataError."""
+def draw_heldout_part(shards: Shards, output: Path) -> bool:
+    """Write about a twentieth of a text, or about `MAX_WORDS` words, to a file; return whether it
+    has any sentences that can be held out.
+
+    Training leaves out all copies of a held-out sentence. So of the sentences drawn, those with few
+    copies are held out, without those too short for `sentence_digest`. Raises: DataError.
+    """
     counts = count_tokens(shards)
     n_sentences = counts.n_sentences
     if n_sentences < PERIOD:
@@ -146,13 +151,38 @@ def draw_heldout_part(shards: Shards, output: Path) -> None:
     n_blocks = n_sentences // length
     period = min(n_blocks, max(PERIOD, counts.n_tokens // MAX_WORDS))
 
-    n_words = 0
+    # The sentences of the last block of each period, and the words of all their copies
+    drawn: list[tuple[int, list[str]]] = []
+    for number, words in enumerate(shards.sentences()):
+        if number // length % period == period - 1:
+            drawn.append((sentence_digest(words), words))
+    n_left = MAX_LOST * sum(len(words) for _, words in drawn)
+    n_copied = dict.fromkeys((digest for digest, _ in drawn if digest), 0)
+    for words in shards.sentences():
+        digest = sentence_digest(words)
+        if digest in n_copied:
+            n_copied[digest] += len(words)
+
+    # Those with the fewest copies
+    heldout: set[int] = set()
+    n_lost = 0
+    for digest in sorted(n_copied, key=n_copied.__getitem__):
+        n_lost += n_copied[digest]
+        if n_lost > n_left:
+            n_lost -= n_copied[digest]
+            break
+        heldout.add(digest)
+    if not heldout:
+        logging.warning(
+            "%s: too few different sentences of %d words or more to hold out a part, so nothing is "
+            "measured; pass other text with --heldout", shards.name, MIN_WORDS,
+        )  # fmt: skip
+        return False
+    part = [words for digest, words in drawn if digest in heldout]
     with writing_text(output) as file:
-        for number, words in enumerate(shards.sentences()):
-            is_drawn = number // length % period == period - 1  # in the last block of a period
-            if is_drawn and sentence_digest(words):
-                file.write(" ".join(words) + "\n")
-                n_words += len(words)
-    if not n_words:
-        raise DataError(f"{shards.name}: found no sentences of {MIN_WORDS} words to hold out")
-    logging.info("held out %d of %d words: %s", n_words, counts.n_tokens, output)
+        file.writelines(" ".join(words) + "\n" for words in part)
+    logging.info(
+        "held out %d words: %s; training reads %d of %d words, without copies of these sentences",
+        sum(map(len, part)), output, counts.n_tokens - n_lost, counts.n_tokens,
+    )  # fmt: skip
+    return True
