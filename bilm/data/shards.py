@@ -150,39 +150,51 @@ def draw_heldout_part(shards: Shards, output: Path) -> bool:
     length = min(BLOCK, n_sentences // PERIOD)
     n_blocks = n_sentences // length
     period = min(n_blocks, max(PERIOD, counts.n_tokens // MAX_WORDS))
-
-    # The sentences of the last block of each period, and the words of all their copies
-    drawn: list[tuple[int, list[str]]] = []
-    for number, words in enumerate(shards.sentences()):
-        if number // length % period == period - 1:
-            drawn.append((sentence_digest(words), words))
-    n_left = MAX_LOST * sum(len(words) for _, words in drawn)
-    n_copied = dict.fromkeys((digest for digest, _ in drawn if digest), 0)
-    for words in shards.sentences():
-        digest = sentence_digest(words)
-        if digest in n_copied:
-            n_copied[digest] += len(words)
-
-    # Those with the fewest copies
-    heldout: set[int] = set()
+    best: list[list[str]] = []
     n_lost = 0
-    for digest in sorted(n_copied, key=n_copied.__getitem__):
-        n_lost += n_copied[digest]
-        if n_lost > n_left:
-            n_lost -= n_copied[digest]
+    for place in (period - 1, period // 2, 0):
+        part, n_lost_by_part = _part_with_few_copies(shards, length, period, place)
+        if sum(map(len, part)) > sum(map(len, best)):
+            best = part
+            n_lost = n_lost_by_part
+        if sum(map(len, best)) * period * 2 > counts.n_tokens:  # half of what is drawn
             break
-        heldout.add(digest)
-    if not heldout:
+    if not best:
         logging.warning(
             "%s: too few different sentences of %d words or more to hold out a part, so nothing is "
             "measured; pass other text with --heldout", shards.name, MIN_WORDS,
         )  # fmt: skip
         return False
-    part = [words for digest, words in drawn if digest in heldout]
     with writing_text(output) as file:
-        file.writelines(" ".join(words) + "\n" for words in part)
+        file.writelines(" ".join(words) + "\n" for words in best)
     logging.info(
         "held out %d words: %s; training reads %d of %d words, without copies of these sentences",
-        sum(map(len, part)), output, counts.n_tokens - n_lost, counts.n_tokens,
+        sum(map(len, best)), output, counts.n_tokens - n_lost, counts.n_tokens,
     )  # fmt: skip
     return True
+
+
+def _part_with_few_copies(
+    shards: Shards, length: int, period: int, place: int
+) -> tuple[list[list[str]], int]:
+    """Draw the block at a place of each period, of so many sentences. Return those of its sentences
+    that have the fewest copies in the text, and the number of words of all copies."""
+    drawn: list[tuple[int, list[str]]] = []
+    for number, words in enumerate(shards.sentences()):
+        if number // length % period == place:
+            drawn.append((sentence_digest(words), words))
+    n_copied = dict.fromkeys((digest for digest, _ in drawn if digest), 0)  # words of copies
+    for words in shards.sentences():
+        digest = sentence_digest(words)
+        if digest in n_copied:
+            n_copied[digest] += len(words)
+
+    limit = MAX_LOST * sum(len(words) for _, words in drawn)
+    heldout: set[int] = set()
+    n_lost = 0
+    for digest in sorted(n_copied, key=n_copied.__getitem__):
+        if n_lost + n_copied[digest] > limit:
+            break
+        heldout.add(digest)
+        n_lost += n_copied[digest]
+    return [words for digest, words in drawn if digest in heldout], n_lost
