@@ -79,7 +79,7 @@ def simulate(
         timing = timing.after_step(clock, compiles)
         compiles = False
         change = pace(spec, progress, timing)
-        if change is not None and progress.step < spec.n_steps:
+        if change is not None:
             spec = spec.with_pace(change.n_steps, change.changes)
             lengths.append(spec.n_steps)
             compiles = bool(change.changes)
@@ -155,7 +155,7 @@ def test_budget_that_is_too_short_names_the_missing_time():
     clock.move(6.0)
     timing = timing.after_step(clock, compiles=False)
     change = pace(spec, RunProgress(2), timing)
-    assert change.n_steps == 4 and change.n_useful == 100
+    assert change.n_steps == 4 and change.n_useful_steps == 100
     assert change.missing_hours == pytest.approx((98 * 6 - 14) / 3600)
 
 
@@ -206,7 +206,7 @@ def test_saves_are_shared_by_the_steps_and_evaluations_are_not():
     clock.move(50.0)
     timing = timing.after_evaluation(clock)
     assert (timing.step_seconds, timing.compiling, timing.last_evaluation) == (2.0, 30.0, 50.0)
-    assert timing.processor_seconds == 20.0
+    assert timing.computed == 20.0
     assert timing.hours(3_600, eval_steps=10) == 2.0 + 5.0
 
 
