@@ -2,8 +2,8 @@
 
 `scorer` computes `scores` of sentences with a stored language model, which predicts
 `predicted_words`. `perplexity` summarizes them; `verdict` compares it with that of `ngrams`.
-`second_model` opens a model that is mixed with the biLM: an installed package contains it, such as
-the memory of a training text.
+`second_model` opens a model that is mixed with the biLM, which `studies` contains: the memory of a
+training text.
 """
 
 from bilm.support.imports import by_module, lazily

@@ -56,7 +56,7 @@ class TrainingText:
                 of_replica = slice(k * n_rows, (k + 1) * n_rows)
                 values = {name: ids[of_replica] for name, ids in window.items() if ids is not None}
                 batches.append(self.batch(values, number, replica))
-            self.reader.words.trim()
+            self.reader.words.trim()  # the numbers in the window are not used any more
             yield batches, place
 
     def batch(self, window: dict, step: int, replica: int) -> dict:
