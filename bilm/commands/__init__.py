@@ -9,11 +9,11 @@ that score text. `output` prepares the standard streams, prints results and writ
 The public names are for commands outside this package (docs/commands.md).
 """
 
-from bilm.support.imports import by_module, lazily
+from bilm.support.imports import lazily
 
 MODULES = {
     "commands.main": "command",
     "commands.output": "MISSING Row as_json print_table printable show write_table",
 }
-__getattr__, __dir__, __all__ = lazily(__name__, by_module(MODULES))
+__getattr__, __dir__, __all__ = lazily(__name__, MODULES)
 __all__ += ["options", "scoring_options"]  # modules

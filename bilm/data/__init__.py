@@ -6,7 +6,7 @@ into ids, `stream` and `dataset` text into windows of training and evaluation, w
 are in `windows`. `survey` counts a training text, `vocabulary_builder` makes vocabularies.
 """
 
-from bilm.support.imports import by_module, lazily
+from bilm.support.imports import lazily
 
 MODULES = {
     "data.dataset": "BidirectionalLMDataset LMDataset",
@@ -22,4 +22,4 @@ MODULES = {
     "data.vocabulary": "UnicodeCharsVocabulary Vocabulary",
     "errors": "InvalidNumberOfCharacters",
 }
-__getattr__, __dir__, __all__ = lazily(__name__, by_module(MODULES))
+__getattr__, __dir__, __all__ = lazily(__name__, MODULES)

@@ -17,4 +17,5 @@ HELP = {  # how Python reads each format
 PARTS = ".parts"  # ending of the folder, beside an output, that contains its finished parts
 POOLS = ("none", "mean", "max")  # `collecting.Collector` implements them
 
-__getattr__, __dir__, __all__ = lazily(__name__, {"ElmoEmbedder": "embedding.embedder"})
+MODULES = {"embedding.embedder": "ElmoEmbedder"}
+__getattr__, __dir__, __all__ = lazily(__name__, MODULES)

@@ -6,12 +6,12 @@ public names on first use and optional packages, `entry_points` those that other
 `progress` logs progress, and `process` configures TensorFlow's process.
 """
 
-from bilm.support.imports import by_module, lazily
+from bilm.support.imports import lazily
 
 MODULES = {
     "support.files": "protect replacing scratch",
-    "support.imports": "by_module lazily optional",
+    "support.imports": "lazily optional",
     "support.model_files": "HELDOUT NGRAM_COUNTS OPTIONS",
     "support.progress": "Progress",
 }
-__getattr__, __dir__, __all__ = lazily(__name__, by_module(MODULES))
+__getattr__, __dir__, __all__ = lazily(__name__, MODULES)

@@ -7,7 +7,7 @@ and `memory_builder` makes a memory with them. The commands are `fill_command` a
 `bilm score`, `test` and `surprisal` read a memory by the entry point `bilm.second_models`.
 """
 
-from bilm.support import by_module, lazily
+from bilm.support import lazily
 
 MODULES = {
     "studies.gaps.filling": "Candidate Filler Gap",
@@ -15,4 +15,4 @@ MODULES = {
     "studies.gaps.memory": "Memory",
     "studies.gaps.memory_builder": "build_memory",
 }
-__getattr__, __dir__, __all__ = lazily(__name__, by_module(MODULES))
+__getattr__, __dir__, __all__ = lazily(__name__, MODULES)

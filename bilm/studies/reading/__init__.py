@@ -4,7 +4,7 @@
 `surprisal_command` and `minimal_pairs_command` print them.
 """
 
-from bilm.support import by_module, lazily
+from bilm.support import lazily
 
 MODULES = {
     "studies.reading.minimal_pairs": (
@@ -12,4 +12,4 @@ MODULES = {
     ),
     "studies.reading.surprisal": "load_trigrams surprisal_table word_surprisals",
 }
-__getattr__, __dir__, __all__ = lazily(__name__, by_module(MODULES))
+__getattr__, __dir__, __all__ = lazily(__name__, MODULES)

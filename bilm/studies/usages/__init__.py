@@ -8,7 +8,7 @@ and coordinates, which `pictures` and `page` draw. These modules require the ext
 do not.
 """
 
-from bilm.support import by_module, lazily
+from bilm.support import lazily
 
 MODULES = {
     "studies.usages.answers": "in_words",
@@ -23,4 +23,4 @@ MODULES = {
     "studies.usages.usages": "Usage Usages",
     "studies.usages.usages_file": "UsagesFile read_usages",
 }
-__getattr__, __dir__, __all__ = lazily(__name__, by_module(MODULES))
+__getattr__, __dir__, __all__ = lazily(__name__, MODULES)
