@@ -1,7 +1,4 @@
-"""Embedding Arrow record batches, for engines such as Spark, Ray, Dask and Hugging Face datasets.
-
-`batches` contains the functions below; `examples/embed_with_*.py` show how each engine calls them.
-"""
+"""Embedding Arrow record batches, for engines such as Spark: see `examples/embed_with_*.py`."""
 
 from bilm.cluster.batches import embed_batches, output_schema
 

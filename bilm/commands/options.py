@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import os
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Sequence
 from typing import TYPE_CHECKING, Any
 
 import click
@@ -25,7 +25,6 @@ if TYPE_CHECKING:
 Decorator = Callable[[Any], Any]
 
 YEAR = 365 * 24 * 60  # minutes
-RATE = ("optimizer", "learning_rate", "warmup_steps", "decay", "decay_start", "decay_floor")
 
 
 # --- types of values ---
@@ -202,11 +201,6 @@ def text_input(help: str, passes: str | None = None, **more: Any) -> Decorator:
 
 # --- training ---
 
-RUN = (  # arguments of `bilm.train` and `bilm.finetune`
-    "text", "folder", "heldout", "eval_steps", "n_steps", "precision", "seed", "resume",
-    "on_bad_utf8", "log_steps", "ignore_memory",
-)  # fmt: skip
-DEVICES = "gpus", "n_gpus", "cpu_replicas"  # arguments of `make_strategy`
 PASSES = "once per epoch"
 SAVING = Saving()  # the defaults
 
@@ -301,39 +295,35 @@ def run_options(
     return decorate
 
 
-def run_hosts(values: Mapping[str, Any]) -> Hosts:
-    """Wait until all workers have joined and return them. Raises: OptionsError, HostError."""
+def run_hosts(values: dict[str, Any]) -> Hosts:
+    """Take the options of workers out of the values of `run_options`; wait until all workers have
+    joined, and return them. Raises: OptionsError, HostError."""
     from absl import logging
 
     from bilm.training.hosts.exchange import Hosts
     from bilm.training.hosts.joining import find_cluster
 
-    workers = values["workers"]
-    cluster = find_cluster(workers and workers.split(","), values["worker_index"])
-    hosts = Hosts(cluster, values["join_minutes"])
+    workers = values.pop("workers")
+    cluster = find_cluster(workers and workers.split(","), values.pop("worker_index"))
+    hosts = Hosts(cluster, values.pop("join_minutes"))
     if not hosts.is_chief:
         logging.info("joined; the chief, %s, writes the run's files and its log", hosts.name(0))
         logging.set_verbosity(logging.WARNING)
     return hosts
 
 
-def run_arguments(values: Mapping[str, Any], hosts: Hosts) -> dict[str, Any]:
-    """Return the values of `run_options` as arguments of `bilm.train`. Raises: DataError for pipes,
-    which can be read only once; OptionsError for missing devices."""
+def run_arguments(values: dict[str, Any], hosts: Hosts) -> dict[str, Any]:
+    """Return the values of `run_options` after `run_hosts` as arguments of `bilm.train`, without
+    those that are None. Raises: DataError for pipes; OptionsError for missing devices."""
     from bilm.data.text import input_files
     from bilm.training.devices import Devices, make_strategy
 
     for name in ("text", "heldout"):
         if values[name]:
             input_files(values[name])  # refuses pipes
-    strategy = make_strategy(**{name: values[name] for name in DEVICES}, hosts=hosts)
-    saving = Saving(
-        values["checkpoint_steps"], values["checkpoint_minutes"], values["keep_checkpoints"]
-    )
-    arguments = {name: values[name] for name in RUN}
+    names_of_devices = ("gpus", "n_gpus", "cpu_replicas")
+    strategy = make_strategy(**{name: values.pop(name) for name in names_of_devices}, hosts=hosts)
+    names_of_saving = ("checkpoint_steps", "checkpoint_minutes", "keep_checkpoints")
+    saving = Saving(*(values.pop(name) for name in names_of_saving))
+    arguments = {name: value for name, value in values.items() if value is not None}
     return {**arguments, "devices": Devices(strategy, hosts), "saving": saving}
-
-
-def given(values: Mapping[str, Any], names: Sequence[str]) -> dict[str, Any]:
-    """Return the named values that are not None."""
-    return {name: values[name] for name in names if values[name] is not None}

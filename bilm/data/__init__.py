@@ -1,10 +1,4 @@
-"""Text -> windows of ids, with NumPy only.
-
-`readers` reads input files of any form, `text` and `shards` read text; `signs` finds text that is
-not tokenized, which `tokenization` splits. `alphabets`, `vocabulary` and `model_ids` turn words
-into ids, `stream` and `dataset` text into windows of training and evaluation, whose distinct tokens
-are in `windows`. `survey` counts a training text, `vocabulary_builder` makes vocabularies.
-"""
+"""Text -> windows of ids, with NumPy only; `readers` reads input files of any form."""
 
 from bilm.support.imports import lazily
 

@@ -12,7 +12,6 @@ from absl import logging
 
 from bilm.data.marks import MARKS
 from bilm.data.shards import Shards, TextCounts, sentence_digest
-from bilm.data.signs import SAMPLE_WORDS
 from bilm.data.text import placed_lines
 from bilm.data.vocabulary import Vocabulary
 from bilm.errors import DataError
@@ -48,9 +47,8 @@ def survey(
 ) -> Survey:
     """Read a text, whole or only the sample, and warn of signs that it is not tokenized if `warns`.
     Compare a whole text with held-out text. Raises: DataError."""
-    signs = shards.signs(vocab)
-    examined = shards.examined if warns else []
-    max_examined = -(-SAMPLE_WORDS // max(len(examined), 1))  # words of a file
+    if warns:
+        shards.examine(vocab)
     max_sample = -(-SAMPLE_TOKENS // len(shards.paths))
     heldout_digests = heldout.digests() if heldout and is_whole else set()
     repeated: set[int] = set()
@@ -62,9 +60,6 @@ def survey(
         n_read = 0  # words of this file
         for *_, line in placed_lines(path, shards.on_bad_utf8):
             sentence = line.split()
-            if path in examined and n_read < max_examined:
-                signs.add_line(line)
-                signs.add(sentence)
             if not sentence or shards.leaves_out(sentence):
                 continue
             if n_read < max_sample:
@@ -77,7 +72,6 @@ def survey(
             n_sentences += 1
             n_read += len(sentence)
         n_tokens += n_read
-    signs.warn()
     if not n_sentences:
         raise DataError(f"{shards.name}: no sentence; every line is blank")
     counts = TextCounts(n_sentences, n_tokens)

@@ -1,8 +1,4 @@
-"""The content of `options.json`, checked key by key.
-
-`model_options` describes a model and counts its parameters, `run_options` describes a training run
-and reads the file, and `schema` declares and checks keys.
-"""
+"""The content of `options.json`, checked key by key: options of a model and of a training run."""
 
 from bilm.support.imports import lazily
 

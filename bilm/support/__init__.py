@@ -1,10 +1,4 @@
-"""Helpers that are not specific to language models, and the names of the files of models.
-
-`files` protects inputs, writes outputs atomically and locks, `urls` and `remote` recognize, read
-and write URLs, `model_files` lists the names of the files of stored models, `imports` imports
-public names on first use and optional packages, `entry_points` those that other packages add,
-`progress` logs progress, and `process` configures TensorFlow's process.
-"""
+"""Helpers that are not specific to language models, and the names of files of models."""
 
 from bilm.support.imports import lazily
 

@@ -240,7 +240,7 @@ def test_auto_refuses_several_workers(tmp_path, run_here, monkeypatch):
     two = Hosts()
     two.n_workers = 2
     two.gather = lambda what, value: [value]
-    monkeypatch.setattr(options, "run_hosts", lambda run: two)
+    monkeypatch.setattr(options, "run_hosts", lambda run: run.pop("join_minutes") and two)
     done = run_here("bilm train", *arguments(tmp_path), "--options", "auto")
     assert_fails(done, "several workers", status=2)
 

@@ -1,9 +1,4 @@
 """Gaps of a text, and the memory of the training text, which predicts words of similar contexts.
-
-`gap_marks` reads the marks of gaps, and `filling` fills them. `remembered_text` compares contexts
-with the text of a memory, `memory` computes probabilities and stores them, `fitting` fits the
-weights of the comparison, the shares of the mixture with the biLM and the exponents of gap filling,
-and `memory_builder` makes a memory with them. The commands are `fill_command` and `memory_command`.
 `bilm score`, `test` and `surprisal` read a memory by the entry point `bilm.second_models`.
 """
 

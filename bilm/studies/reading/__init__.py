@@ -1,8 +1,4 @@
-"""What a biLM says about reading: surprisal of words and regions, and minimal pairs of sentences.
-
-`surprisal` computes columns for joining with reading times, `minimal_pairs` the accuracy on pairs;
-`surprisal_command` and `minimal_pairs_command` print them.
-"""
+"""What a biLM says about reading: surprisal of words and regions, and minimal pairs."""
 
 from bilm.support import lazily
 

@@ -1,11 +1,5 @@
-"""Usages of words: collected from texts with vectors, compared between texts, and drawn as maps.
-
-`finding` finds words in texts, `dwug` reads data sets in DWUG's layout, and `collecting` computes
-vectors. `usages` contains usages in memory, `usages_file` on the disk. `change` compares two
-groupings of them by `measures`, and `answers` states the result in words. `maps` computes clusters
-and coordinates, which `pictures` and `page` draw. These modules require the extra analysis;
-`settings`, `options` and the commands, `usages_command`, `change_command` and `explore_command`,
-do not.
+"""Usages of words: collected from texts with vectors, compared between texts, drawn as maps. All
+modules except `settings`, `options` and the commands require the extra analysis.
 """
 
 from bilm.support import lazily
