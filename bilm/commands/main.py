@@ -119,8 +119,8 @@ def main() -> NoReturn:
 
 
 def run_script(command: click.Command, program: str | None = None) -> NoReturn:
-    """Run a command with the arguments of the command line, and exit. `program` is its name for
-    messages; None for the name of the script."""
+    """Run a command with the arguments of the command line, and exit. `program`: its name for
+    messages; None for that of the script."""
     _on_interrupt(signal.SIG_DFL)
     _open_streams()
     status = run(command, program or os.path.basename(sys.argv[0]), sys.argv[1:])
@@ -183,14 +183,9 @@ class Failure(click.UsageError):
     exit_code = 1
 
 
-# --- commands ---
-
-
 class Command(cloup.Command):
-    """A command with --quiet, which starts the log, and TensorFlow if it is always needed.
-
-    `notes` are paragraphs that the help shows after the options.
-    """
+    """A command with --quiet, which starts the log, and TensorFlow if it is always needed. `notes`:
+    paragraphs that the help shows after the options."""
 
     def __init__(
         self, *args: Any, tensorflow: bool = False, notes: Sequence[str] = (), **kwargs: Any
@@ -258,10 +253,8 @@ command = partial(cloup.command, cls=Command)  # decorator that turns a function
 def _with_kept_lines(text: str) -> str:
     """Mark the paragraphs with indented lines, such as examples, whose line ends click keeps."""
     paragraphs = text.strip("\n").split("\n\n")
-    for k, paragraph in enumerate(paragraphs):
-        if "\n  " in paragraph:
-            paragraphs[k] = f"\b\n{paragraph}"
-    return "\n\n".join(paragraphs)
+    marked = (f"\b\n{part}" if "\n  " in part else part for part in paragraphs)
+    return "\n\n".join(marked)
 
 
 def _described(error: Exception) -> str:
@@ -271,9 +264,6 @@ def _described(error: Exception) -> str:
     if isinstance(error, OSError) and error.filename and error.strerror:
         return f"{os.fsdecode(error.filename)}: {error.strerror}"
     return f"out of memory. {error}" if isinstance(error, MemoryError) else str(error)
-
-
-# --- the log and TensorFlow ---
 
 
 def start_log(is_quiet: bool) -> None:
@@ -307,16 +297,11 @@ def start_tensorflow() -> None:
     process.share_cores()
 
 
-# --- Ctrl-C ---
-
-
 @contextmanager
 def _interruptible() -> Iterator[None]:
-    """Let Ctrl-C raise Exit with status 130 inside the block, so that temporary files are removed.
-
-    Outside the block, Ctrl-C ends the process at once: during an import the exception could become
-    another one, as it can inside the block in code that TensorFlow calls.
-    """
+    """Let Ctrl-C raise Exit with status 130 inside the block, so that temporary files are removed;
+    elsewhere it ends the process at once. Code that TensorFlow calls may turn the exception into
+    another one, as imports do."""
     pressed = threading.Event()
 
     def interrupt(*_: object) -> None:

@@ -24,18 +24,14 @@ if TYPE_CHECKING:
 
 Decorator = Callable[[Any], Any]
 
-YEAR = 365 * 24 * 60  # minutes
-
 
 # --- types of values ---
 
 
 class File(click.Path):
-    """The name of a file or folder, or a pattern; a leading `~` is the home folder.
-
-    `urls`: whether it may be a URL; `fetched`: whether a URL is downloaded before the command
-    starts; `endings`: accepted endings, in lower case, empty for all.
-    """
+    """The name of a file or folder, or a pattern; a leading `~` is the home folder. `urls`: whether
+    it may be a URL; `fetched`: whether a URL is downloaded before the command starts; `endings`:
+    accepted endings, in lower case, empty for all."""
 
     def __init__(self, urls: bool = True, fetched: bool = False, endings: Sequence[str] = ()):
         super().__init__()
@@ -52,10 +48,8 @@ class File(click.Path):
 
 
 class TextInput(File):
-    """A file, URL or pattern of text, where `-` is standard input.
-
-    `passes`: how often the command reads the text, such as "twice"; None for once, as pipes allow.
-    """
+    """A file, URL or pattern of text, where `-` is standard input. `passes`: how often the command
+    reads the text, such as "twice"; None for once, as pipes allow."""
 
     def __init__(self, passes: str | None = None):
         super().__init__()
@@ -90,9 +84,6 @@ class List(click.ParamType):
 FILE, FILE_OR_URL, FETCHED = File(urls=False), File(), File(fetched=True)
 TEXT, Integer, Number, OneOf = click.STRING, click.IntRange, click.FloatRange, click.Choice
 NUMBERS = List(Integer(0))
-
-
-# --- declaring options ---
 
 group = cloup.option_group
 
@@ -208,10 +199,8 @@ SAVING = Saving()  # the defaults
 def run_options(
     source: str, n_epochs: str, warmup: str, usual: Sequence[Decorator], more: Sequence[Decorator]
 ) -> Decorator:
-    """Declare the options of commands that train, with `usual` and `more` ones.
-
-    `source`, `n_epochs`, `warmup`: the source of the defaults, and two of them, for the help.
-    """
+    """Declare the options of commands that train, with `usual` and `more` ones. `source`,
+    `n_epochs`, `warmup`: the source of the defaults, and two of them, for the help."""
     stored = f"from {source}, or "
     rates = ", ".join(f"{value} for {name}" for name, value in LEARNING_RATES.items())
     groups = [
@@ -282,8 +271,8 @@ def run_options(
                    "from TF_CONFIG, or no other workers", metavar="HOST:PORT,..."),
             option("--worker_index", Integer(0), "Index of this process in --workers, starting at "
                    "0."),
-            option("--join_minutes", Number(0, YEAR), "Maximum number of minutes to wait for the "
-                   "other workers.", default=10.0),
+            option("--join_minutes", Number(0, 365 * 24 * 60), "Maximum number of minutes to wait "
+                   "for the other workers.", default=10.0),
         ),
     ]  # fmt: skip
 

@@ -1,7 +1,4 @@
-"""The standard streams; results as text or JSON on standard output, and tables.
-
---help imports this module, so NumPy is imported in functions only.
-"""
+"""The standard streams; results as text or JSON on standard output, and tables."""
 
 import csv
 import json
@@ -27,9 +24,6 @@ Columns = Mapping[str, type]  # names and types of the values: str, float, int o
 Row = Sequence[Any]
 
 
-# --- standard streams ---
-
-
 def printable(text: str) -> str:
     r"""Return the text with control characters, except tabs and line ends, escaped as `\x1b`."""
     return CONTROL.sub(lambda match: f"\\x{ord(match[0]):02x}", text)
@@ -53,9 +47,6 @@ def say(line: str) -> None:
         flush_output()
     with suppress(OSError):
         print(printable(line), file=sys.stderr, flush=True)
-
-
-# --- results ---
 
 
 def show(values: object, text: str, json: bool, indent: int | None = None) -> None:

@@ -39,9 +39,6 @@ pandas.read_csv(FILE, keep_default_na=False, na_values=[""]), and sep="\\t" for 
 NOTES = [TABLE_NOTE, opt.INPUT_FORMS, opt.SOFTMAX_NOTE, opt.MODEL_FORMS]
 
 
-# --- models ---
-
-
 class ModelChoice(NamedTuple):
     """The values of `model_options`, and of `memory_option`."""
 
@@ -110,9 +107,6 @@ def model_options(function: Callable) -> Callable:
 
 
 memory_option = opt.option("--memory", opt.FETCHED, 'File of "bilm memory".', "no memory")
-
-
-# --- text ---
 
 
 def n_predictions(words: Sequence[str]) -> int:

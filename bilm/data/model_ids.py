@@ -1,7 +1,5 @@
-"""The ids that a model for embedding reads: the batchers that make them, and checks of a batch.
-
-A model reserves id 0 for padding, so its ids are 1 more than the ids of alphabets and vocabularies.
-"""
+"""The ids that a model for embedding reads, and batchers that make them: 1 more than the ids of
+alphabets and vocabularies, because id 0 is padding."""
 
 import os
 from collections.abc import Callable, Iterable, Sequence

@@ -32,7 +32,7 @@ class Shards:
     """The files or URLs of a text, in order, plain or compressed, one sentence per line."""
 
     paths: Sequence[str]
-    on_bad_utf8: str = "error"  # or "replace", to decode invalid UTF-8 as U+FFFD
+    on_bad_utf8: str = "error"  # or "replace": see `read_lines`
     name: str = ""  # for messages; by default the name of the first file
     left_out: Collection[int] = ()  # digests of sentences that readers skip: `sentence_digest`
 
@@ -127,7 +127,7 @@ def count_tokens(shards: Shards) -> TextCounts:
 
 def draw_heldout_part(shards: Shards, output: Path) -> None:
     """Write a twentieth of a text, or about `MAX_WORDS` words, to a file, without sentences that
-    are too short for `sentence_digest`, which would also be read in training. Raises: DataError."""
+    are too short for `sentence_digest`. Raises: DataError."""
     counts = count_tokens(shards)
     n_sentences = counts.n_sentences
     if n_sentences < PERIOD:

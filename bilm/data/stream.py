@@ -27,11 +27,8 @@ Position = dict[str, np.ndarray]  # integer arrays by name
 
 class SentenceStream:
     """The sentences of some shards, epoch after epoch, in random order, from a position on.
-
-    Args:
-        buffer_size: number of lines in memory for shuffling; 0 disables it.
-        key: key of the random order: the seed, and 1 for the backward direction or else 0.
-    """
+    `buffer_size`: number of lines in memory for shuffling; 0 disables it. `key`: of the random
+    order, the seed and the number of the direction."""
 
     def __init__(
         self, shards: Shards, buffer_size: int, key: tuple[int, int], position: Position | None
@@ -71,7 +68,6 @@ class SentenceStream:
             yield line
 
     def _shuffled(self) -> Iterator[tuple[int, str]]:
-        """Yield the remaining lines of the epoch in the random order of the buffer."""
         seed, direction = self.key
         keys = np.random.SeedSequence((seed, self.epoch, direction))
         rng = np.random.Generator(np.random.Philox(keys))

@@ -27,9 +27,9 @@ MIN_SHARE = 0.5
 
 
 class Survey(NamedTuple):
-    """What is known of a text that was read once, whole or only the sample."""
+    """What is known of a text, of which all or only the sample was read."""
 
-    counts: TextCounts  # of the sentences and words that were read
+    counts: TextCounts  # of what was read
     totals: np.ndarray  # occurrences of each id in them, int64 (V,)
     # Ids of `</S>` and of the predictions in the first lines of each file, with `SAMPLE_TOKENS`
     # words in total: int64 (N + 1,).

@@ -184,7 +184,6 @@ class UnicodeCharsVocabulary(Vocabulary):
 
 
 def _words(sentence: str | Sequence[str], split: bool) -> list[str]:
-    """Return the words of a sentence; the characters of a string that must not be split."""
     if isinstance(sentence, str):
         return sentence.split() if split else list(sentence)
     return sentence if isinstance(sentence, list) else checked_sentence(sentence, "the sentence")

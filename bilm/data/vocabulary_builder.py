@@ -35,8 +35,7 @@ def build_vocabulary(
     on_bad_utf8: str = "error",
 ) -> VocabularyCounts:
     """Write a vocabulary: the three marks, then words by descending frequency, ties by the word.
-
-    The file is renamed into place when it is complete. Memory: about 150 bytes per distinct word.
+    Memory: about 150 bytes per distinct word.
 
     Args:
         filepattern: `Shards`, or their glob, plain or compressed, one tokenized sentence per line.

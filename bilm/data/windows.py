@@ -1,9 +1,5 @@
-"""Windows -> their distinct tokens, in groups of similar length. A step encodes each token once,
-because the vector of a token does not depend on its position.
-
-The traced training step needs the same number of groups in each window. Inference, whose number of
-batches depends on the text, uses `bilm.inference.words`.
-"""
+"""Windows -> their distinct tokens, in groups of similar length. A step encodes each token once.
+The traced step needs the same number of groups in each window; `bilm.inference.words` does not."""
 
 import numpy as np
 
@@ -13,18 +9,17 @@ from bilm.options.model_options import CharCnnOptions, ModelOptions
 KEY_SUFFIX = {"forward": "", "backward": "_reverse"}  # suffix of a window's keys by direction
 
 CHARACTER_STEP = 4  # lengths of the rows that a character CNN reads are its multiples
-# Of the distinct words in a window of English text, 37 % have at most 6 bytes including their
-# marks, 77 % at most 9, and 98 % at most 14. With these groups, the character CNN reads only 64 %
-# of the positions.
+# In English, 37 % of the distinct words of a window have at most 6 bytes with their marks, 77 % at
+# most 9, and 98 % at most 14, so the character CNN reads 64 % of the positions.
 GROUP_LENGTHS = (6, 9, 14, 24)
 GROUP_ROWS = 16  # numbers of rows are multiples
 GROUP_ROWS_MIN = 8  # of small groups
 
 
 def model_batch(window: dict, options: ModelOptions) -> dict:
-    """Return the distinct tokens of a window, 43 % of those of 32 x 20 windows of two directions,
-    and each token's index among them: a dict of `distinct`, int32 (U,) or groups of characters from
-    `grouped`; and for each direction `places` and `targets`, int32 (B, T)."""
+    """Return the distinct tokens of a window and each token's index among them: a dict of
+    `distinct`, int32 (U,) or groups of characters from `grouped`; and for each
+    direction `places` and `targets`, int32 (B, T)."""
     # The tokens of all directions one after another.
     directions = options.directions
     key = "token_ids" if options.char_cnn is None else "tokens_characters"

@@ -1,7 +1,5 @@
-"""Probes of `bilm doctor` in processes of their own: a library can abort its process or hang.
-
-`ask` runs this module as a program, which calls a function of it and prints one line of JSON.
-"""
+"""Probes of `bilm doctor` in processes of their own: a library can abort its process or hang. Run
+as a program, this module calls one of its functions and prints one line of JSON."""
 
 import json
 import os
@@ -17,7 +15,7 @@ TIMEOUT = 120.0  # seconds that a probe may take
 
 
 class ProbeFailure(Exception):
-    """A probe ended without an answer. Its text says why."""
+    """A probe ended without an answer."""
 
 
 def ask(name: str, *arguments: str, **environment: str) -> dict[str, Any]:

@@ -37,14 +37,9 @@ SOFTMAX_BIASES = ("zeros", "log_uniform")
 
 @dataclass(frozen=True, kw_only=True)
 class RunOptions(Checked):
-    """All options of a new run, flat as in `options.json`; docs/options.md describes them.
-
-    Args:
-        n_train_tokens: predictions per epoch; None counts them in the corpus.
-        n_tokens_vocab: vocabulary size; None counts the words of the vocabulary file.
-        once_from: see `bilm.training.sampling.with_unknown`; a new run finds it in its text.
-        learning_rate: None takes the optimizer's default from `LEARNING_RATES`.
-    """
+    """All options of a new run, flat as in `options.json`; docs/options.md describes them. Numbers
+    of the text and the vocabulary that are None are counted; see
+    `bilm.training.sampling.with_unknown` for `once_from`."""
 
     STRICT = True
     ALLOWED = (EXPORT_ID, EVALUATION)  # in the options of an export
@@ -103,8 +98,7 @@ CHANGEABLE = (
     "decay_floor", "n_negative_samples_batch", "sample_softmax", "state_reset_probability",
     "softmax_bias", "variational_dropout", "embedding_dropout", "weight_decay",
 )  # fmt: skip
-# Like the keys of the model, it must not change these keys, on which the position in the text and
-# the slots depend.
+# Keys that it must not change: the position in the text and the slots depend on them.
 FIXED = ("unroll_steps", "optimizer")
 
 

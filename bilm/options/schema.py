@@ -1,8 +1,5 @@
-"""Frozen dataclasses that check their values and convert to and from JSON objects.
-
-Each class declares its keys with `key`, each with the `Rule` for its value. Reading, checking and
-writing follow from the declarations. Rules that several classes use are declared here.
-"""
+"""Frozen dataclasses that check their values and convert to and from JSON objects. Each class
+declares its keys with `key`; reading, checking and writing follow from the `Rule` of each."""
 
 from __future__ import annotations
 
@@ -20,9 +17,7 @@ from bilm.support.files import replacing
 
 T = TypeVar("T", bound="Checked")
 MAX_SHOWN = 60  # characters of a value in a message
-# Limit on the size of a JSON file. Options have a few thousand bytes; the record of a run lists the
-# files of its text.
-MAX_BYTES = 1 << 24
+MAX_BYTES = 1 << 24  # of a JSON file; the record of a run lists the files of its text
 
 MAX_INT32 = 2**31 - 1  # limit on the length of an axis: ids and row numbers are int32
 LARGEST = 2**63 - 1  # limit on counts, which are int64
@@ -97,12 +92,8 @@ LEXICON = instance(Mapping, "an object that maps strings to integer ids")
 
 
 def key(rule: Rule | type[Checked], default: Any = MISSING, null: bool = False) -> Any:
-    """Declare a key: its rule, or the class of a nested object.
-
-    Args:
-        default: the value if the key is absent; without a default the key is required.
-        null: whether null is read as the default, as it is if the default is None.
-    """
+    """Declare a key: its rule, or the class of a nested object. `default`: the value if the key is
+    absent; MISSING if it is required. `null`: whether null is read as the default, too."""
     nested = rule if isinstance(rule, type) else None
     checked = instance(rule, "an object") if isinstance(rule, type) else rule
     null = null or default is None
@@ -157,8 +148,8 @@ class Checked:
         return dataclasses.replace(self, **changes)
 
     def to_dict(self) -> dict[str, Any]:
-        """Return the JSON object, with unknown keys and without values that are None: a missing key
-        is read as null is, and older readers fail on null."""
+        """Return the JSON object, with unknown keys and without values that are None, on which
+        older readers fail."""
         values = {field.name: _plain(getattr(self, field.name)) for field in keys(self)}
         return {name: value for name, value in values.items() if value is not None} | {**self.other}
 

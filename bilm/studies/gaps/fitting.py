@@ -31,9 +31,6 @@ PRIOR = 0.06  # precision of the normal prior of an exponent, per fitted word
 NEWTON_STEPS = 20
 
 
-# --- weights ---
-
-
 def fit_memory(
     sentences: Iterable[Sequence[str]], words: Sequence[str], n_directions: int
 ) -> Memory:
@@ -107,9 +104,6 @@ def log_gradient(text: RememberedText, view: str, weights: np.ndarray, place: in
     return np.stack([row @ derivatives for row, derivatives in rows])
 
 
-# --- shares of the mixture ---
-
-
 def fit_shares(scored: Sequence[tuple[Score, Logs]]) -> np.ndarray:
     """Return the shares of the biLM in the mixture by direction, float64 (directions,), that
     maximize the probability of held-out sentences, by expectation maximization. `scored`: for each
@@ -133,9 +127,6 @@ def fit_shares(scored: Sequence[tuple[Score, Logs]]) -> np.ndarray:
             )  # fmt: skip
         shares.append(share)
     return np.array(shares)
-
-
-# --- exponents of candidates ---
 
 
 def fit_exponents(words: Sequence[np.ndarray], first: np.ndarray) -> np.ndarray:

@@ -20,9 +20,6 @@ NAMED = re.compile(r"(?P<name>\S+):\s+(?P<forms>\S.*)")
 EXPRESSION = re.compile("/(?P<pattern>.+)/")
 
 
-# --- the words to find ---
-
-
 class Query(NamedTuple):
     """A word to look for."""
 
@@ -94,9 +91,6 @@ def matcher(queries: Sequence[Query], ignore_case: bool = False) -> Callable[[st
         return frozenset(names | by_form.get(fold(form), set()))
 
     return matches
-
-
-# --- their usages ---
 
 
 class FoundUsages(NamedTuple):
