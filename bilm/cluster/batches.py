@@ -18,7 +18,7 @@ from bilm.embedding.embedder import ElmoEmbedder
 from bilm.embedding.embedding_file import refuse_tabs
 from bilm.embedding.shared import ModelFiles, shared_embedder
 from bilm.embedding.writers import GROUP_BYTES, Content, parquet_columns, parquet_schema, rows_of
-from bilm.errors import DataError, OptionsError
+from bilm.errors import DataError, OptionsError, require_one_of
 from bilm.storage.stored_model import StoredModel, open_model
 from bilm.support.imports import optional
 
@@ -61,7 +61,7 @@ def embed_batches(
         a list of fixed size, if pooled; otherwise `words` and `vectors`, a list of such lists. With
         several layers, `layer_0`, `layer_1`, ... replace the last one.
     Raises: DataError if the column is missing or has another type; OptionsError; WeightsError;
-        BilmError if pyarrow is missing; ValueError for another dtype.
+        BilmError if pyarrow is missing.
 
     Example:
         table = pyarrow.table({"id": [1, 2], "text": ["The bank closed .", "She sat there ."]})
@@ -180,8 +180,7 @@ def _content(
     dtype: str,
     normalize: bool = False,
 ) -> Content:
-    if dtype not in ("float32", "float16"):
-        raise ValueError(f"dtype is {dtype!r}, expected float32 or float16")
+    require_one_of("dtype", dtype, ("float32", "float16"))
     selection = Selection(model.options, layers, pool, normalize)
     return Content(selection.shape, dtype, pool != "none", selection.numbers)
 

@@ -20,11 +20,9 @@ FEW, NOT_TESTED = "too few usages", "not tested"
 def answers_of(
     table: pandas.DataFrame, has_enough: pandas.Series, settings: Settings
 ) -> np.ndarray:
-    """Return the answer for each row of a table of `measure_change`, by its first measure.
-
-    `bilm change --help` states the rule. `has_enough`: whether a word has `MIN_USAGES` in both
-    groupings.
-    """
+    """Return the answer for each row of a table of `measure_change`, by its first measure and the
+    rule in `bilm change --help`. `has_enough`: whether a word has `MIN_USAGES` in both groupings.
+    Raises: DataError for a control word with fewer."""
     cited = settings.measures[0]
     is_control = table["word"].isin(settings.controls)
     unusable = table["word"][is_control & ~has_enough]

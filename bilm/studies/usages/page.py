@@ -1,7 +1,5 @@
-"""A self-contained HTML page with maps of the usages of words, drawn by plotly.js.
-
-`page.html` is its template, and shows the data that `write_page` embeds as JSON.
-"""
+"""A self-contained HTML page with maps of the usages of words, drawn by plotly.js. Its template,
+`page.html`, shows the data that `write_page` embeds as JSON."""
 
 import json
 from collections.abc import Sequence
