@@ -77,7 +77,6 @@ class Program(cloup.Group):
         return [command.name or "" for command in self._listed()]
 
     def _listed(self) -> Iterator[click.Command]:
-        """Yield commands that have only a name and a description."""
         for section in listing.sections()[0]:
             yield from section.commands.values()
 
@@ -114,7 +113,6 @@ def cli() -> None:
 
 
 def main() -> NoReturn:
-    """Run `bilm` with the arguments of the command line, and exit."""
     run_script(cli, "bilm")
 
 
@@ -258,7 +256,6 @@ def _with_kept_lines(text: str) -> str:
 
 
 def _described(error: Exception) -> str:
-    """Return the message of an error on one line."""
     if isinstance(error, ModuleNotFoundError) and error.name == "tensorflow":
         return NO_TENSORFLOW
     if isinstance(error, OSError) and error.filename and error.strerror:

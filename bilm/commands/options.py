@@ -25,9 +25,6 @@ if TYPE_CHECKING:
 Decorator = Callable[[Any], Any]
 
 
-# --- types of values ---
-
-
 class File(click.Path):
     """The name of a file or folder, or a pattern; a leading `~` is the home folder. `urls`: whether
     it may be a URL; `fetched`: whether a URL is downloaded before the command starts; `endings`:
@@ -102,16 +99,12 @@ def option(
 
 
 def flag(name: str, help: str, **more: Any) -> Decorator:
-    """Declare an option without a value, such as "--json" or "--stateless"."""
     return cloup.option(name, is_flag=True, help=help, **more)
 
 
 def reading_option(name: str, type: Any, **more: Any) -> Decorator:
-    """Declare an option with a value of some input forms."""
     return option(f"--{name}", type, OPTIONS[name], **more)
 
-
-# --- models ---
 
 OTHER_FORMATS = ("\n" + " " * 20).join(HELP)
 MODEL_FORMS = f"""
@@ -145,9 +138,6 @@ def model_options(*more: Decorator, help: str = "Stored model to use.") -> Decor
                "vocab.txt in the model's folder"),
         *more,
     )  # fmt: skip
-
-
-# --- text ---
 
 
 INPUT_FORMS = (
@@ -189,8 +179,6 @@ def text_input(help: str, passes: str | None = None, **more: Any) -> Decorator:
     help += ", which must be a redirected file, not a pipe." if passes else "."
     return option("--input", TextInput(passes), help, **more)
 
-
-# --- training ---
 
 PASSES = "once per epoch"
 SAVING = Saving()  # the defaults

@@ -128,8 +128,6 @@ def write_table(
 
 
 class _Printed:
-    """Standard output with control characters escaped."""
-
     def write(self, text: str) -> None:
         sys.stdout.write(printable(text))
 

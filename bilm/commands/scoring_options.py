@@ -3,10 +3,9 @@
 from __future__ import annotations
 
 import re
-from collections import deque
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from functools import wraps
-from itertools import chain, groupby
+from itertools import chain, groupby, tee
 from typing import TYPE_CHECKING, Any, NamedTuple, TypeVar
 
 from bilm.commands import options as opt
@@ -120,8 +119,7 @@ class Text:
     Args:
         input_, keep, reading: the values of `text_options`.
         marks: words that are not split; None for none.
-        are_gaps: whether the marks are gaps that the command fills, so that the log does not warn
-            of them.
+        are_gaps: whether the marks are gaps, which the command fills.
     Attributes: `files`, the files that `input_` matches; `columns`, those of a sentence's place.
     """
 
@@ -159,9 +157,8 @@ class Text:
     def scorer(
         self, model: Model, n_computed: Callable[[list[str]], int] = n_predictions
     ) -> Scorer:
-        """Load a model into the backend that scores the text sooner: as much of the text is read as
-        decides. `n_computed`: function from the words of a sentence to the number of predictions
-        that are computed for it."""
+        """Load a model into the backend that scores the text sooner. `n_computed`: function from
+        the words of a sentence to the number of predictions that are computed for it."""
         from bilm.inference.numpy_policy import most_tokens
 
         self._signs.known = model.vocabulary
@@ -190,16 +187,13 @@ class Text:
         DataError for a sentence without words if `refuses_empty`."""
         from bilm.support.progress import Progress
 
-        places: deque[Place] = deque()  # of the sentences read, but not yet scored
-
-        def words_of(sentences: Iterable[Sentence]) -> Iterator[list[str]]:
+        def kept(sentences: Iterable[Sentence]) -> Iterator[Sentence]:
             for place, words in sentences:
                 if refuses_empty and not words:
                     where = f"{self.name}, sentence {place['sentence']}"
                     raise DataError(f"{where}: no words; complete its item, or remove the item")
                 if words or with_empty:
-                    places.append(place)
-                    yield words
+                    yield place, words
 
         def group_of(sentence: Sentence) -> tuple[str | int, ...]:
             place, _ = sentence
@@ -207,13 +201,15 @@ class Text:
 
         groups = set()
         bar = Progress("scoring", "sentences")
-        for group, text in groupby(self._sentences, group_of):
+        for group, sentences in groupby(self._sentences, group_of):
             if group in groups:
                 listed = ", ".join(map(str, group))
                 raise DataError(f"{self.name}: other rows are between those of {listed}")
             groups.add(group)
-            for result in score(words_of(text)):
-                yield places.popleft(), result
+            to_score, to_place = tee(kept(sentences))
+            results = score(words for _, words in to_score)
+            for (place, _), result in zip(to_place, results, strict=True):
+                yield place, result
                 if logs_progress:
                     bar.add(1)
 

@@ -230,7 +230,6 @@ class BidirectionalLMDataset(LMDataset):
 
 
 def _join(forward: Window, backward: Window) -> Window:
-    """Return one window of two directions, whose `mask` is the same."""
     suffix = KEY_SUFFIX["backward"]
     return forward | {key + suffix: value for key, value in backward.items() if key != "mask"}
 

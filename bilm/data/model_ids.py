@@ -98,15 +98,11 @@ def batcher(
 def check_ids_shape(shape: tuple[int | None, ...], options: ModelOptions) -> None:
     """Raise DataError if a batch has the shape of another batcher's ids."""
     alphabet = alphabet_of(options)
-    if alphabet is None:
-        expected = "(B, T)"
-        is_expected = len(shape) == 2
-    else:
-        expected = f"(B, T, {alphabet.width})"
-        is_expected = len(shape) == 3 and shape[2] in (None, alphabet.width)
-    if not is_expected:
+    axes = ("B", "T") if alphabet is None else ("B", "T", alphabet.width)
+    if len(shape) != len(axes) or tuple(shape)[2:] not in ((None,), axes[2:]):
+        expected = ", ".join(map(str, axes))
         raise DataError(
-            f"ids have shape {tuple(shape)}, but the model reads {expected}; make them with the "
+            f"ids have shape {tuple(shape)}, but the model reads ({expected}); make them with the "
             "batcher() of the model"
         )
 

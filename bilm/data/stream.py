@@ -15,6 +15,7 @@ import numpy as np
 from bilm.data.shards import Shards
 from bilm.data.text import lines_at, placed_lines
 from bilm.errors import DataError
+from bilm.support.files import version_of
 from bilm.support.remote import stats
 from bilm.support.urls import is_url, name_of
 
@@ -54,8 +55,7 @@ class SentenceStream:
         return {"reader": reader, "buffer": self.waiting.copy()}
 
     def read_epoch(self) -> Iterator[tuple[int, str]]:
-        """Yield reference and text of each remaining sentence of the epoch, first of the one that
-        `rest` belongs to. Raises: DataError."""
+        """Yield reference and text of each remaining sentence of the epoch. Raises: DataError."""
         if self.rest:
             reference = self.rest[0]
             (text,) = read_references(self.shards, np.array([reference]))
@@ -150,8 +150,7 @@ def describe_shards(paths: Sequence[str]) -> list[str]:
     URL the version, to compare at a resume. Raises: OSError, RemoteError if one is missing."""
     # Change these texts only as `same_shards` allows: checkpoints contain them.
     if not any(map(is_url, paths)):
-        statuses = zip(paths, map(os.stat, paths), strict=True)
-        return [_described(path, of.st_size, of.st_mtime_ns) for path, of in statuses]
+        return [_described(path, version_of(path)) for path in paths]
     return [
         f"{name_of(url)}, {size} bytes, {version or 'no version'}"
         for url, (size, version) in zip(paths, stats(paths), strict=True)
@@ -159,8 +158,8 @@ def describe_shards(paths: Sequence[str]) -> list[str]:
 
 
 @cache
-def _described(path: str, size: int, changed_ns: int) -> str:
-    """Return the description of a file, which is read again only if its size or time changes."""
+def _described(path: str, version: tuple[int, ...]) -> str:
+    size = os.path.getsize(path)
     with open(path, "rb") as file:
         ends = file.read(END_BYTES)
         file.seek(max(len(ends), size - END_BYTES))

@@ -25,8 +25,8 @@ class Vocabulary:
     """Words and their ids.
 
     The id of a word is its line number, starting at 0. Blank lines are counted; the line
-    `!!!MAXTERMID` is not. A word that occurs more than once has its last id, as in bilm-tf. `<S>`,
-    `</S>` and `<UNK>` may be on any line; the id of a missing mark is -1.
+    `!!!MAXTERMID` is not. A repeated word has its last id, as in bilm-tf. The marks may be on any
+    line; the id of a missing mark is -1.
 
     Args:
         filename: one word per line.
@@ -101,8 +101,8 @@ class Vocabulary:
         return self._ids.get(word, self.unk)
 
     def known_ids(self, words: Sequence[str]) -> np.ndarray:
-        """Return the ids of words, int32 (n,), with the id of `<UNK>` for words not in the file.
-        Raises: DataError if `<UNK>` is needed but missing."""
+        """Return ids, int32 (n,), of `<UNK>` for words not in the file. Raises: DataError if it is
+        needed but missing."""
         ids = np.fromiter((self._ids.get(word, self.unk) for word in words), np.int32, len(words))
         if self.unk < 0 and (ids < 0).any():
             word = words[int(np.argmin(ids))]
@@ -208,8 +208,8 @@ def vocabulary_of(
     marks: Sequence[str] = MARKS,
     words: Sequence[str] | None = None,
 ) -> Vocabulary | UnicodeCharsVocabulary:
-    """Load the vocabulary of a model that has `n_tokens` words, or None if it will be trained: then
-    the file must contain each word once. Raises: DataError, also without one of `marks`."""
+    """Load the vocabulary of a model that has `n_tokens` words; None for a model to train, whose
+    file must contain each word once. Raises: DataError, also without one of `marks`."""
     max_word_length = options.char_cnn.max_characters_per_token if options.char_cnn else None
     vocab = load_vocab(vocab_file, max_word_length, n_tokens is None, words)
     vocab.require_marks(marks)

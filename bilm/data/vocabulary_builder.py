@@ -63,8 +63,6 @@ def build_vocabulary(
 
     if min_count is None:
         min_count = chosen_min_count(counts)
-
-    # The most frequent words; those of equal count by their characters.
     ranked = sorted((-n, word) for word, n in counts.items() if n >= min_count)
     if max_size is not None:
         ranked = ranked[: max(0, max_size - len(MARKS))]
@@ -82,11 +80,8 @@ def build_vocabulary(
 
 def chosen_min_count(counts: Mapping[str, int]) -> int:
     """Return the largest minimum count up to `MAX_MIN_COUNT` that leaves at most `FEW_UNKNOWN` of
-    the words of other text unknown, or else 1.
-
-    If one of the n occurrences of a word were other text, the word would occur n - 1 times here. So
-    a minimum count of m leaves about those tokens unknown whose words occur at most m times.
-    """
+    the words of other text unknown, or else 1. A minimum count of m leaves about those tokens
+    unknown whose words occur at most m times: one fewer times, if one of them is other text."""
     n_tokens = sum(counts.values())
     chosen = 1
     for min_count in range(2, MAX_MIN_COUNT + 1):

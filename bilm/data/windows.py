@@ -20,14 +20,12 @@ def model_batch(window: dict, options: ModelOptions) -> dict:
     """Return the distinct tokens of a window and each token's index among them: a dict of
     `distinct`, int32 (U,) or groups of characters from `grouped`; and for each
     direction `places` and `targets`, int32 (B, T)."""
-    # The tokens of all directions one after another.
     directions = options.directions
     key = "token_ids" if options.char_cnn is None else "tokens_characters"
     tokens = np.stack([window[key + KEY_SUFFIX[d]] for d in directions])  # directions, B, T (, C)
     lead = tokens.shape[:3]
     tokens = tokens.reshape(-1, *tokens.shape[3:])  # N (, C)
 
-    # The distinct ones, and the place of each token among them.
     distinct: np.ndarray | tuple[np.ndarray, ...]
     if options.char_cnn is None:
         ids, places = np.unique(tokens, return_inverse=True)  # U and N
@@ -66,12 +64,9 @@ def distinct_shapes(options: ModelOptions) -> tuple | list[tuple]:
 
 
 def needed_characters(lengths: np.ndarray, widest: int, width: int) -> np.ndarray:
-    """Return how many of `width` characters the CNN must read for words of these lengths.
-
-    All windows of the `widest` filter that start after the word contain only padding. One of them
-    is read, so omitting the others does not change the maximum. The result is rounded up, because
-    oneDNN compiles code for each width.
-    """
+    """Return how many of `width` characters the CNN must read for words of these lengths. Of the
+    windows of the `widest` filter that contain only padding, one decides the maximum. The result is
+    rounded up, because oneDNN compiles code for each width."""
     needed: np.ndarray = -(-(lengths + widest) // CHARACTER_STEP) * CHARACTER_STEP
     return np.minimum(needed, width)
 
@@ -95,7 +90,6 @@ def grouped(
     last_width = needed_characters(longest, widest, char_cnn.max_characters_per_token)
     widths = [length + widest for length in max_lengths] + [int(last_width)]
 
-    # The rows of each group, and where each token is among all of them.
     group_of = np.searchsorted(max_lengths, lengths)  # U
     places: np.ndarray = np.empty(len(rows), np.int64)  # U
     groups = []

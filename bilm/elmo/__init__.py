@@ -3,5 +3,8 @@
 from bilm.elmo.layer import Elmo as Elmo
 from bilm.support.imports import lazily
 
-MODULES = {"elmo.layer": "Elmo", "compat.bilm_tf": "weight_layers"}
+MODULES = {
+    "compat.bilm_tf": "weight_layers",
+    "elmo.layer": "Elmo",
+}
 __getattr__, __dir__, __all__ = lazily(__name__, MODULES)

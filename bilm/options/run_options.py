@@ -32,7 +32,6 @@ DECAYS: dict[str, Callable[[float], float]] = {
     "linear": lambda done: 1 - done,
     "cosine": lambda done: (1 + math.cos(math.pi * done)) / 2,
 }
-SOFTMAX_BIASES = ("zeros", "log_uniform")
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -65,7 +64,7 @@ class RunOptions(Checked):
     sample_softmax: bool = key(schema.BOOLEAN, True)
     share_embedding_softmax: bool = key(schema.BOOLEAN, False)
     state_reset_probability: float = key(schema.PROBABILITY, 0.0)
-    softmax_bias: str = key(choice(*SOFTMAX_BIASES), "zeros")
+    softmax_bias: str = key(choice("zeros", "log_uniform"), "zeros")
     variational_dropout: bool = key(schema.BOOLEAN, False)
     embedding_dropout: float = key(schema.PROBABILITY, 0.0)
     weight_decay: float = key(schema.PROBABILITY, 0.0)

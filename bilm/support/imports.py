@@ -22,7 +22,9 @@ def lazily(
             are separated by blanks.
         optional: names that require an extra; `from package import *` skips them.
     """
-    homes = {name: module for module, names in modules.items() for name in names.split()}
+    homes: dict[str, str] = {}
+    for module, names in modules.items():
+        homes |= dict.fromkeys(names.split(), module)
 
     def get(name: str) -> object:
         if name not in homes:
@@ -38,8 +40,8 @@ class MissingExtraError(ImportError, BilmError):
 
 @contextmanager
 def needed(extra: str, what: str) -> Iterator[None]:
-    """Turn a failed import in the block into a MissingExtraError that names the extra to install;
-    `what` is the feature that the user requested."""
+    """Turn a failed import in the block into a MissingExtraError that names the extra to install
+    for `what`, a feature."""
     try:
         yield
     except ModuleNotFoundError as error:

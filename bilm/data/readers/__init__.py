@@ -1,8 +1,5 @@
-"""Readers of input files: text here, every other form in a module with a `FORM` that declares it.
-
-To add a form, write a module with a `FORM` and add it to `FORMS`. Help and error messages follow
-from the declaration.
-"""
+"""Readers of input files: text here, every other form in a module with a `FORM` that declares it,
+from which help and error messages follow. To add one, add its `FORM` to `FORMS`."""
 
 import os
 from collections.abc import Iterator
@@ -45,8 +42,7 @@ class Corpus:
     counts signs in the first iteration, and is shared by the files of a text.
 
     Attributes: `path`; `form`; `has_ids`, whether records have ids.
-    Raises: DataError for an option that does not apply to the form. Iterating raises DataError that
-        names file and line or row, and BilmError if a package is missing.
+    Raises: DataError for an option that does not apply to the form; iterating also for the file.
     """
 
     def __init__(

@@ -5,8 +5,7 @@ modules except `settings`, `options` and the commands require the extra analysis
 from bilm.support import lazily
 
 MODULES = {
-    "studies.usages.answers": "in_words",
-    "studies.usages.change": "Measured measure measure_change",
+    "studies.usages.change": "Measured in_words measure measure_change",
     "studies.usages.collecting": "collect_usages write_usages",
     "studies.usages.dwug": "read_dwug",
     "studies.usages.finding": "FoundUsages Query find_usages open_texts parse_query read_queries",

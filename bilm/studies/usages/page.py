@@ -65,7 +65,6 @@ def write_page(
 
 
 def _content(usages: Usages, n_clusters: int, seed: int, bar: Progress) -> dict[str, object]:
-    """Return what the page shows of a word."""
     columns = usages.frame[list(FIELDS)]
     without_nan = columns.astype(object).where(columns.notna(), None)
     by_layer: dict[str, dict] = {"points": {}, "clusters": {}, "names": {}, "neighbours": {}}

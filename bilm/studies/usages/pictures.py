@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING
 import numpy as np
 
 from bilm.errors import OptionsError
-from bilm.studies.usages.answers import CHANGED, FEW, groupings_of, ranked
+from bilm.studies.usages.change import CHANGED, FEW, groupings_of, ranked
 from bilm.studies.usages.maps import N_CLUSTERS, cluster_names, usage_map
 from bilm.studies.usages.settings import MEASURES
 from bilm.studies.usages.usages import Usages
