@@ -1,7 +1,5 @@
-"""The program `bilm`: one module per subcommand, one function each, declared with click.
-
-The public names are for commands outside this package (docs/commands.md).
-"""
+"""The program `bilm`: one module per subcommand, one function each, declared with click. The public
+names are for commands outside this package (docs/commands.md)."""
 
 from bilm.support.imports import lazily
 

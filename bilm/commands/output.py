@@ -104,10 +104,8 @@ def for_people(value: object) -> str:
 def write_table(
     output: str | None, columns: Columns, rows: Iterable[Row], inputs: Iterable[str | None] = ()
 ) -> None:
-    """Write a table, row by row as they are computed.
-
-    In CSV and TSV, fields are quoted where necessary, as `bilm.data.readers.tables` reads them, and
-    a missing value is an empty field.
+    """Write a table, row by row as they are computed. In CSV and TSV, fields are quoted where
+    necessary, and a missing value is an empty field.
 
     Args:
         output: the file to write, whose ending, one of `TABLES`, selects the format; it is created

@@ -49,11 +49,8 @@ class ModelChoice(NamedTuple):
 
 
 class Model:
-    """A model with its softmax, whose weights are not read yet, its vocabulary, and its memory, if
-    any. Raises: BilmError.
-
-    Attributes: `files`, which no output must replace; `memory`, a `SecondModel` or None.
-    """
+    """A model with its softmax, whose weights are not read yet, its vocabulary, and its `memory`,
+    a `SecondModel` or None. No output must replace its `files`. Raises: BilmError."""
 
     def __init__(self, chosen: ModelChoice):
         from bilm.scoring.second_model import load_second_model
@@ -144,10 +141,8 @@ class Text:
         self.columns["sentence"] = int
 
     def with_columns(self, columns: dict[str, type]) -> dict[str, type]:
-        """Return the columns of places, except those that others replace, and the others.
-
-        Raises: OptionsError if a column of --keep is also one of the result.
-        """
+        """Return the columns of places, except those that others replace, and the others. Raises:
+        OptionsError if a column of --keep is also one of the result."""
         for name in self._keep:
             if name in columns or name in self._taken:
                 raise OptionsError(f"--keep {name}: the result has another column of this name")

@@ -19,11 +19,8 @@ MAX_CACHED_LETTERS = 256  # of a word
 
 class ByteAlphabet:
     """bilm-tf's spelling of a word: a mark, its UTF-8 bytes, truncated if necessary, a mark and
-    padding. `<S>` and `</S>` are one character each.
-
-    Attributes: `begin` and `end`, the words for a sentence's marks; `width`, C, the columns of a
-        row; `n_ids`, the number of ids of each column, int (C,).
-    """
+    padding. `<S>` and `</S>` are one character each. Attributes: `begin` and `end`, the words for a
+    sentence's marks; `width`, C, the columns of a row; `n_ids`, of each column, int (C,)."""
 
     begin, end = BOS, EOS
 

@@ -43,12 +43,8 @@ class Batcher:
 
 
 class TokenBatcher:
-    """Sentences -> word ids, for a model with a table of word vectors.
-
-    Args:
-        lm_vocab_file: one word per line in the table's order, with `<S>`, `</S>`, perhaps `<UNK>`.
-    Raises: DataError if the file cannot be read or lacks `<S>` or `</S>`.
-    """
+    """Sentences -> word ids, for a model with a table of word vectors. `lm_vocab_file`: a word per
+    line in the table's order. Raises: DataError if it cannot be read or lacks `<S>` or `</S>`."""
 
     def __init__(self, lm_vocab_file: str | os.PathLike):
         self._vocab = Vocabulary(lm_vocab_file)

@@ -1,8 +1,6 @@
-"""Streams the sentences of a training text in random order, resumable from a saved position.
-
-An integer, its *reference*, identifies a sentence: the number of its shard times `SHARD_BYTES` plus
-the byte position at which its line starts in the uncompressed file.
-"""
+"""Streams the sentences of a training text in random order, resumable from a saved position. The
+*reference* of a sentence is an integer: the number of its shard times `SHARD_BYTES` plus the byte
+position at which its line starts in the uncompressed file."""
 
 import hashlib
 import os

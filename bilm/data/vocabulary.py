@@ -127,13 +127,9 @@ class Vocabulary:
     def encode(
         self, sentence: str | Sequence[str], reverse: bool = False, split: bool = True
     ) -> np.ndarray:
-        """Return the ids of a sentence with a mark at each end, int32 (n + 2,).
-
-        Args:
-            reverse: whether the words are already in reverse order: put `</S>` first, `<S>` last.
-            split: whether to split a sentence that is a string at whitespace.
-        Raises: DataError if `sentence` is neither a string nor an ordered collection of strings.
-        """
+        """Return the ids of a sentence with a mark at each end, int32 (n + 2,). `reverse`: whether
+        the words are already in reverse order: put `</S>` first, `<S>` last. `split`: whether to
+        split a string at whitespace. Raises: DataError for another type than a list of strings."""
         ids = [self._ids.get(word, self.unk) for word in _words(sentence, split)]
         first, last = (self.eos, self.bos) if reverse else (self.bos, self.eos)
         return np.array([first, *ids, last], np.int32)
@@ -146,10 +142,7 @@ def _warn_once(message: str) -> None:
 
 class UnicodeCharsVocabulary(Vocabulary):
     """Words, their ids and their characters. Words that are not in the file have characters, too.
-
-    Args:
-        max_word_length: C, maximum number of characters of a word with its two marks; at least 3.
-    """
+    `max_word_length`: C, maximum number of characters of a word with its two marks; at least 3."""
 
     bos_char, eos_char, bow_char = BOS_CHAR, EOS_CHAR, BOW_CHAR
     eow_char, pad_char = EOW_CHAR, PAD_CHAR

@@ -18,8 +18,8 @@ GROUP_ROWS_MIN = 8  # of small groups
 
 def model_batch(window: dict, options: ModelOptions) -> dict:
     """Return the distinct tokens of a window and each token's index among them: a dict of
-    `distinct`, int32 (U,) or groups of characters from `grouped`; and for each
-    direction `places` and `targets`, int32 (B, T)."""
+    `distinct`, int32 (U,) or groups of characters from `grouped`; and for each direction `places`
+    and `targets`, int32 (B, T)."""
     directions = options.directions
     key = "token_ids" if options.char_cnn is None else "tokens_characters"
     tokens = np.stack([window[key + KEY_SUFFIX[d]] for d in directions])  # directions, B, T (, C)

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import math
+import os
 from collections.abc import Callable
 from dataclasses import dataclass
 from pathlib import Path
@@ -105,7 +106,7 @@ def load_run_options(name_or_path: str | Path) -> RunOptions:
     """Read the options of a new run from a path, or by a shipped name such as `tiny`. Raises:
     OptionsError, naming the file and the key that is missing, unknown or invalid."""
     name, packaged = str(name_or_path), packaged_options()
-    is_path = Path(name).name != name or name.endswith(".json") or Path(name).exists()
+    is_path = os.sep in name or name.endswith(".json") or os.path.exists(name)
     if name not in packaged and not is_path:
         what = "chosen by `bilm train` for a text" if name == AUTO else "unknown options"
         raise OptionsError(f"{name}: {what}, expected a path or one of {', '.join(packaged)}")

@@ -24,7 +24,7 @@ FULL = (errno.ENOSPC, errno.EDQUOT, errno.EFBIG)  # errors that do not name a fi
 @contextmanager
 def replacing(path: str | os.PathLike) -> Iterator[Path]:
     """Yield a temporary path to write to; rename it to `path`, or upload it, if the block succeeds.
-    The new file gets the mode of the file that it replaces; of a symbolic link, that is the target.
+    The new file gets the mode of the file that it replaces, which is the target of a symbolic link.
     If the process is killed, the next writer of the same path removes the temporary file."""
     target = output_path(path)
     with scratch(path) as folder:

@@ -15,13 +15,8 @@ def lazily(
     package: str, modules: Mapping[str, str], optional: Sequence[str] = ()
 ) -> tuple[Callable[[str], Any], Callable[[], list[str]], list[str]]:
     """Return `__getattr__`, `__dir__` and `__all__` of a package whose modules are imported on
-    first use, so that reading a vocabulary does not import TensorFlow.
-
-    Args:
-        modules: maps dotted names of modules, relative to `bilm`, to public names in them, which
-            are separated by blanks.
-        optional: names that require an extra; `from package import *` skips them.
-    """
+    first use. `modules`: public names, separated by blanks, by the dotted names of their modules,
+    relative to `bilm`; `optional`: names that require an extra, which `import *` skips."""
     homes: dict[str, str] = {}
     for module, names in modules.items():
         homes |= dict.fromkeys(names.split(), module)
@@ -31,7 +26,8 @@ def lazily(
             raise AttributeError(f"module {package!r} has no attribute {name!r}")
         return getattr(importlib.import_module(f"bilm.{homes[name]}"), name)
 
-    return get, lambda: sorted(homes), sorted(homes.keys() - set(optional))
+    always = sorted(homes.keys() - set(optional))
+    return get, lambda: sorted(homes), always
 
 
 class MissingExtraError(ImportError, BilmError):

@@ -17,8 +17,7 @@ M_TRIM_THRESHOLD, M_MMAP_MAX = -1, -4  # malloc.h of the GNU C library
 
 def choose_backend() -> str:
     """Return the name of Keras' backend. If TensorFlow is not installed and the user has not chosen
-    a backend, set KERAS_BACKEND to `torch` if that is installed, or else to `jax`. Keras reads it
-    when it is imported."""
+    one, set KERAS_BACKEND, which Keras reads when it is imported, to `torch` or else to `jax`."""
     if BACKEND not in os.environ and find_spec("tensorflow") is None:
         os.environ[BACKEND] = "torch" if find_spec("torch") else "jax"
     return os.environ.get(BACKEND) or "tensorflow"
@@ -71,11 +70,8 @@ def is_loud() -> bool:
 
 
 def keep_freed_memory() -> None:
-    """Make malloc keep freed memory for this process instead of returning it to the system.
-
-    On the CPU TensorFlow allocates and frees every tensor of a step. By default the operating
-    system provides and clears the pages of large tensors each time, a third of a training step.
-    """
+    """Make malloc keep freed memory for this process. By default the operating system provides and
+    clears the pages of large tensors at each step of TensorFlow, a third of a training step."""
     with suppress(AttributeError, OSError, TypeError):  # not the C library of GNU
         mallopt = ctypes.CDLL(None).mallopt
         mallopt(M_MMAP_MAX, 0)
