@@ -161,8 +161,7 @@ def like_reference(
 
 def run(command: click.Command, program: str, words: Sequence[str]) -> int:
     """Run a command with `words`, the command line without the program; return the exit status: 0
-    for success, 1 for bad input, 2 for wrong use, 130 after Ctrl-C. An error is one line on stderr.
-    """
+    for success, 1 for bad input, 2 for wrong use, 130 after Ctrl-C. Errors are one line."""
     try:
         status = command.main(list(words), program, standalone_mode=False)
         return status if isinstance(status, int) else 0
@@ -297,8 +296,7 @@ def start_tensorflow() -> None:
 @contextmanager
 def _interruptible() -> Iterator[None]:
     """Let Ctrl-C raise Exit with status 130 inside the block, so that temporary files are removed;
-    elsewhere it ends the process at once. Code that TensorFlow calls may turn the exception into
-    another one, as imports do."""
+    elsewhere it ends the process at once, because imports turn the exception into another one."""
     pressed = threading.Event()
 
     def interrupt(*_: object) -> None:

@@ -64,8 +64,8 @@ class LMDataset:
 
     def iter_batches(self, batch_size: int, num_steps: int) -> Windows:
         """Return windows for training. Each row continues in the next window. When its sentence, or
-        a piece of a long sentence, ends, the row takes the next one from a queue that all rows
-        share. A last window that is not full is dropped.
+        a piece of a long one, ends, it takes the next one from a queue that all rows share. A last
+        window that is not full is dropped.
 
         Returns: dicts of int32 `token_ids` and `next_token_id` (batch_size, num_steps), and
             `tokens_characters` (batch_size, num_steps, C) or None.
@@ -89,7 +89,6 @@ class LMDataset:
         if position is not None:
             start = {name: position[prefix + name] for name in ("reader", "buffer", "rows")}
 
-        # The rows share one source of pieces of sentences.
         key = self.seed, int(self.reverse)
         stream = SentenceStream(self.shards, self._shuffle_buffer, key, start)
         length = self._piece_length(batch_size, num_steps)

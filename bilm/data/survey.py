@@ -20,7 +20,7 @@ from bilm.support.progress import Progress
 SAMPLE_TOKENS = 1_000_000  # of a sample of a text
 LONG_TEXT = 10 * SAMPLE_TOKENS  # predictions of a text that is not counted if they are given
 # Disorder: words MIN_RATIO times as frequent as one before them, by MIN_DEVIATIONS standard
-# deviations, are MIN_SHARE of the text. Alphabetical order: 0.9; that of other texts: at most 0.3.
+# deviations, are MIN_SHARE of the text: 0.9 in alphabetical order, at most 0.3 in other texts.
 MIN_RATIO = 2
 MIN_DEVIATIONS = 4
 MIN_SHARE = 0.5
@@ -113,9 +113,8 @@ def once_from(survey: Survey, vocab: Vocabulary) -> int | None:
 
 
 def find_disorder(totals: np.ndarray, vocab: Vocabulary) -> tuple[int, int] | None:
-    """Return the ids of the two words of a vocabulary whose order is most clearly wrong, that of
-    the too rare one first; None if they are sorted by frequency, up to sampling error. `totals`:
-    see `Survey`; those of marks are ignored."""
+    """Return the ids of the two words of a vocabulary whose order is most clearly wrong, first of
+    the too rare one; None if they are sorted, up to sampling error. `totals`: see `Survey`."""
     marks = [i for i in map(vocab.word_to_id, MARKS) if i >= 0]
     ids: np.ndarray = np.delete(np.arange(vocab.size), marks)  # W, without the marks
     n = totals[ids].astype(float)  # W

@@ -63,9 +63,8 @@ def read_lines(path: str | os.PathLike, on_bad_utf8: str = "error") -> Iterator[
 def placed_lines(
     path: str | os.PathLike, on_bad_utf8: str, offset: int = 0, number: int = 0
 ) -> Iterator[tuple[int, int, int, str]]:
-    """Yield the number, the start and end bytes in the uncompressed content, and the text of each
-    line with its whitespace: see `read_lines`. Reading starts at byte `offset`, after `number`
-    lines."""
+    """Yield the number, the start and end byte in the uncompressed content, and the text with its
+    whitespace of each line: see `read_lines`. It starts at byte `offset`, after `number` lines."""
     end = offset
     try:
         with opened(path) as file:

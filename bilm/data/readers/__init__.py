@@ -39,11 +39,9 @@ def form_of(path: str | os.PathLike) -> Form:
 
 class Corpus:
     """The records of a file or URL, whose ending determines its form. Iterable repeatedly. `signs`
-    counts signs in the first iteration, and is shared by the files of a text.
-
-    Attributes: `path`; `form`; `has_ids`, whether records have ids.
-    Raises: DataError for an option that does not apply to the form; iterating also for the file.
-    """
+    counts signs in the first iteration, and is shared by the files of a text. Attributes: `path`,
+    `form`, and `has_ids`, whether records have ids. Raises: DataError for an option that does not
+    apply to the form; iterating also for the file."""
 
     def __init__(
         self,
