@@ -1,5 +1,4 @@
-"""The program `bilm`: one module per subcommand, one function each, declared with click. The public
-names are for commands outside this package (docs/commands.md)."""
+"""The program `bilm`: a module per subcommand. The public names are for other packages."""
 
 from bilm.support.imports import lazily
 

@@ -129,8 +129,7 @@ def _use(model: StoredModel) -> str:
 
 
 def find_problems(model: StoredModel) -> list[str]:
-    """Return messages about files that are damaged, missing or of another model, but do not prevent
-    the model from being opened."""
+    """Return messages about files that are damaged, missing or wrong, but not needed to open it."""
     problems = [] if model.checkpoint is None else [*model.checkpoint.skipped]
     for read in (_read_weights, _read_vocabulary, attrgetter("mixes")):
         try:

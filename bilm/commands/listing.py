@@ -25,8 +25,7 @@ COMMANDS = tuple(name for names in SUBJECTS.values() for name in names)
 
 
 def sections() -> tuple[list[cloup.Section], list[str]]:
-    """Return the commands by subject, which have only a name and a description, and a line for each
-    entry point that cannot be used."""
+    """Return the described commands by subject, and a line for each unusable entry point."""
     listed = {
         subject: [_described_command(name, f"bilm.commands.{name}", name) for name in names]
         for subject, names in SUBJECTS.items()

@@ -117,8 +117,7 @@ def main() -> NoReturn:
 
 
 def run_script(command: click.Command, program: str | None = None) -> NoReturn:
-    """Run a command with the arguments of the command line, and exit. `program`: its name for
-    messages; None for that of the script."""
+    """Run a command with the words of the command line, and exit. `program`: name in messages."""
     _on_interrupt(signal.SIG_DFL)
     _open_streams()
     status = run(command, program or os.path.basename(sys.argv[0]), sys.argv[1:])
@@ -263,8 +262,7 @@ def _described(error: Exception) -> str:
 
 
 def start_log(is_quiet: bool) -> None:
-    """Send the log to standard error as plain lines. Notes of other packages are hidden unless
-    TF_CPP_MIN_LOG_LEVEL shows them."""
+    """Send the log to standard error as plain lines, by default without notes of other packages."""
     from absl import flags, logging
 
     flags.FLAGS.mark_as_parsed()  # otherwise absl's log complains about its own, unused flags

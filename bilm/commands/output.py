@@ -30,8 +30,7 @@ def printable(text: str) -> str:
 
 
 def flush_output() -> None:
-    """Flush standard output. Raises: OSError, after discarding the unwritten text, so that Python
-    does not fail at exit."""
+    """Flush standard output, or discard its text, so that Python can exit. Raises: OSError."""
     try:
         sys.stdout.flush()
     except OSError:

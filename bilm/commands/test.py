@@ -138,8 +138,7 @@ def _single_sentences(
 def _running_text(
     model: scoring.Model, text: Shards, n_rows: int, n_tokens: int, start: str | None
 ) -> Perplexity:
-    """Return the perplexity of text whose rows carry the state from sentence to sentence. Raises:
-    BilmError for a checkpoint with other rows."""
+    """Return the perplexity of text whose rows carry the state. Raises: BilmError."""
     from bilm.scoring.perplexity import perplexity_of_scores
 
     if start != "checkpoint" and model.backend(n_tokens) == "numpy":

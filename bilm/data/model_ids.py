@@ -1,5 +1,4 @@
-"""The ids that a model for embedding reads, and batchers that make them: 1 more than the ids of
-alphabets and vocabularies, because id 0 is padding."""
+"""The ids that models for embedding read: 1 more than those of vocabularies; 0 is padding."""
 
 import os
 from collections.abc import Callable, Iterable, Sequence

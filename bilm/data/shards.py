@@ -126,8 +126,7 @@ def count_tokens(shards: Shards) -> TextCounts:
 
 
 def draw_heldout_part(shards: Shards, output: Path) -> None:
-    """Write a twentieth of a text, or about `MAX_WORDS` words, to a file, without sentences that
-    are too short for `sentence_digest`. Raises: DataError."""
+    """Write a twentieth of a text, or about `MAX_WORDS` words, to a file. Raises: DataError."""
     counts = count_tokens(shards)
     n_sentences = counts.n_sentences
     if n_sentences < PERIOD:

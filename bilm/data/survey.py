@@ -84,8 +84,7 @@ def survey(
 
 
 def log_survey(survey: Survey, vocab: Vocabulary, check_order: bool = True) -> None:
-    """Log the counts, how many words are unknown, and, if `check_order`, whether the vocabulary is
-    not sorted by the frequencies in the text."""
+    """Log the counts, the share of unknown words, and, if `check_order`, a wrong order of words."""
     counts = survey.counts
     if survey.is_whole:
         logging.info("%d sentences, %d predictions", counts.n_sentences, counts.n_predictions)
@@ -133,8 +132,7 @@ def find_disorder(totals: np.ndarray, vocab: Vocabulary) -> tuple[int, int] | No
 
 
 def check_training_text(shards: Shards, heldout: Shards | None, vocab_file: str | Path) -> None:
-    """Raise DataError for a training text that includes the vocabulary; warn if it includes
-    held-out files."""
+    """Raise DataError if a text includes the vocabulary; warn if it includes held-out files."""
     files = {os.path.realpath(path) for path in shards.paths}
     if os.path.realpath(vocab_file) in files:
         raise DataError(

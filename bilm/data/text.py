@@ -144,8 +144,7 @@ def opened(path: str | os.PathLike) -> Iterator[BinaryIO]:
 
 @contextmanager
 def writing_text(path: str | os.PathLike) -> Iterator[TextIO]:
-    """Open a UTF-8 text file for writing, compressed by the ending of its name. It is renamed into
-    place when the block succeeds. Raises: OSError."""
+    """Open a UTF-8 text to write, compressed by its ending, all or nothing. Raises: OSError."""
     with replacing(path) as temporary, ExitStack() as stack:
         file: BinaryIO = stack.enter_context(open(temporary, "wb"))
         if ending := ending_of(path):

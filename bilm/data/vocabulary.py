@@ -101,8 +101,7 @@ class Vocabulary:
         return self._ids.get(word, self.unk)
 
     def known_ids(self, words: Sequence[str]) -> np.ndarray:
-        """Return ids, int32 (n,), of `<UNK>` for words not in the file. Raises: DataError if it is
-        needed but missing."""
+        """Return ids, int32 (n,), or that of `<UNK>`. Raises: DataError if it is missing."""
         ids = np.fromiter((self._ids.get(word, self.unk) for word in words), np.int32, len(words))
         if self.unk < 0 and (ids < 0).any():
             word = words[int(np.argmin(ids))]

@@ -1,5 +1,4 @@
-"""Probes of `bilm doctor` in processes of their own: a library can abort its process or hang. Run
-as a program, this module calls one of its functions and prints one line of JSON."""
+"""Probes of `bilm doctor`: functions called in a process each, which a library can abort."""
 
 import json
 import os
@@ -19,8 +18,7 @@ class ProbeFailure(Exception):
 
 
 def ask(name: str, *arguments: str, **environment: str) -> dict[str, Any]:
-    """Call a function of this module in a new process, with more variables in its environment, and
-    return its result. Raises: ProbeFailure if it fails, crashes or does not end in time."""
+    """Return the result of a function of this module in a new process. Raises: ProbeFailure."""
     command = [sys.executable, "-m", "bilm.doctor.probes", name, *arguments]
     variables = {LOG_LEVEL: QUIET, **os.environ, **environment}
     try:

@@ -103,8 +103,7 @@ FIXED = ("unroll_steps", "optimizer")
 
 
 def load_run_options(name_or_path: str | Path) -> RunOptions:
-    """Read the options of a new run from a path, or by a shipped name such as `tiny`. Raises:
-    OptionsError, naming the file and the key that is missing, unknown or invalid."""
+    """Read options of a run by a path, or a shipped name such as `tiny`. Raises: OptionsError."""
     name, packaged = str(name_or_path), packaged_options()
     is_path = os.sep in name or name.endswith(".json") or os.path.exists(name)
     if name not in packaged and not is_path:
@@ -114,8 +113,7 @@ def load_run_options(name_or_path: str | Path) -> RunOptions:
 
 
 def load_model_options(path: str | Path) -> ModelOptions:
-    """Read the options of a stored model; log one warning that names the unused keys. Raises:
-    OptionsError, naming the file and the key, if a key of the model is invalid."""
+    """Read the options of a stored model; warn of unused keys. Raises: OptionsError."""
     options = schema.load(ModelOptions, path)
     known = {EXPORT_ID, EVALUATION, *(field.name for field in schema.keys(RunOptions))}
     unknown = [name for name in options.other_names() if name not in known]

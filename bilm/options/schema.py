@@ -150,8 +150,7 @@ class Checked:
         return dataclasses.replace(self, **changes)
 
     def to_dict(self) -> dict[str, Any]:
-        """Return the JSON object, with unknown keys and without values that are None, on which
-        older readers fail."""
+        """Return the JSON object with unknown keys, without None, on which older readers fail."""
         values = {field.name: _plain(getattr(self, field.name)) for field in keys(self)}
         return {name: value for name, value in values.items() if value is not None} | {**self.other}
 

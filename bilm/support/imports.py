@@ -36,8 +36,7 @@ class MissingExtraError(ImportError, BilmError):
 
 @contextmanager
 def needed(extra: str, what: str) -> Iterator[None]:
-    """Turn a failed import in the block into a MissingExtraError that names the extra to install
-    for `what`, a feature."""
+    """Turn a failed import in the block into an error that names the extra which `what` needs."""
     try:
         yield
     except ModuleNotFoundError as error:
