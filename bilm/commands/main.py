@@ -68,9 +68,7 @@ SETTINGS = HELP | {
 class Program(cloup.Group):
     """The subcommands in `COMMANDS` and those of entry points; each is imported when it is used."""
 
-    def list_sections(
-        self, ctx: click.Context, include_default_section: bool = True
-    ) -> list[cloup.Section]:
+    def list_sections(self, *_: object, **__: object) -> list[cloup.Section]:
         return listing.sections()[0]
 
     def list_commands(self, ctx: click.Context | None) -> list[str]:

@@ -54,7 +54,6 @@ class Corpus:
         reading = reading or Reading()
         self.has_ids = self.form.has_ids or reading.id_column is not None
 
-        # Options with other values than the defaults must fit the form.
         for name in OPTIONS:
             is_chosen = getattr(reading, name) != getattr(Reading, name)
             if is_chosen and name not in self.form.options:
