@@ -1,6 +1,6 @@
 """Words -> ids of their characters, as a model's alphabet spells them."""
 
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Iterable, Sequence
 
 import numpy as np
 
@@ -78,31 +78,28 @@ class LexiconAlphabet:
 
     def __init__(self, options: model_options.LexiconEncoderOptions):
         self.max_characters = options.max_characters_per_token
-        self.words: Mapping[str, int] | None = None
-        self.characters: Mapping[str, int] | None = None
-        n_ids = []
-        if options.words is not None:
-            self.words = options.words.lexicon
-            n_ids.append(options.words.n_rows)
+        self.words = options.words
+        self.characters = options.characters
+        n_ids = [] if self.words is None else [self.words.n_rows]
         self.n_word_columns = len(n_ids)
-        if options.characters is not None:
-            self.characters = options.characters.lexicon
-            n_ids += [options.characters.n_rows] * self.max_characters
+        if self.characters is not None:
+            n_ids += [self.characters.n_rows] * self.max_characters
         self.n_ids = np.array(n_ids)
         self.width = len(n_ids)
 
     def __call__(self, words: Sequence[str]) -> np.ndarray:
         """Return the ids of words and their characters, int32 (n, width)."""
-        pad = 0 if self.characters is None else self.characters[model_options.PAD]
+        pad = 0 if self.characters is None else self.characters.lexicon[model_options.PAD]
         rows: np.ndarray = np.full((len(words), self.width), pad, np.int32)
         for row, word in zip(rows, words, strict=True):
             if self.words is not None:
+                lexicon = self.words.lexicon
                 short = word[: self.max_characters - 2]
-                row[0] = self.words.get(short, self.words[model_options.OOV])
+                row[0] = lexicon.get(short, lexicon[model_options.OOV])
             if self.characters is not None:
-                unknown = self.characters[model_options.OOV]
-                ids = [self.characters.get(letter, unknown) for letter in self._letters(word)]
-                ids = [self.characters[model_options.EOW], *ids, self.characters[model_options.BOW]]
+                lexicon = self.characters.lexicon
+                letters = [model_options.EOW, *self._letters(word), model_options.BOW]
+                ids = [lexicon.get(letter, lexicon[model_options.OOV]) for letter in letters]
                 row[self.n_word_columns : self.n_word_columns + len(ids)] = ids
         return rows
 

@@ -277,11 +277,8 @@ class Row:
 def empty_window(n_rows: int, n_steps: int, n_chars: int | None) -> Window:
     """Return a window of padding in one direction: see `LMDataset.iter_batches`. `n_chars`: C."""
     shape = n_rows, n_steps
-    characters: np.ndarray | None = None
+    window: Window = {name: np.zeros(shape, np.int32) for name in ("token_ids", "next_token_id")}
+    window["tokens_characters"] = None
     if n_chars is not None:
-        characters = np.full((*shape, n_chars), PAD_CHAR, np.int32)
-    return {
-        "token_ids": np.zeros(shape, np.int32),
-        "tokens_characters": characters,
-        "next_token_id": np.zeros(shape, np.int32),
-    }
+        window["tokens_characters"] = np.full((*shape, n_chars), PAD_CHAR, np.int32)
+    return window
