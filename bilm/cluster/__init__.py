@@ -133,7 +133,6 @@ def output_schema(
 def _output_schema(
     schema: pyarrow.Schema, content: Content, column: str, keep: Sequence[str] | None
 ) -> pyarrow.Schema:
-    """Return the schema of the results for that of the input. Raises: OptionsError for `keep`."""
     import pyarrow
 
     if isinstance(keep, str):
