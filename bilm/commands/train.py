@@ -52,12 +52,7 @@ def train(**run: Any) -> int:
     """
     from bilm.training.run import train as train_model
 
-    names = "vocab", "options", "hours", "from_scratch"
+    started = click.get_current_context().meta[START]
     with opt.run_hosts(run) as hosts:
-        result = train_model(
-            **opt.run_arguments(run, hosts),
-            **{name: run[name] for name in names},
-            **opt.given(run, ("batch_size", "n_epochs", "n_train_tokens", *opt.RATE)),
-            started=click.get_current_context().meta[START],
-        )
+        result = train_model(**opt.run_arguments(run, hosts), started=started)
     return 0 if result.finished else INTERRUPTED

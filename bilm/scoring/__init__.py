@@ -6,7 +6,7 @@
 training text.
 """
 
-from bilm.support.imports import by_module, lazily
+from bilm.support.imports import lazily
 
 MODULES = {
     "scoring.ngrams": "Ngrams",
@@ -16,4 +16,4 @@ MODULES = {
     "scoring.scores": "Logs Predicted Score",
     "scoring.second_model": "SecondModel",
 }
-__getattr__, __dir__, __all__ = lazily(__name__, by_module(MODULES))
+__getattr__, __dir__, __all__ = lazily(__name__, MODULES)

@@ -14,13 +14,9 @@ The names of this package are bilm-tf's, with its signatures: see `compat`.
 
 from bilm.support.imports import lazily
 
-__getattr__, __dir__, __all__ = lazily(
-    __name__,
-    {
-        "dump_weights": "export.hdf5",
-        "load_options_latest_checkpoint": "compat.bilm_tf_training",
-        "load_vocab": "data.vocabulary",
-        "test": "compat.bilm_tf_training",
-        "train": "compat.bilm_tf_training",
-    },
-)
+MODULES = {
+    "compat.bilm_tf_training": "load_options_latest_checkpoint test train",
+    "data.vocabulary": "load_vocab",
+    "export.hdf5": "dump_weights",
+}
+__getattr__, __dir__, __all__ = lazily(__name__, MODULES)

@@ -14,7 +14,7 @@ import keras
 from absl import logging
 
 from bilm.data.shards import Shards
-from bilm.errors import ArgumentError, DataError
+from bilm.errors import ArgumentError, DataError, explaining_memory
 from bilm.options import schema
 from bilm.options.run_options import RunOptions
 from bilm.scoring.measurement import Measurement
@@ -23,7 +23,6 @@ from bilm.scoring.running_text import Evaluator, heldout_dataset, heldout_window
 from bilm.scoring.verdict import Verdict
 from bilm.storage.checkpoint import Checkpoint
 from bilm.storage.tensor_reader import check_name
-from bilm.support.out_of_memory import explaining_memory
 from bilm.support.process import available_cores, is_machine_busy
 from bilm.training.checkpoints import RunCheckpoints
 from bilm.training.decisions import (

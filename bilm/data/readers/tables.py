@@ -1,8 +1,6 @@
-r"""Tables: one row per sentence, in CSV, TSV, JSON Lines or Parquet.
+"""Tables: one row per sentence, in CSV, TSV, JSON Lines or Parquet.
 
-CSV and TSV are read and written, by `bilm.commands.output`, as pandas reads and writes them by
-default (RFC 4180): a field that contains the delimiter, `"` or a line break is enclosed in `"`, and
-each `"` inside it is doubled. Quotation marks elsewhere, as in `a "b"`, are part of the text. A
+CSV and TSV are read, and written by `bilm.commands.output`, as pandas does by default (RFC 4180). A
 field that starts with `"` but is not quoted correctly is an error, as are rows that it may join.
 """
 
