@@ -17,7 +17,7 @@ from bilm.options.run_options import DECAYS, LEARNING_RATES, MAX_SEED
 from bilm.precisions import INFERENCE_PRECISIONS, PRECISIONS
 from bilm.storage.formats import HELP
 from bilm.support.urls import is_url, masked
-from bilm.training.settings import RESUME, Saving
+from bilm.training.settings import RESUME, RunSettings
 
 if TYPE_CHECKING:
     from bilm.training.hosts.exchange import Hosts
@@ -53,12 +53,12 @@ class TextInput(File):
         self.passes = passes
 
     def convert(self, value: Any, param: click.Parameter | None, ctx: click.Context | None) -> str:
-        if value != "-":
-            return super().convert(value, param, ctx)
-        if self.passes and not os.path.isfile(STANDARD_INPUT):
+        path = STANDARD_INPUT if value == "-" else super().convert(value, param, ctx)
+        if self.passes and os.path.exists(path) and not os.path.isfile(path):
+            name = "standard input" if value == "-" else value
             message = f"this command reads the text {self.passes}; write the text to a file first"
-            self.fail(f"standard input is not a regular file, but {message}", param, ctx)
-        return STANDARD_INPUT
+            self.fail(f"{name} is not a regular file, but {message}", param, ctx)
+        return path
 
 
 class List(click.ParamType):
@@ -181,7 +181,7 @@ def text_input(help: str, passes: str | None = None, **more: Any) -> Decorator:
 
 
 PASSES = "once per epoch"
-SAVING = Saving()  # the defaults
+DEFAULTS = RunSettings()
 
 
 def run_options(
@@ -240,11 +240,11 @@ def run_options(
         group(
             "Advanced (checkpoints)",
             option("--checkpoint_steps", Integer(1), "Steps between checkpoints.",
-                   default=SAVING.steps),
+                   default=DEFAULTS.checkpoint_steps),
             option("--checkpoint_minutes", Number(0), "Maximum number of minutes between "
-                   "checkpoints.", default=SAVING.minutes),
+                   "checkpoints.", default=DEFAULTS.checkpoint_minutes),
             option("--keep_checkpoints", Integer(1), "Number of recent checkpoints to keep, in "
-                   "addition to the best one.", default=SAVING.keep),
+                   "addition to the best one.", default=DEFAULTS.keep_checkpoints),
         ),
         group(
             "Advanced (devices)",
@@ -291,16 +291,10 @@ def run_hosts(values: dict[str, Any]) -> Hosts:
 
 def run_arguments(values: dict[str, Any], hosts: Hosts) -> dict[str, Any]:
     """Return the values of `run_options` after `run_hosts` as arguments of `bilm.train`, without
-    those that are None. Raises: DataError for pipes; OptionsError for missing devices."""
-    from bilm.data.text import input_files
+    those that are None. Raises: OptionsError for missing devices."""
     from bilm.training.devices import Devices, make_strategy
 
-    for name in ("text", "heldout"):
-        if values[name]:
-            input_files(values[name])  # refuses pipes
     names_of_devices = ("gpus", "n_gpus", "cpu_replicas")
     strategy = make_strategy(**{name: values.pop(name) for name in names_of_devices}, hosts=hosts)
-    names_of_saving = ("checkpoint_steps", "checkpoint_minutes", "keep_checkpoints")
-    saving = Saving(*(values.pop(name) for name in names_of_saving))
     arguments = {name: value for name, value in values.items() if value is not None}
-    return {**arguments, "devices": Devices(strategy, hosts), "saving": saving}
+    return {**arguments, "devices": Devices(strategy, hosts)}

@@ -3,6 +3,7 @@
 from typing import Any
 
 import click
+from cloup.constraints import constraint, mutually_exclusive
 
 from bilm.commands import options as opt
 from bilm.commands.main import INTERRUPTED, START, command
@@ -41,6 +42,7 @@ lost.
                  "of a packaged model."),
     ],
 )  # fmt: skip
+@constraint(mutually_exclusive, ["hours", "n_steps"])
 def train(**run: Any) -> int:
     """Train a biLM on text.
 

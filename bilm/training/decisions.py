@@ -133,7 +133,7 @@ def is_evaluation_due(spec: RunSpec, progress: RunProgress) -> bool:
 
 def is_save_due(spec: RunSpec, progress: RunProgress, is_late: bool) -> bool:
     """Return whether a save follows the last step; `is_late`: see `is_save_late`."""
-    at_interval = progress.step % spec.settings.saving.steps == 0
+    at_interval = progress.step % spec.settings.checkpoint_steps == 0
     is_last = progress.step == spec.n_steps
     # Before an evaluation too: if that fails, no step is lost.
     return is_late or at_interval or is_last or is_evaluation_due(spec, progress)
@@ -141,7 +141,7 @@ def is_save_due(spec: RunSpec, progress: RunProgress, is_late: bool) -> bool:
 
 def is_save_late(spec: RunSpec, saved: float, now: float) -> bool:
     """Return whether the last save, at the time `saved`, is too long ago."""
-    return now - saved > 60 * spec.settings.saving.minutes
+    return now - saved > 60 * spec.settings.checkpoint_minutes
 
 
 def is_done(spec: RunSpec, progress: RunProgress) -> bool:

@@ -212,7 +212,7 @@ def set_up(
         spec.options_of_replica(devices.n_replicas), spec.vocab.size, devices,
         spec.settings.seed, spec.precision, spec.schedule,
     )  # fmt: skip
-    checkpoints = RunCheckpoints(trainer, folder, spec.settings.saving.keep)
+    checkpoints = RunCheckpoints(trainer, folder, spec.settings.keep_checkpoints)
     evaluator = Evaluator(trainer.model, spec.vocab.unk)
     progress = RunProgress()
     if checkpoint is not None:
@@ -475,10 +475,10 @@ class Run:
             self.devices.n_replicas, options.batch_size, options.unroll_steps, spec.epoch_steps,
             spec.vocab.size,
         )  # fmt: skip
-        saving = spec.settings.saving
+        settings = spec.settings
         logging.info(
             "%s; saved every %d steps or %g minutes to %s",
-            spec.schedule, saving.steps, saving.minutes, self.folder,
+            spec.schedule, settings.checkpoint_steps, settings.checkpoint_minutes, self.folder,
         )  # fmt: skip
         if not step:
             self._log_expected()

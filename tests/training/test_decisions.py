@@ -26,7 +26,7 @@ from bilm.training.decisions import (
     pace,
     processor_share,
 )
-from bilm.training.settings import RunSettings, Saving
+from bilm.training.settings import RunSettings
 from bilm.training.spec import RunProgress
 
 TINY = RunOptions.from_dict(RUN)
@@ -247,7 +247,7 @@ def test_share_of_the_processors_is_named_if_it_is_small(share, expected):
 
 
 def run_of(n_steps=10, heldout=None):
-    settings = RunSettings(saving=Saving(steps=3, minutes=15))
+    settings = RunSettings(checkpoint_steps=3, checkpoint_minutes=15)
     return spec_of(TINY, n_steps, heldout, eval_steps=4, settings=settings)
 
 

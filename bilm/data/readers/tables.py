@@ -12,7 +12,7 @@ from pathlib import Path
 from typing import Any
 
 from bilm.data.readers.form import TOKENIZE, Form, InputFile, Record, Split, checked_id
-from bilm.data.text import opened, placed_lines, read_lines, unpacked_name
+from bilm.data.text import MAX_LINE_BYTES, opened, placed_lines, read_lines, unpacked_name
 from bilm.errors import DataError
 from bilm.support.imports import optional
 
@@ -27,6 +27,7 @@ def delimited_rows(source: InputFile, columns: Sequence[str]) -> Rows:
     delimiter = "\t" if unpacked_name(source.path).endswith(".tsv") else ","
     lines = (text for *_, text in placed_lines(source.path, source.reading.on_bad_utf8))
     quoting = QUOTING[source.reading.quoting or "csv"]
+    csv.field_size_limit(max(csv.field_size_limit(), MAX_LINE_BYTES))
     rows = csv.reader(lines, delimiter=delimiter, quoting=quoting, strict=True)
     where = f"{source.path}, line 1"
     try:
