@@ -28,7 +28,7 @@ from absl import logging
 from bilm.data.stream import Position
 from bilm.errors import NotFiniteError, WeightsError
 from bilm.storage import names
-from bilm.storage.formats.base import LazyTensors
+from bilm.storage.formats.base import Tensors
 from bilm.storage.run_record import RunRecord
 from bilm.storage.tensor_reader import UNREADABLE, TensorReader, reason
 from bilm.support.files import expanded, replacing, scratch
@@ -72,7 +72,7 @@ class Checkpoint:
             name = names.name_of_key(key)
             if name is not None:
                 weights[name] = tensor._replace(read=partial(self._tensor, key))
-        self.tensors = LazyTensors(self.path, self.files, weights)
+        self.tensors = Tensors(self.path, self.files, weights)
         bias = weights.get("softmax/b")
         if bias is None or len(bias.shape) != 1:
             raise WeightsError(
@@ -109,8 +109,8 @@ class Checkpoint:
 
     def check(self, only: Callable[[str], bool]) -> None:
         """Read the weights whose names `only` selects. Raises: WeightsError if one is damaged."""
-        for name in filter(only, self.tensors.names):
-            self.tensors.by_name[name].read()
+        for tensor in self.tensors.only(only).values():
+            tensor.read()
 
     def check_all(self) -> None:
         """Read every tensor once. Raises: WeightsError if one is damaged or not finite, or for a

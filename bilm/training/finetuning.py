@@ -203,7 +203,7 @@ def _set_weights(
     is_shared = rows >= 0
     assert model.softmax is not None
     for name, variable in (("W", model.softmax.kernel), ("b", model.softmax.bias)):
-        stored = softmax.value(names.SOFTMAX + name)
+        stored = np.asarray(softmax.tensors[names.SOFTMAX + name])
         if not np.isfinite(stored).all():
             raise WeightsError(f"{path}: softmax/{name} contains non-finite values")
         value = variable.numpy()

@@ -21,7 +21,7 @@ from bilm.options.model_options import (
     TableOptions,
 )
 from bilm.options.schema import Checked, unexpected
-from bilm.storage.formats.base import Format, LazyTensors, folder_with, json_files, paths_inside
+from bilm.storage.formats.base import Format, Tensors, folder_with, json_files, paths_inside
 from bilm.storage.formats.derived import axis_lengths
 from bilm.storage.formats.pytorch import StateDict
 from bilm.storage.formats.pytorch_rows import StoredRow, encoder_rows, lstm_rows, variables_of
@@ -103,12 +103,12 @@ class ManyLangs(Format):
         return TableOptions(dim, n_rows, lexicon)
 
     @functools.cached_property
-    def tensors(self) -> LazyTensors:
+    def tensors(self) -> Tensors:
         home = self.weight_file.parent
         embedder, encoder = home / EMBEDDER, home / ENCODER
         by_name = variables_of(StateDict(embedder), EMBEDDER_ROWS, embedder)
         by_name |= variables_of(StateDict(encoder), lstm_rows(), encoder)
-        return LazyTensors(home, [embedder, encoder], by_name)
+        return Tensors(home, [embedder, encoder], by_name)
 
 
 def _section(values: Mapping[str, Any], name: str, kind: str) -> dict[str, Any]:

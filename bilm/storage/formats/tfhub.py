@@ -17,7 +17,7 @@ from absl import logging
 
 from bilm.errors import WeightsError
 from bilm.options.model_options import N_CHARACTERS_WITH_PADDING, ModelOptions
-from bilm.storage.formats.base import Format, LazyTensor, LazyTensors, Mix, folder_with
+from bilm.storage.formats.base import Format, LazyTensor, Mix, Tensors, folder_with
 from bilm.storage.formats.derived import axis_lengths, derived_options
 from bilm.storage.names import TF1_ENDS
 
@@ -99,7 +99,7 @@ class TfHub(Format):
         return TensorReader(str(self.weight_file.with_suffix("")))
 
     @functools.cached_property
-    def tensors(self) -> LazyTensors:
+    def tensors(self) -> Tensors:
         by_name = {}
         for stored, variable in self._variables.items():
             name = stored.removeprefix(SCOPE)
@@ -120,7 +120,7 @@ class TfHub(Format):
             by_name["char_embed"] = LazyTensor(
                 (n_rows - 1, *width), table.dtype, lambda: table.read()[1:]
             )
-        return LazyTensors(self._graph_file.parent, self._variable_files, by_name)
+        return Tensors(self._graph_file.parent, self._variable_files, by_name)
 
 
 class _Graph:
