@@ -73,12 +73,7 @@ class Checkpoint:
             if name is not None:
                 weights[name] = tensor._replace(read=partial(self._tensor, key))
         self.tensors = Tensors(self.path, self.files, weights)
-        bias = weights.get("softmax/b")
-        if bias is None or len(bias.shape) != 1:
-            raise WeightsError(
-                f"{self.path}: softmax/b is missing; expected the checkpoint of a biLM's training"
-            )
-        self.n_words = bias.shape[0]
+        self.n_words = self.tensors.axis_lengths("softmax/b")["words"]
 
         # The record and the position, which the reference does not store.
         self._record = RunRecord.read(self.path)
@@ -177,7 +172,12 @@ def checkpoint_paths(folder: str | Path) -> list[str]:
     """Return the paths of a folder's checkpoints that have our names, the latest first."""
     matches = (CHECKPOINT_FILE.fullmatch(path.name) for path in _entries(folder))
     steps = {int(match[1]) for match in matches if match}
-    return [f"{Path(folder)}/{CHECKPOINT}-{step}" for step in sorted(steps, reverse=True)]
+    return [checkpoint_path(folder, step) for step in sorted(steps, reverse=True)]
+
+
+def checkpoint_path(folder: str | Path, step: int) -> str:
+    """Return the path of a step's checkpoint, without the endings of its files."""
+    return f"{Path(folder)}/{CHECKPOINT}-{step}"
 
 
 def _files(path: str) -> tuple[Path, ...]:
@@ -272,42 +272,28 @@ class CheckpointContent:
             for name, variable in named:
                 yield group, str(name), variable
 
-
-class CheckpointFolder:
-    """Writes checkpoints to an existing folder and keeps the latest `keep` ones.
-
-    TensorFlow's CheckpointManager would treat the folder's name as a pattern: in `run?` it would
-    remove files of `run1`.
-    """
-
-    def __init__(self, folder: str | Path, keep: int):
-        self.folder, self.keep = Path(folder), keep
-
-    def path(self, step: int) -> str:
-        """Return the path of a step's checkpoint, without the endings of its files."""
-        return f"{self.folder}/{CHECKPOINT}-{step}"
-
-    def write(self, content: CheckpointContent, record: RunRecord) -> None:
-        """Write a checkpoint, list it and remove the oldest ones. Raises: WeightsError if it cannot
-        be written; nothing has changed then."""
-        path = self.path(record.step)
+    def write(self, folder: Path, record: RunRecord, keep: int) -> None:
+        """Write a checkpoint to an existing folder, list it and remove all but the latest `keep`.
+        Raises: WeightsError if it cannot be written; nothing has changed then."""
+        path = checkpoint_path(folder, record.step)
         try:
             # TensorFlow would create the folder of the run, without the other files of a run.
-            os.stat(self.folder)
-            with scratch(self.folder / CHECKPOINT) as unfinished:
-                self._write_files(content, record, unfinished)
+            os.stat(folder)
+            with scratch(folder / CHECKPOINT) as unfinished:
+                self._write_files(folder, record, unfinished)
             # Checkpoints of later steps are removed: they were damaged, so training resumed from an
-            # earlier one.
-            paths = checkpoint_paths(self.folder)
-            kept = paths[paths.index(path) :][: self.keep]
+            # earlier one. TensorFlow's CheckpointManager would treat the folder's name as a
+            # pattern: in `run?` it would remove files of `run1`.
+            paths = checkpoint_paths(folder)
+            kept = paths[paths.index(path) :][:keep]
             listed = [os.path.basename(kept_path) for kept_path in kept]
             state = tf.compat.v1.train.generate_checkpoint_state_proto(
-                str(self.folder), listed[0], listed[::-1]
+                str(folder), listed[0], listed[::-1]
             )
-            with replacing(self.folder / CHECKPOINT_LIST) as temporary:
+            with replacing(folder / CHECKPOINT_LIST) as temporary:
                 temporary.write_text(str(state), encoding="utf-8")
         except (tf.errors.OpError, OSError) as error:
-            last = next(iter(checkpoint_paths(self.folder)), "none")
+            last = next(iter(checkpoint_paths(folder)), "none")
             raise WeightsError(
                 f"{path}: cannot be saved: {reason(error)}; the last checkpoint: {last}"
             ) from error
@@ -315,11 +301,11 @@ class CheckpointFolder:
             for file in _files(old):
                 file.unlink(missing_ok=True)
 
-    def _write_files(self, content: CheckpointContent, record: RunRecord, unfinished: Path) -> None:
+    def _write_files(self, folder: Path, record: RunRecord, unfinished: Path) -> None:
         """Write the files of a checkpoint to a new folder, then rename them into place."""
         name = f"{CHECKPOINT}-{record.step}"
-        content.variables.write(os.fspath(unfinished / name))
+        self.variables.write(os.fspath(unfinished / name))
         with replacing(unfinished / f"{name}.json") as temporary:
             temporary.write_text(json.dumps(record.to_dict(), indent=1), encoding="utf-8")
         for file in sorted(unfinished.iterdir()):  # the JSON file is the last
-            os.replace(file, self.folder / file.name)
+            os.replace(file, folder / file.name)

@@ -146,9 +146,4 @@ def is_bilm(name: str) -> bool:
 
 def n_words(stored: Tensors) -> int:
     """Return the number of rows of the word table `embedding`. Raises: WeightsError."""
-    shape = stored["embedding"].shape
-    if len(shape) != 2 or not all(shape):
-        raise WeightsError(
-            f"{stored.source}: embedding has shape {shape}, expected (words, projection_dim)"
-        )
-    return shape[0]
+    return stored.axis_lengths("embedding")["words"]

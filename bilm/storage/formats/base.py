@@ -12,6 +12,7 @@ from bilm.options.model_options import ModelOptions
 from bilm.options.run_options import load_model_options
 from bilm.storage.hdf5 import numbers, open_hdf5
 from bilm.support.model_files import NGRAM_COUNTS, SOFTMAX_ENDING, VOCABULARY
+from bilm.tensors import row_of
 
 
 class LazyTensor(NamedTuple):
@@ -43,6 +44,17 @@ class Tensors(dict[str, LazyTensor]):
 
     def __missing__(self, name: str) -> LazyTensor:
         raise WeightsError(f"{self.source}: {name} is missing")
+
+    def axis_lengths(self, name: str) -> dict[str | int, int]:
+        """Return the length of each axis of a tensor, by the axes that `bilm.tensors` declares.
+        Raises: WeightsError if it is missing, is empty or has another number of axes."""
+        axes, shape = row_of(name).axes, self[name].shape
+        if len(shape) != len(axes) or not all(shape):
+            declared = ", ".join(map(str, axes))
+            raise WeightsError(
+                f"{self.source}: {name} has shape {shape}, expected lengths of ({declared})"
+            )
+        return dict(zip(axes, shape, strict=True))
 
     def only(self, is_selected: Callable[[str], bool]) -> "Tensors":
         """Return the tensors whose names `is_selected` selects."""

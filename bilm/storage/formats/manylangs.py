@@ -22,7 +22,6 @@ from bilm.options.model_options import (
 )
 from bilm.options.schema import Checked, unexpected
 from bilm.storage.formats.base import Format, Tensors, folder_with, json_files, paths_inside
-from bilm.storage.formats.derived import axis_lengths
 from bilm.storage.formats.pytorch import StateDict
 from bilm.storage.formats.pytorch_rows import StoredRow, encoder_rows, lstm_rows, variables_of
 from bilm.support.model_files import CONFIG
@@ -98,7 +97,7 @@ class ManyLangs(Format):
         """Return a table and its lexicon; None if its width in the configuration is 0."""
         if not dim:
             return None
-        n_rows = axis_lengths(self.tensors, variable)[name]
+        n_rows = self.tensors.axis_lengths(variable)[name]
         lexicon = read_lexicon(self.weight_file.with_name(LEXICONS[name]), n_rows, marks)
         return TableOptions(dim, n_rows, lexicon)
 

@@ -18,7 +18,7 @@ from absl import logging
 from bilm.errors import WeightsError
 from bilm.options.model_options import N_CHARACTERS_WITH_PADDING, ModelOptions
 from bilm.storage.formats.base import Format, LazyTensor, Mix, Tensors, folder_with
-from bilm.storage.formats.derived import axis_lengths, derived_options
+from bilm.storage.formats.derived import derived_options
 from bilm.storage.names import TF1_ENDS
 
 if TYPE_CHECKING:
@@ -64,7 +64,7 @@ class TfHub(Format):
             return super().options()
         graph = _Graph(self._graph_file)
         logging.info("%s: sizes are derived from the shapes; the rest is in the graph", graph.path)
-        first_width = axis_lengths(self.tensors, "CNN/W_cnn_0")["width"]
+        first_width = self.tensors.axis_lengths("CNN/W_cnn_0")["width"]
         char_cnn = {
             "activation": graph.activation(),
             "max_characters_per_token": graph.word_length(first_width),
