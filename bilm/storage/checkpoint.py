@@ -115,7 +115,6 @@ class Checkpoint:
             self._tensor(key)
 
     def _keys_of(self, group: str) -> list[str]:
-        """Return the keys of one group of tensors, such as `state/`."""
         return [key for key in self._reader if key.startswith(group)]
 
     def _tensor(self, key: str) -> np.ndarray:
@@ -266,7 +265,6 @@ class CheckpointContent:
         return {f"SHA-256 of {group}": hash_.hexdigest()[:16] for group, hash_ in hashes.items()}
 
     def _variables(self) -> Iterator[tuple[str, str, Any]]:
-        """Yield group, name and variable of each tensor except the position."""
         for group, variables in self._model.items():
             named = variables.items() if isinstance(variables, dict) else enumerate(variables)
             for name, variable in named:
@@ -280,7 +278,12 @@ class CheckpointContent:
             # TensorFlow would create the folder of the run, without the other files of a run.
             os.stat(folder)
             with scratch(folder / CHECKPOINT) as unfinished:
-                self._write_files(folder, record, unfinished)
+                name = os.path.basename(path)
+                self.variables.write(os.fspath(unfinished / name))
+                with replacing(unfinished / f"{name}.json") as temporary:
+                    temporary.write_text(json.dumps(record.to_dict(), indent=1), encoding="utf-8")
+                for file in sorted(unfinished.iterdir()):  # the JSON file is the last
+                    os.replace(file, folder / file.name)
             # Checkpoints of later steps are removed: they were damaged, so training resumed from an
             # earlier one. TensorFlow's CheckpointManager would treat the folder's name as a
             # pattern: in `run?` it would remove files of `run1`.
@@ -300,12 +303,3 @@ class CheckpointContent:
         for old in set(paths) - set(kept):
             for file in _files(old):
                 file.unlink(missing_ok=True)
-
-    def _write_files(self, folder: Path, record: RunRecord, unfinished: Path) -> None:
-        """Write the files of a checkpoint to a new folder, then rename them into place."""
-        name = f"{CHECKPOINT}-{record.step}"
-        self.variables.write(os.fspath(unfinished / name))
-        with replacing(unfinished / f"{name}.json") as temporary:
-            temporary.write_text(json.dumps(record.to_dict(), indent=1), encoding="utf-8")
-        for file in sorted(unfinished.iterdir()):  # the JSON file is the last
-            os.replace(file, folder / file.name)

@@ -60,7 +60,6 @@ class StoredWeights:
                 del _known[next(iter(_known))]
 
     def _file_versions(self) -> list[tuple]:
-        """Return the path and the version of each file."""
         paths = [path for tensors in self._sources for path in tensors.paths]
         return [(str(path), version_of(path)) for path in paths]
 
@@ -102,7 +101,6 @@ class StoredWeights:
     def _initializer(
         self, tensor: LazyTensor, spec: TensorSpec, padding: bool, where: str
     ) -> Callable:
-        """Return the initializer of a variable: see `bilm.storage.names.checked`."""
 
         def read() -> np.ndarray:
             if not self.unchanged:

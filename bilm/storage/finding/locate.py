@@ -97,7 +97,6 @@ def _model_of(source: str) -> Format:
 
 
 def _in_folder(folder: Path) -> Format:
-    """Return the model in a folder."""
     listed = (path for pattern in PLACES for path in islice(folder.glob(pattern), MAX_FILES))
     paths: list[PurePath] = [path.relative_to(folder) for path in listed if path.is_file()]
     format_, (options, weights, *_) = find(paths, folder)

@@ -82,7 +82,6 @@ class ManyLangs(Format):
         return ModelOptions(lstm, bidirectional=True, lexicon_encoder=lexicons)
 
     def _lexicon_options(self, section: Mapping[str, Any]) -> LexiconEncoderOptions:
-        """Return the options of the token encoder, with the lexicons."""
         values = {key: value for key, value in section.items() if value is not None}
         word_dim, character_dim = section.get("word_dim"), section.get("char_dim")
         values["words"] = self._table("words", "word_embed", word_dim, WORD_MARKS)
