@@ -18,7 +18,7 @@ from bilm.options.model_options import ModelOptions
 
 FLOAT_BYTES = 4  # of a value, which is float32
 Filters = Sequence[tuple[int, int]]  # pairs (width in characters, number of filters)
-GATES = "ijfo"  # the gates of an LSTM cell, in the order in which its kernel and bias store them
+GATES = "ijfo"  # the gates of an LSTM cell, in the order of the columns of its kernel
 N_GATES = len(GATES)
 
 

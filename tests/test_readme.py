@@ -25,7 +25,7 @@ PAGES = [README, ROOT / "CONTRIBUTING.md", *sorted((ROOT / "docs").glob("*.md"))
 RUNNABLE = [
     README,
     MIGRATION,
-    *(ROOT / "docs" / f"{name}.md" for name in ("embedding", "faq", "tokenization")),
+    *(ROOT / "docs" / f"{name}.md" for name in ("embedding", "faq", "tokenization", "training")),
 ]
 TEXTS = {page: page.read_text(encoding="utf-8") for page in PAGES}
 MODELS = {  # of other programs, which the migration page names
@@ -100,6 +100,8 @@ def test_python_blocks_run(page, tmp_path, monkeypatch):
     for name, case in MODELS.items():
         copy = shutil.copytree if case.is_dir() else shutil.copy
         copy(case, tmp_path / name)
+    training = sorted((GOLDEN / "data" / "train").iterdir())
+    (tmp_path / "text.txt").write_bytes(b"".join(shard.read_bytes() for shard in training))
     monkeypatch.chdir(tmp_path)
     names = run_blocks(page)
     if "first" in names:
@@ -108,6 +110,8 @@ def test_python_blocks_run(page, tmp_path, monkeypatch):
         assert names["tagger"].output_shape == (None, None, 17)
     if page == README:
         assert names["vectors"].shape == (3, 5, 256)
+    if "result" in names:
+        assert names["result"].finished and names["result"].heldout.mean > 1
 
 
 @pytest.mark.clients

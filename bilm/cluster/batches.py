@@ -121,7 +121,7 @@ def output_schema(
     dtype: str = "float32",
     weights: str | Path | None = None,
 ) -> pyarrow.Schema:
-    """Return the schema of the batches of `embed_batches` for that of its input, without loading
+    """Return the schema of the batches of `embed_batches` for an input `schema`, without loading
     the weights. Raises: DataError, OptionsError, WeightsError as `embed_batches` does."""
     optional("pyarrow", "parquet", "output_schema")
     check_columns([column], schema.names, "the data")
@@ -132,7 +132,7 @@ def output_schema(
 def _output_schema(
     schema: pyarrow.Schema, content: Content, column: str, keep: Sequence[str] | None
 ) -> pyarrow.Schema:
-    """Return the schema of the results for that of the input. Raises: OptionsError for `keep`."""
+    """Return the schema of the results for an input `schema`. Raises: OptionsError for `keep`."""
     import pyarrow
 
     if isinstance(keep, str):

@@ -66,7 +66,7 @@ def finetune(
             model, weights=weights, vocab=vocab, new_vocab=new_vocab,
             **opt.given(run, CHANGES), **opt.run_arguments(run, hosts),
         )  # fmt: skip
-    for name, measured in (("BEFORE", result.before), ("AFTER", result.after)):
+    for name, measured in (("BEFORE", result.before), ("AFTER", result.heldout)):
         if measured is not None and hosts.is_chief:
             print(f"PERPLEXITY {name} = {measured.mean:.2f}")
     return 0 if result.finished else INTERRUPTED

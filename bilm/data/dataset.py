@@ -5,16 +5,18 @@ from __future__ import annotations
 import math
 import os
 from collections import deque
-from collections.abc import Callable, Iterator
+from collections.abc import Iterable, Iterator
 from itertools import count, pairwise
 from typing import Any
 
 import numpy as np
 
 from bilm.data.alphabets import PAD_CHAR
+from bilm.data.marks import BOS, EOS
+from bilm.data.numbered_words import NumberedWords
 from bilm.data.shards import Shards, resolve_shards
 from bilm.data.stream import Position, SentenceStream, read_references, text_changed
-from bilm.data.vocabulary import UnicodeCharsVocabulary, Vocabulary
+from bilm.data.vocabulary import Vocabulary
 from bilm.data.windows import KEY_SUFFIX
 from bilm.errors import DataError
 
@@ -25,8 +27,9 @@ ROW_LINES = 8
 MAX_PIECE = 1_000
 
 Window = dict[str, Any]  # arrays by key; None for the characters of a model of words
-# A piece of a sentence: its reference in the text (see `stream`), its words in reading order, and
-# the first prediction of the piece and the one after its last; a sentence of n words has n + 1.
+# A piece of a sentence: its reference in the text (see `stream`), its words in reading order with a
+# mark at each end, and the first prediction of the piece and the one after its last; a sentence of
+# n words has n + 1.
 Piece = tuple[int, list[str], int, int]
 Windows = Iterator[Window]
 
@@ -55,11 +58,11 @@ class LMDataset:
         vocab.require_marks()
         self.shards = resolve_shards(filepattern)
         self.vocab = vocab
+        self.words = NumberedWords(vocab)
         self.max_word_length: int | None = getattr(vocab, "max_word_length", None)
         self.reverse = reverse
         self.test = test
         self.seed = seed
-        self._order = -1 if reverse else 1  # step through the words of a sentence
         self._shuffle_buffer = SHUFFLE_BUFFER if shuffle_on_load and not test else 0
 
     def iter_batches(self, batch_size: int, num_steps: int) -> Windows:
@@ -73,7 +76,8 @@ class LMDataset:
             `tokens_characters` (batch_size, num_steps, C) or None.
         Raises: DataError if a shard cannot be read, or if an endless reader finds only blank lines.
         """
-        return (window for window, _ in self.iter_placed_batches(batch_size, num_steps))
+        placed = self.iter_placed_batches(batch_size, num_steps)
+        return (self._spelled(window) for window, _ in placed)
 
     def iter_placed_batches(
         self,
@@ -83,7 +87,8 @@ class LMDataset:
         returned: range | None = None,
     ) -> Iterator[tuple[Window, Position]]:
         """Yield windows for training as `iter_batches` does, each with its position in the text,
-        after which reading continues if it is given. `returned`: numbers of the rows to encode and
+        after which reading continues if it is given. Instead of characters the windows contain
+        `word_numbers`, int64 (B, T), of `self.words`. `returned`: numbers of the rows to encode and
         return, None for all. Raises: DataError, also for a position with other rows."""
         returned = range(batch_size) if returned is None else returned
         prefix = "backward_" if self.reverse else "forward_"
@@ -96,15 +101,16 @@ class LMDataset:
         stream = SentenceStream(self.shards, self._shuffle_buffer, key, start)
         length = self._piece_length(batch_size, num_steps)
         pieces = self._pieces(stream, length)
-        rows = [Row(i - returned.start, pieces, self._encode) for i in range(batch_size)]
+        rows = [Row(pieces) for _ in range(batch_size)]
         if start is not None:
             self._put_back(rows, start["rows"], length)
 
         while True:
-            window = empty_window(len(returned), num_steps, self.max_word_length)
+            words = WindowWords()
             for i, row in enumerate(rows):
-                if row.advance(num_steps, window if i in returned else None) < num_steps:
+                if row.advance(num_steps, words if i in returned else None) < num_steps:
                     return
+            window = self._window(words, (len(returned), num_steps))
             places = np.array([(row.reference, row.at) for row in rows], np.int64)
             arrays = stream.position() | {"rows": places}
             yield window, {prefix + name: array for name, array in arrays.items()}
@@ -115,11 +121,11 @@ class LMDataset:
             raise DataError(f"the position has {len(places)} rows, expected {len(rows)}")
         texts = read_references(self.shards, places[:, 0])
         for row, text, (reference, at) in zip(rows, texts, places.tolist(), strict=True):
-            words = text.split()[:: self._order]
-            spans = [span for span in _spans(len(words) + 1, length) if span[1] >= at]
+            tokens = self._tokens(text.split())
+            spans = [span for span in _spans(len(tokens) - 1, length) if span[1] >= at]
             if not spans:
                 raise text_changed(self.shards, reference)
-            row.go_to((reference, words, *spans[0]), at)
+            row.go_to((reference, tokens, *spans[0]), at)
 
     def iter_evaluation(
         self, batch_size: int, n_steps: int, drop_remainder: bool = False
@@ -135,7 +141,7 @@ class LMDataset:
         """
         sentences = self.shards.sentences()
         queues: list[deque[Piece | None]] = [deque() for _ in range(batch_size)]
-        rows = [Row(i, iter(queue.popleft, None), self._encode) for i, queue in enumerate(queues)]
+        rows = [Row(iter(queue.popleft, None)) for queue in queues]
         ends = [0] * batch_size  # steps at which the rows end
         last: float = math.inf  # step at which a row found no sentence left
         for start in count(0, n_steps):
@@ -149,15 +155,24 @@ class LMDataset:
                 else:
                     i = ends.index(end)
                     n_predictions = len(sentence) + 1
-                    queues[i].append((0, sentence[:: self._order], 0, n_predictions))
+                    queues[i].append((0, self._tokens(sentence), 0, n_predictions))
                     ends[i] += n_predictions
 
             limit = int(min(n_steps, last - start)) if drop_remainder else n_steps
-            window = empty_window(batch_size, n_steps, self.max_word_length)
-            lengths = np.array([row.advance(limit, window) for row in rows])  # B
-            if not lengths.any():
+            words = WindowWords()
+            mask: np.ndarray = np.zeros((batch_size, n_steps), bool)
+            for i, row in enumerate(rows):
+                n = row.advance(limit, words)
+                mask[i, :n] = True
+                if n < n_steps:
+                    words.add([BOS] * (n_steps - n), BOS)  # masked
+            if not mask.any():
                 return
-            yield window | {"mask": np.arange(n_steps) < lengths[:, None]}
+            window = self._spelled(self._window(words, (batch_size, n_steps)))
+            for name, array in window.items():
+                if array is not None:
+                    array[~mask] = PAD_CHAR if name == "tokens_characters" else 0
+            yield window | {"mask": mask}
 
     def _piece_length(self, n_rows: int, n_steps: int) -> float:
         """Return the minimum number of predictions of a piece of a sentence."""
@@ -176,30 +191,52 @@ class LMDataset:
         while True:
             for reference, text in stream.read_epoch():
                 _, at = stream.rest or (reference, 0)
-                words = text.split()[:: self._order]
-                for first, end in _spans(len(words) + 1, length):
+                tokens = self._tokens(text.split())
+                n_predictions = len(tokens) - 1
+                for first, end in _spans(n_predictions, length):
                     if first >= at:
-                        stream.rest = (reference, end) if end <= len(words) else ()
-                        yield reference, words, first, end
+                        stream.rest = (reference, end) if end < n_predictions else ()
+                        yield reference, tokens, first, end
                 stream.rest = ()
             if self.test:
                 return
             if not stream.next_epoch():
                 raise DataError(f"{self.shards.name}: contains no sentence: every line is blank")
 
-    def _encode(self, words: list[str]) -> dict[str, np.ndarray]:
-        """Return what a window contains of n words in reading order, (n + 1,) or (n + 1, C)."""
-        ids = self.vocab.encode(words, self.reverse, split=False)  # n + 2
-        arrays = {"token_ids": ids[:-1], "next_token_id": ids[1:]}
-        if isinstance(self.vocab, UnicodeCharsVocabulary):
-            characters = self.vocab.encode_chars(words, self.reverse, split=False)
-            arrays["tokens_characters"] = characters[:-1]
-        return arrays
+    def _tokens(self, words: list[str]) -> list[str]:
+        """Return the words of a sentence in reading order, between its marks."""
+        return [EOS, *reversed(words), BOS] if self.reverse else [BOS, *words, EOS]
+
+    def _window(self, words: WindowWords, shape: tuple[int, int]) -> Window:
+        """Return a window of some words: see `iter_placed_batches`."""
+        numbers = self.words(words.tokens)
+        ids = self.words.ids[numbers]
+        next_ids = np.roll(ids, -1)
+        next_ids[np.array(words.ends) - 1] = self.vocab.known_ids(words.following)
+        return {
+            "token_ids": ids.reshape(shape),
+            "word_numbers": numbers.reshape(shape),
+            "next_token_id": next_ids.reshape(shape),
+        }
+
+    def _spelled(self, window: Window) -> Window:
+        """Return a window of one or two directions with characters instead of word numbers."""
+        spelled: Window = {}
+        characters = self.words.characters
+        for name, array in window.items():
+            if name.startswith("word_numbers"):
+                name = name.replace("word_numbers", "tokens_characters")
+                array = None if characters is None else characters[array].astype(np.int32)
+            spelled[name] = array
+        self.words.trim()
+        return spelled
 
 
-def _spans(n_predictions: int, length: float) -> Iterator[tuple[int, int]]:
-    """Yield the first prediction and the one after the last of pieces of nearly equal length."""
-    n_pieces = max(1, int(n_predictions // length))
+def _spans(n_predictions: int, length: float) -> Iterable[tuple[int, int]]:
+    """Return the first prediction and the one after the last of pieces of nearly equal length."""
+    n_pieces = int(n_predictions // length)
+    if n_pieces < 2:
+        return [(0, n_predictions)]
     return pairwise(n_predictions * k // n_pieces for k in range(n_pieces + 1))
 
 
@@ -220,6 +257,7 @@ class BidirectionalLMDataset(LMDataset):
     ):
         super().__init__(filepattern, vocab, False, test, shuffle_on_load, seed)
         self._backward = LMDataset(self.shards, vocab, True, test, shuffle_on_load, seed)
+        self._backward.words = self.words
 
     def iter_placed_batches(self, *sizes: Any, **place: Any) -> Iterator[tuple[Window, Position]]:
         """Yield windows for training with their positions: see `LMDataset.iter_placed_batches`."""
@@ -241,27 +279,42 @@ def _join(forward: Window, backward: Window) -> Window:
     return forward | {key + suffix: value for key, value in backward.items() if key != "mask"}
 
 
+class WindowWords:
+    """The words of a window, row after row.
+
+    Attributes: `tokens`, the words; `ends`, how many of them each part of a sentence ends after;
+        `following`, the word of the sentence that follows the part.
+    """
+
+    def __init__(self) -> None:
+        self.tokens: list[str] = []
+        self.ends: list[int] = []
+        self.following: list[str] = []
+
+    def add(self, tokens: list[str], following: str) -> None:
+        """Add a part of a sentence."""
+        self.tokens += tokens
+        self.ends.append(len(self.tokens))
+        self.following.append(following)
+
+
 class Row:
     """A row of the windows, and its position in a piece of a sentence: its `reference`, the next
     prediction, `at`, and the one after the last, `end`."""
 
-    def __init__(self, index: int, pieces: Iterator[Piece | None], encode: Callable):
-        self.index = index
+    def __init__(self, pieces: Iterator[Piece | None]):
         self._pieces = pieces
-        self._encode = encode  # see `LMDataset._encode`
         self.go_to((0, [], 0, 0))  # an empty piece
 
     def go_to(self, piece: Piece, at: int | None = None) -> None:
         """Move to the position before prediction `at` of a sentence; None for the piece's first."""
-        self.reference, words, first, self.end = piece
-        self.at = first if at is None else at
-        # Only the words of the piece, and the one before it, are kept and encoded.
-        self._first_word = max(first - 1, 0)
-        self._words = words[self._first_word : self.end]
-        self._encoded: dict[str, np.ndarray] | None = None
+        self.reference, tokens, self._first, self.end = piece
+        self.at = self._first if at is None else at
+        self._tokens = tokens[self._first : self.end + 1]  # the rest of the line is not kept
 
-    def advance(self, n_steps: int, window: dict | None) -> int:
-        """Advance by up to `n_steps` predictions; write them into a window; return their number."""
+    def advance(self, n_steps: int, words: WindowWords | None) -> int:
+        """Advance by up to `n_steps` predictions; add their words to `words`, unless the window
+        lacks this row; return their number."""
         done = 0
         while done < n_steps:
             if self.at == self.end:
@@ -270,26 +323,9 @@ class Row:
                     break
                 self.go_to(piece)
             n = min(n_steps - done, self.end - self.at)
-            if window is not None:
-                # Sentences are encoded here, because skipped windows do not need ids.
-                if self._encoded is None:
-                    self._encoded = self._encode(self._words)
-                at = self.at - self._first_word
-                for key, array in self._encoded.items():
-                    window[key][self.index, done : done + n] = array[at : at + n]
+            if words is not None:
+                start = self.at - self._first
+                words.add(self._tokens[start : start + n], self._tokens[start + n])
             self.at += n
             done += n
         return done
-
-
-def empty_window(n_rows: int, n_steps: int, n_chars: int | None) -> Window:
-    """Return a window of padding in one direction: see `LMDataset.iter_batches`. `n_chars`: C."""
-    shape = n_rows, n_steps
-    characters: np.ndarray | None = None
-    if n_chars is not None:
-        characters = np.full((*shape, n_chars), PAD_CHAR, np.int32)
-    return {
-        "token_ids": np.zeros(shape, np.int32),
-        "tokens_characters": characters,
-        "next_token_id": np.zeros(shape, np.int32),
-    }

@@ -25,6 +25,7 @@ MIN_WORDS = 3  # of a sentence that is compared: any two texts share shorter one
 BLOCK = 20  # consecutive sentences, at most: the model reads each after those before it
 PERIOD = 20  # one of these blocks is held out; of a long text, fewer are
 MAX_WORDS = 20_000  # of the held-out part, about
+MAX_LOST = 1.1  # words that training leaves out for a word drawn
 
 
 @dataclass
@@ -132,9 +133,13 @@ def count_tokens(shards: Shards) -> TextCounts:
     return TextCounts(n_sentences, n_tokens)
 
 
-def draw_heldout_part(shards: Shards, output: Path) -> None:
-    """Write a twentieth of a text, or about `MAX_WORDS` words, to a file, without sentences that
-    are too short for `sentence_digest`, which would also be read in training. Raises: DataError."""
+def draw_heldout_part(shards: Shards, output: Path) -> bool:
+    """Write about a twentieth of a text, or about `MAX_WORDS` words, to a file; return whether it
+    has any sentences that can be held out.
+
+    Training leaves out all copies of a held-out sentence. So of the sentences drawn, those with few
+    copies are held out, without those too short for `sentence_digest`. Raises: DataError.
+    """
     counts = count_tokens(shards)
     n_sentences = counts.n_sentences
     if n_sentences < PERIOD:
@@ -145,14 +150,51 @@ def draw_heldout_part(shards: Shards, output: Path) -> None:
     length = min(BLOCK, n_sentences // PERIOD)
     n_blocks = n_sentences // length
     period = min(n_blocks, max(PERIOD, counts.n_tokens // MAX_WORDS))
-
-    n_words = 0
+    best: list[list[str]] = []
+    n_lost = 0
+    for place in (period - 1, period // 2, 0):
+        part, n_lost_by_part = _part_with_few_copies(shards, length, period, place)
+        if sum(map(len, part)) > sum(map(len, best)):
+            best = part
+            n_lost = n_lost_by_part
+        if sum(map(len, best)) * period * 2 > counts.n_tokens:  # half of what is drawn
+            break
+    if not best:
+        logging.warning(
+            "%s: too few different sentences of %d words or more to hold out a part, so nothing is "
+            "measured; pass other text with --heldout", shards.name, MIN_WORDS,
+        )  # fmt: skip
+        return False
     with writing_text(output) as file:
-        for number, words in enumerate(shards.sentences()):
-            is_drawn = number // length % period == period - 1  # in the last block of a period
-            if is_drawn and sentence_digest(words):
-                file.write(" ".join(words) + "\n")
-                n_words += len(words)
-    if not n_words:
-        raise DataError(f"{shards.name}: found no sentences of {MIN_WORDS} words to hold out")
-    logging.info("held out %d of %d words: %s", n_words, counts.n_tokens, output)
+        file.writelines(" ".join(words) + "\n" for words in best)
+    logging.info(
+        "held out %d words: %s; training reads %d of %d words, without copies of these sentences",
+        sum(map(len, best)), output, counts.n_tokens - n_lost, counts.n_tokens,
+    )  # fmt: skip
+    return True
+
+
+def _part_with_few_copies(
+    shards: Shards, length: int, period: int, place: int
+) -> tuple[list[list[str]], int]:
+    """Draw the block at a place of each period, of so many sentences. Return those of its sentences
+    that have the fewest copies in the text, and the number of words of all copies."""
+    drawn: list[tuple[int, list[str]]] = []
+    for number, words in enumerate(shards.sentences()):
+        if number // length % period == place:
+            drawn.append((sentence_digest(words), words))
+    n_copied = dict.fromkeys((digest for digest, _ in drawn if digest), 0)  # words of copies
+    for words in shards.sentences():
+        digest = sentence_digest(words)
+        if digest in n_copied:
+            n_copied[digest] += len(words)
+
+    limit = MAX_LOST * sum(len(words) for _, words in drawn)
+    heldout: set[int] = set()
+    n_lost = 0
+    for digest in sorted(n_copied, key=n_copied.__getitem__):
+        if n_lost + n_copied[digest] > limit:
+            break
+        heldout.add(digest)
+        n_lost += n_copied[digest]
+    return [words for digest, words in drawn if digest in heldout], n_lost

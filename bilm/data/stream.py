@@ -21,6 +21,7 @@ from bilm.support.urls import is_url, name_of
 SHARD_BYTES = 1 << 44  # larger than any shard
 END_BYTES = 1 << 20  # of the parts of a file that are compared
 SKIPPED_AT_ONCE = 1 << 20  # random numbers skipped at a time, which bounds memory
+BLOCK = 1 << 10  # random numbers drawn at a time
 
 Position = dict[str, np.ndarray]  # integer arrays by name
 
@@ -72,10 +73,8 @@ class SentenceStream:
 
     def _shuffled(self) -> Iterator[tuple[int, str]]:
         """Yield the remaining lines of the epoch in the random order of the buffer."""
-        seed, direction = self.key
-        keys = np.random.SeedSequence((seed, self.epoch, direction))
-        rng = np.random.Generator(np.random.Philox(keys))
-        lines = self._lines(rng.permutation(len(self.shards.paths)))
+        order, rng = self._random()
+        lines = self._lines(order)
 
         # Fill the buffer with the lines of the position, or with the first lines.
         if self.waiting.size:
@@ -85,13 +84,8 @@ class SentenceStream:
             self.waiting = np.array([reference for reference, _ in filled], np.int64)
             texts = [text for _, text in filled]
 
-        # Skip the random numbers that were drawn before the position.
-        for first in range(0, self.n_drawn, SKIPPED_AT_ONCE):
-            rng.integers(self.buffer_size, size=min(SKIPPED_AT_ONCE, self.n_drawn - first))
-
         # Each line that is read takes the place of a random line of the buffer.
-        for reference, text in lines:
-            i = rng.integers(self.buffer_size)
+        for (reference, text), i in zip(lines, self._places(rng), strict=False):
             drawn = int(self.waiting[i]), texts[i]
             self.waiting[i] = reference
             texts[i] = text
@@ -99,9 +93,27 @@ class SentenceStream:
             yield drawn
 
         # At the end of the text, the buffer is drained.
+        _, rng = self._random()
         for i in rng.permutation(len(texts))[self.n_drained :]:
             self.n_drained += 1
             yield int(self.waiting[i]), texts[i]
+
+    def _random(self) -> tuple[np.ndarray, np.random.Generator]:
+        """Return the order of the shards in this epoch, and the random numbers that follow those
+        drawn before the position."""
+        seed, direction = self.key
+        keys = np.random.SeedSequence((seed, self.epoch, direction))
+        rng = np.random.Generator(np.random.Philox(keys))
+        order = rng.permutation(len(self.shards.paths))
+        for first in range(0, self.n_drawn, SKIPPED_AT_ONCE):
+            rng.integers(self.buffer_size, size=min(SKIPPED_AT_ONCE, self.n_drawn - first))
+        return order, rng
+
+    def _places(self, rng: np.random.Generator) -> Iterator[int]:
+        """Yield random places of the buffer without end. They are drawn in blocks, which is ten
+        times as fast as one by one, with the same result."""
+        while True:
+            yield from rng.integers(self.buffer_size, size=BLOCK).tolist()
 
     def next_epoch(self) -> bool:
         """Move to the next epoch; return whether the finished one had any sentences."""
@@ -111,7 +123,7 @@ class SentenceStream:
         self.waiting = np.zeros(0, np.int64)
         return had_text
 
-    def _lines(self, order: Sequence[int]) -> Iterator[tuple[int, str]]:
+    def _lines(self, order: Sequence[int] | np.ndarray) -> Iterator[tuple[int, str]]:
         """Yield reference and text of each line that is not read yet, in an order of the shards."""
         shards = self.shards
         while self.shard < len(order):
@@ -121,7 +133,7 @@ class SentenceStream:
                 self.offset = end
                 self.line = number
                 text = text.strip()
-                if text and not shards.leaves_out(text.split()):
+                if text and not (shards.left_out and shards.leaves_out(text.split())):
                     yield shard * SHARD_BYTES + start, text
             self.shard += 1
             self.offset = self.line = 0

@@ -91,11 +91,17 @@ def survey(
 
 def log_survey(survey: Survey, vocab: Vocabulary, check_order: bool = True) -> None:
     """Log the counts, how many words are unknown, and, if `check_order`, whether the vocabulary is
-    not sorted by the frequencies in the text."""
+    not sorted by the frequencies in the text. Raises: DataError if all words are unknown."""
     counts = survey.counts
     if survey.is_whole:
         logging.info("%d sentences, %d predictions", counts.n_sentences, counts.n_predictions)
-    unknown = f"{100 * survey.totals[vocab.unk] / counts.n_tokens:.3g} %"
+    n_unknown = survey.totals[vocab.unk]
+    if n_unknown == counts.n_tokens:
+        raise DataError(
+            f"{vocab.filename}: contains no word of the training text; expected a vocabulary of "
+            "this text, see bilm vocab"
+        )
+    unknown = f"{100 * n_unknown / counts.n_tokens:.3g} %"
     where = "" if survey.is_whole else "sample: "
     logging.info("%s%s of the training words are not in the vocabulary", where, unknown)
     disorder = find_disorder(survey.totals, vocab) if check_order else None

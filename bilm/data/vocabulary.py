@@ -7,7 +7,7 @@ import os
 from collections import Counter
 from collections.abc import Iterable, Sequence
 from functools import cache, cached_property
-from itertools import zip_longest
+from itertools import repeat, zip_longest
 
 import numpy as np
 from absl import logging
@@ -103,7 +103,7 @@ class Vocabulary:
     def known_ids(self, words: Sequence[str]) -> np.ndarray:
         """Return the ids of words, int32 (n,), with the id of `<UNK>` for words not in the file.
         Raises: DataError if `<UNK>` is needed but missing."""
-        ids = np.fromiter((self._ids.get(word, self.unk) for word in words), np.int32, len(words))
+        ids = np.fromiter(map(self._ids.get, words, repeat(self.unk)), np.int32, len(words))
         if self.unk < 0 and (ids < 0).any():
             word = words[int(np.argmin(ids))]
             raise DataError(

@@ -21,13 +21,21 @@ GROUP_ROWS = 16  # numbers of rows are multiples
 GROUP_ROWS_MIN = 8  # of small groups
 
 
-def model_batch(window: dict, options: ModelOptions) -> dict:
+def model_batch(
+    window: dict,
+    options: ModelOptions,
+    characters: np.ndarray | None = None,
+    dtype: type[np.integer] = np.int32,
+) -> dict:
     """Return the distinct tokens of a window, 43 % of those of 32 x 20 windows of two directions,
-    and each token's index among them: a dict of `distinct`, int32 (U,) or groups of characters from
-    `grouped`; and for each direction `places` and `targets`, int32 (B, T)."""
+    and each token's index among them: a dict of `distinct`, (U,) or groups of characters from
+    `grouped`; and for each direction `places` and `targets`, (B, T); all of a dtype. `characters`:
+    of each word number, of a window that contains numbers instead of characters."""
     # The tokens of all directions one after another.
     directions = options.directions
-    key = "token_ids" if options.char_cnn is None else "tokens_characters"
+    key = "tokens_characters" if characters is None else "word_numbers"
+    if options.char_cnn is None:
+        key = "token_ids"
     tokens = np.stack([window[key + KEY_SUFFIX[d]] for d in directions])  # directions, B, T (, C)
     lead = tokens.shape[:3]
     tokens = tokens.reshape(-1, *tokens.shape[3:])  # N (, C)
@@ -36,16 +44,21 @@ def model_batch(window: dict, options: ModelOptions) -> dict:
     distinct: np.ndarray | tuple[np.ndarray, ...]
     if options.char_cnn is None:
         ids, places = np.unique(tokens, return_inverse=True)  # U and N
-        distinct = ids.astype(np.int32)
+        distinct = ids.astype(dtype)
     else:
-        rows, places = _distinct_rows(tokens)  # U, C and N
-        distinct, order = grouped(rows, options.char_cnn)
+        if characters is None:
+            rows, places = _distinct_rows(tokens)  # U, C and N
+        else:
+            numbers, places = np.unique(tokens, return_inverse=True)
+            rows, order = _distinct_rows(characters[numbers])  # those of long words may be the same
+            places = order[places]
+        distinct, order = grouped(rows, options.char_cnn, dtype)
         places = order[places]
-    places = places.astype(np.int32).reshape(lead)
+    places = places.astype(dtype).reshape(lead)
 
     targets = {}
     for direction in directions:
-        targets[direction] = window["next_token_id" + KEY_SUFFIX[direction]].astype(np.int32)
+        targets[direction] = window["next_token_id" + KEY_SUFFIX[direction]].astype(dtype)
     return {
         "distinct": distinct,
         "places": dict(zip(directions, places, strict=True)),
@@ -89,10 +102,11 @@ def group_lengths(char_cnn: CharCnnOptions) -> tuple[list[int], int]:
 
 
 def grouped(
-    rows: np.ndarray, char_cnn: CharCnnOptions
+    rows: np.ndarray, char_cnn: CharCnnOptions, dtype: type[np.integer] = np.int32
 ) -> tuple[tuple[np.ndarray, ...], np.ndarray]:
-    """Group tokens, characters (U, C), by length, and truncate the padding after them: return int32
-    (U_i, C_i) and the place of each token among the rows of all groups, (U,)."""
+    """Group tokens, characters (U, C), by length, and truncate the padding after them: return
+    arrays of a dtype, (U_i, C_i), and the place of each token among the rows of all groups, (U,).
+    """
     # The width of each group: the longest token that may be in it, and one window of padding.
     max_lengths, widest = group_lengths(char_cnn)
     lengths = (rows != PAD_CHAR).sum(axis=1)  # U
@@ -113,7 +127,7 @@ def grouped(
         step = GROUP_ROWS if len(members) > GROUP_ROWS_MIN else GROUP_ROWS_MIN
         n_rows = max(-(-len(members) // step) * step, step)
         tokens = rows[members, :width]
-        group: np.ndarray = np.full((n_rows, width), PAD_CHAR, np.int32)
+        group: np.ndarray = np.full((n_rows, width), PAD_CHAR, dtype)
         group[: len(members), : tokens.shape[1]] = tokens
         groups.append(group)
         n_before += n_rows

@@ -1,4 +1,4 @@
-"""Probes of `bilm doctor` in processes of their own: a library can abort its process or hang.
+"""Probes of `bilm doctor`, each in a new process, because a library can abort its process or hang.
 
 `ask` runs this module as a program, which calls a function of it and prints one line of JSON.
 """

@@ -6,7 +6,7 @@ from collections.abc import Callable, Generator, Sequence
 
 import numpy as np
 
-from bilm.embedding import POOLS
+from bilm.embedding.forms import POOLS
 from bilm.errors import OptionsError, require_one_of
 from bilm.inference.backend import Backend
 from bilm.inference.packing import in_reading_order, pack, run_windows

@@ -22,10 +22,11 @@ from absl import logging
 from bilm.data.readers import Reading, Record
 from bilm.data.text import input_files
 from bilm.data.vocabulary import Vocabulary
-from bilm.embedding import PARTS, embedding_file, writers
+from bilm.embedding import embedding_file, writers
 from bilm.embedding.collecting import Layers
 from bilm.embedding.corpus_shares import Corpora, Share
 from bilm.embedding.embedder import ElmoEmbedder
+from bilm.embedding.forms import PARTS
 from bilm.errors import DataError, require_one_of
 from bilm.inference.numpy_policy import sooner_backend
 from bilm.storage.finding.download import local_copy

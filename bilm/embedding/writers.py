@@ -25,7 +25,8 @@ import h5py
 import numpy as np
 
 from bilm.data.readers import Record
-from bilm.embedding import FORMATS, embedding_file
+from bilm.embedding import embedding_file
+from bilm.embedding.forms import FORMATS
 from bilm.errors import DataError, OptionsError
 from bilm.storage.hdf5 import NewHDF5
 from bilm.support.imports import optional

@@ -5,8 +5,8 @@ continues, `finetuning` from a stored model; both read the `texts`, and `auto` h
 choose options. `run` takes the steps: `training_text` and `reading_ahead` make batches, with the
 negatives of `sampling`; `step` and `optimizer` update the weights with the rate of `schedule`.
 Between steps, the functions of `decisions` return what to do, and `run` applies it: `checkpoints`
-saves, `report` and `history` record, `evaluation` measures held-out text. `devices` selects GPUs or
-the CPU, `hosts` connects several processes, `run_folder` has the files of a run.
+saves, `report` and `history` record. `devices` selects GPUs or the CPU, `hosts` connects several
+processes, `run_folder` has the files of a run.
 
 The names of this package are bilm-tf's, with its signatures: see `compat`.
 """

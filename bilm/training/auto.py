@@ -55,6 +55,30 @@ def options_for(n_predictions: int) -> RunOptions:
     )
 
 
+def chosen(
+    n_predictions: int,
+    changes: Mapping[str, Any],
+    n_steps: int | None,
+    n_replicas: int,
+    has_budget: bool,
+) -> RunOptions:
+    """Return the options of a new run on a text of so many predictions per epoch and direction.
+
+    Args:
+        changes: requested options, which replace others.
+        n_steps: requested length; None for the largest useful number of epochs.
+        has_budget: whether the pace of the first steps will determine the length.
+    """
+    options = options_for(n_predictions).replace(**changes)
+    if has_budget:
+        return options
+    n_epochs: float = options.n_epochs
+    if n_steps is not None:
+        n_rows = options.batch_size * n_replicas
+        n_epochs = n_steps * n_rows * options.unroll_steps / n_predictions
+    return options.replace(**changes_for(options, n_epochs))
+
+
 def changes_for(options: RunOptions, n_epochs: float) -> dict[str, Any]:
     """Return what a run changes in the options of `options_for` if it reads the text `n_epochs`
     times; values that the user chose stay.

@@ -11,13 +11,12 @@ import numpy as np
 from absl import logging
 
 from bilm.data.shards import Shards
-from bilm.data.stream import describe_shards, same_shards
+from bilm.data.stream import describe_shards
 from bilm.data.vocabulary import Vocabulary
 from bilm.errors import BilmError, DataError, WeightsError
 from bilm.language_model import BiLM
 from bilm.options.model_options import N_CHARACTERS
 from bilm.options.run_options import CHANGEABLE, RunOptions
-from bilm.scoring.perplexity import Perplexity
 from bilm.storage import names
 from bilm.storage.checkpoint import Checkpoint
 from bilm.storage.run_record import Finetuning
@@ -26,7 +25,7 @@ from bilm.support.files import expanded
 from bilm.support.model_files import VOCABULARY
 from bilm.support.urls import masked
 from bilm.training.devices import Devices
-from bilm.training.run import carry_out, split_settings, take_devices
+from bilm.training.run import TrainResult, carry_out, split_settings, take_devices
 from bilm.training.run_folder import RunFolder
 from bilm.training.spec import RunSpec
 from bilm.training.starting import (
@@ -61,16 +60,6 @@ NOT_INHERITED = {
 WARMUP_SHARE, SHORT_WARMUP = 10, 15
 
 
-class TuneResult(NamedTuple):
-    """The result, see `TrainResult`; `before`: held-out perplexity before the first step."""
-
-    step: int
-    finished: bool
-    before: Perplexity | None
-    after: Perplexity | None
-    model: Path
-
-
 def finetune(
     model: str | Path | StoredModel,
     text: str | Path | Shards,
@@ -82,7 +71,7 @@ def finetune(
     heldout: str | Path | Shards | None = None,
     devices: Devices | None = None,
     **others: Any,
-) -> TuneResult:
+) -> TrainResult:
     """Continue to train a stored model on another text, as a new run in `folder`, as the command
     `bilm finetune` does.
 
@@ -102,7 +91,7 @@ def finetune(
 
     Example:
         result = bilm.finetune("novels-en", "letters.txt", "tuned", heldout="dev.txt")
-        print(result.before, result.after)
+        print(result.before, result.heldout)
     """
     devices = devices or take_devices(others)
     settings, changes = split_settings(others)
@@ -112,26 +101,21 @@ def finetune(
     source_vocab, chosen_vocab = choose_vocabulary(source, vocab, new_vocab)
     request = request_run(text, heldout, source.run_options(changes), chosen_vocab, settings)
     start = SourceStart(source, source_vocab)
-    measured_text = describe_shards(request.heldout.paths) if request.heldout else []
 
     def specify(home: RunFolder, checkpoint: Checkpoint | None) -> RunSpec:
         if checkpoint is None:
             return finetuned_run(request, home, devices, start, new_vocab is not None)
         source.check_same(home, checkpoint.record.finetuning)
         spec = resumed_run(request, home, devices, checkpoint)
-        if not _is_same_text(spec.finetuning, measured_text):
+        if spec.heldout and spec.finetuning and spec.finetuning.before and not spec.before:
             logging.warning(
                 "%s: the perplexity before the first step was measured on another held-out text "
-                "than %s and is discarded", home, measured_text,
+                "(%s, now %s) and is discarded",
+                home, spec.finetuning.text, spec.heldout.files.text,
             )  # fmt: skip
         return spec
 
-    result = carry_out(folder, devices, settings, specify)
-    finetuning = result.finetuning
-    before = None
-    if finetuning and finetuning.before and _is_same_text(finetuning, measured_text):
-        before = Perplexity.from_record(finetuning.before)
-    return TuneResult(result.step, result.finished, before, result.heldout, result.model)
+    return carry_out(folder, devices, settings, specify)
 
 
 def finetuned_run(
@@ -158,12 +142,6 @@ def finetuned_run(
     text = describe_shards(inputs.heldout.paths) if inputs.heldout else None
     finetuning = Finetuning(start.source.id, text=text)
     return specified(request, devices, texts, options, start=start, finetuning=finetuning)
-
-
-def _is_same_text(finetuning: Finetuning | None, text: list[str]) -> bool:
-    """Return whether the perplexity before the first step is that of a held-out text, if any."""
-    stored = finetuning.text if finetuning else None
-    return not text or not stored or same_shards(text, stored)
 
 
 class SourceStart(NamedTuple):

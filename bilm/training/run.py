@@ -22,7 +22,6 @@ from bilm.scoring.perplexity import Perplexity
 from bilm.scoring.running_text import Evaluator, heldout_dataset, heldout_windows
 from bilm.scoring.verdict import Verdict
 from bilm.storage.checkpoint import Checkpoint
-from bilm.storage.run_record import Finetuning
 from bilm.storage.tensor_reader import check_name
 from bilm.support.out_of_memory import explaining_memory
 from bilm.support.process import available_cores, is_machine_busy
@@ -64,7 +63,7 @@ class TrainResult(NamedTuple):
         heldout: the last held-out perplexity; None if nothing was measured.
         verdict: the verdict on the model that the last evaluation measured.
         model: folder of the checkpoint with the best held-out perplexity, or of the run.
-        finetuning: what a fine-tuning run started from.
+        before: of fine-tuning, the held-out perplexity before the first step.
     """
 
     step: int
@@ -72,7 +71,7 @@ class TrainResult(NamedTuple):
     heldout: Perplexity | None
     verdict: Verdict | None
     model: Path
-    finetuning: Finetuning | None = None
+    before: Perplexity | None = None
 
 
 def train(
@@ -293,8 +292,8 @@ class Run:
         measured = progress.measured
         heldout = measured and measured.perplexity
         verdict = measured and measured.verdict
-        finetuning = self.spec.finetuning
-        return TrainResult(progress.step, is_finished, heldout, verdict, model, finetuning)
+        before = self.spec.before
+        return TrainResult(progress.step, is_finished, heldout, verdict, model, before)
 
     # --- what decisions lead to ---
 

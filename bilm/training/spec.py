@@ -9,11 +9,12 @@ from dataclasses import dataclass, field, replace
 from typing import Any, Protocol
 
 from bilm.data.shards import Shards
-from bilm.data.stream import Position, describe_shards
+from bilm.data.stream import Position, describe_shards, same_shards
 from bilm.data.vocabulary import Vocabulary
 from bilm.options.run_options import RunOptions
 from bilm.scoring.measurement import Measurement
 from bilm.scoring.ngrams import Ngrams
+from bilm.scoring.perplexity import Perplexity
 from bilm.scoring.verdict import Comparison
 from bilm.storage.run_record import AutoChoice, Finetuning, HeldoutFiles, RunRecord
 from bilm.training.schedule import Schedule
@@ -106,6 +107,16 @@ class RunSpec:
         """The learning rate of each step."""
         return Schedule(self.options, self.n_steps, limits_warmup=self.auto is not None)
 
+    @property
+    def before(self) -> Perplexity | None:
+        """The perplexity of the held-out text before the first step of fine-tuning; None if it was
+        not measured, or on another text."""
+        source = self.finetuning
+        if source is None or source.before is None or self.heldout is None:
+            return None
+        is_same_text = same_shards(self.heldout.files.text, source.text or self.heldout.files.text)
+        return Perplexity.from_record(source.before) if is_same_text else None
+
     def options_of_replica(self, n_replicas: int) -> RunOptions:
         """Return the options that a replica computes with: its rows, and the full softmax if the
         vocabulary is not larger than the number of negatives."""
@@ -124,16 +135,10 @@ class RunSpec:
 
     def described(self) -> dict[str, Any]:
         """Return what must be the same on all workers, as JSON values by name."""
-        described = self.options.to_dict() | self.settings.shared()
-        described["steps of the run"] = self.n_steps
-        described["steps between evaluations"] = self.eval_steps
-        described["SHA-256 of the vocabulary"] = self.vocab.digest
-        texts = {"text": self.text_files, "held-out text": []}
+        record = replace(self, finetuning=None).record(RunProgress())  # its paths may differ
+        described = record.to_dict() | self.settings.shared()
         if self.heldout is not None:
-            texts["held-out text"] = describe_shards(self.heldout.shards.paths)
-        for name, files in texts.items():
-            for k, file in enumerate(files):
-                described[f"shard {k} of the {name}"] = file
+            described["held-out text"] = describe_shards(self.heldout.shards.paths)
         return described
 
     def record(self, progress: RunProgress) -> RunRecord:

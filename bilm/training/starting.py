@@ -149,10 +149,13 @@ def new_run(request: RunRequest, folder: RunFolder, devices: Devices) -> RunSpec
         return specified(request, devices, texts, options)
 
     # What auto chooses.
-    options = _options_of_auto(request, texts.facts.n_train_tokens, devices)
+    n_steps = request.settings.n_steps
+    has_budget = request.hours is not None
+    n_predictions = texts.facts.n_train_tokens
+    options = auto.chosen(n_predictions, request.changes, n_steps, devices.n_replicas, has_budget)
     precision = request.settings.precision or fastest_precision(devices, options)
     encoder = None if request.from_scratch else auto.ENCODER
-    choice = AutoChoice(request.settings.n_steps, precision, request.hours, encoder)
+    choice = AutoChoice(n_steps, precision, request.hours, encoder)
     _log_choice(options, choice)
     start = EncoderStart(encoder) if encoder else None
     return specified(request, devices, texts, options, choice=choice, start=start)
@@ -296,18 +299,6 @@ def _shards(text: str | Path | Shards, settings: RunSettings) -> Shards:
 
 
 # --- auto ---
-
-
-def _options_of_auto(request: RunRequest, n_predictions: int, devices: Devices) -> RunOptions:
-    """Return the options that `auto` chooses for a text, with the requested changes."""
-    options = auto.options_for(n_predictions).replace(**request.changes)
-    if request.hours is not None:
-        return options  # the pace of the first steps determines the length
-    n_epochs: float = options.n_epochs
-    if request.settings.n_steps is not None:
-        n_rows = options.batch_size * devices.n_replicas
-        n_epochs = request.settings.n_steps * n_rows * options.unroll_steps / n_predictions
-    return options.replace(**auto.changes_for(options, n_epochs))
 
 
 def _log_choice(options: RunOptions, choice: AutoChoice) -> None:

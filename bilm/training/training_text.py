@@ -4,7 +4,6 @@ from collections.abc import Iterator
 from typing import Any
 
 import numpy as np
-import tensorflow as tf
 
 from bilm.data.dataset import BidirectionalLMDataset, LMDataset
 from bilm.data.shards import Shards
@@ -55,15 +54,15 @@ class TrainingText:
                 of_replica = slice(k * n_rows, (k + 1) * n_rows)
                 values = {name: ids[of_replica] for name, ids in window.items() if ids is not None}
                 batches.append(self.batch(values, number, replica))
+            self.reader.words.trim()
             yield batches, place
 
     def batch(self, window: dict, step: int, replica: int) -> dict:
         """Return the batch of a replica from its rows of the window of a step: some rare words of
         the targets are replaced, and negatives are added."""
         options = self.options
-        batch = model_batch(window, options.model)
         # TensorFlow keeps int32 in the host's memory if it computes on a GPU.
-        batch = tf.nest.map_structure(lambda ids: ids.astype(np.int64), batch)
+        batch = model_batch(window, options.model, self.reader.words.characters, np.int64)
         rows = range(options.batch_size * replica, options.batch_size * (replica + 1))
         negatives = {}
         for k, (direction, targets) in enumerate(batch["targets"].items()):

@@ -1,9 +1,11 @@
 """A part drawn from a text: its size, and what remains for training."""
 
+from random import Random
+
 import pytest
 
 from bilm.data.dataset import LMDataset
-from bilm.data.shards import Shards, draw_heldout_part
+from bilm.data.shards import Shards, count_tokens, draw_heldout_part
 from bilm.data.vocabulary import Vocabulary
 from bilm.data.vocabulary_builder import build_vocabulary
 from bilm.errors import DataError
@@ -48,9 +50,45 @@ def test_short_sentences_and_long_texts_have_a_heldout_part(tmp_path):
     text = Shards([tmp_path / "a.txt"])
     draw_heldout_part(text, tmp_path / "heldout.txt")
     assert (tmp_path / "heldout.txt").read_text().split("\n")[:-1] == lines[380:400:2]
-    (tmp_path / "a.txt").write_text(f"{'word ' * 20_000}\n" * 40)  # 20 blocks of 40,000 words
+    lines = [f"w{number} " * 20_000 for number in range(40)]  # 20 blocks of 40,000 words
+    (tmp_path / "a.txt").write_text("\n".join(lines))
     draw_heldout_part(text, tmp_path / "heldout.txt")
     assert len((tmp_path / "heldout.txt").read_text().split()) == 40_000
+
+
+def texts_that_repeat(random):
+    """Texts whose sentences have copies, by name."""
+    words = [f"w{number}" for number in range(200)]
+    different = [" ".join(random.choices(words, k=7)) for _ in range(300)]
+    responses = ["lord have mercy on us", "hear our prayer o lord"]
+    return {
+        "twenty copies": random.sample(different * 20, 6_000),
+        "log": [
+            f"error {random.randrange(40)} in part {random.choice('xyz')}" for _ in range(9_000)
+        ],
+        "liturgy": [random.choice([*responses, *different]) for _ in range(400)] + responses * 900,
+        "dialogue": [*different, *(["yes it is", "no it is not"] * 200)],
+    }
+
+
+@pytest.mark.parametrize("name", ["twenty copies", "log", "liturgy", "dialogue"])
+def test_text_that_repeats_its_sentences_loses_few_words(tmp_path, name, log):
+    lines = texts_that_repeat(Random(3))[name]
+    (tmp_path / "a.txt").write_text("\n".join(lines))
+    text = Shards([tmp_path / "a.txt"])
+    assert draw_heldout_part(text, tmp_path / "heldout.txt")
+    heldout = Shards([tmp_path / "heldout.txt"])
+    n_tokens = count_tokens(text).n_tokens
+    n_left = count_tokens(text.without(heldout.digests())).n_tokens
+    assert 0.94 * n_tokens <= n_left < n_tokens
+    assert f"training reads {n_left} of {n_tokens} words" in log.text
+
+
+def test_text_of_one_sentence_is_trained_on_whole_with_a_warning(tmp_path, log):
+    (tmp_path / "a.txt").write_text("the same line\n" * 400)
+    assert not draw_heldout_part(Shards([tmp_path / "a.txt"]), tmp_path / "heldout.txt")
+    assert "too few different sentences" in log.text and "nothing is measured" in log.text
+    assert not (tmp_path / "heldout.txt").exists()
 
 
 def test_text_of_few_sentences_is_refused(tmp_path):

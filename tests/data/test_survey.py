@@ -105,3 +105,10 @@ def test_survey_of_a_blank_text_is_refused(tmp_path):
     vocab = Vocabulary(write_vocabulary(tmp_path, []))
     with pytest.raises(DataError, match="blank: no sentence"):
         survey(Shards([tmp_path / "blank"]), vocab)
+
+
+def test_vocabulary_of_another_text_is_refused(corpus, tmp_path):
+    path = write_vocabulary(tmp_path, ["other", "words"])
+    vocab = Vocabulary(path)
+    with pytest.raises(DataError, match=f"{path}: contains no word of the training text"):
+        log_survey(survey(corpus, vocab), vocab)

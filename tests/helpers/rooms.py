@@ -85,12 +85,16 @@ def module_of(name: str) -> str:
 
 
 def rooms() -> dict[str, set[str]]:
-    """Return which packages and modules directly below bilm/ each of them imports."""
+    """Return which packages and modules directly below bilm/ each of them imports, except those
+    above it, which have names of bilm-tf that it offers."""
     graph: dict[str, set[str]] = {}
     for name in FILES:
         own = graph.setdefault(place(name), set())
         own |= {place(other) for other in imported(name) if other.startswith("bilm.")}
-    return {name: others - {name} for name, others in graph.items()}
+    return {
+        name: {other for other in others - {name} if STEP[other] <= STEP[name]}
+        for name, others in graph.items()
+    }
 
 
 def direct(graph: dict[str, set[str]]) -> dict[str, set[str]]:

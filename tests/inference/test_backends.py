@@ -333,3 +333,13 @@ def test_int8_with_inputs_of_seven_bits(way, monkeypatch):
     monkeypatch.setattr(onnx_int8, "largest_input", lambda: onnx_int8.REDUCED)
     found = ElmoEmbedder("novels-en", precision="int8").embed_batch(SENTENCES)
     check(found, expected, "int8", (0.985, 0.998))
+
+
+@pytest.mark.parametrize("way", [pytest.param("int8", marks=with_onnx)])
+def test_int8_graphs_keep_the_layers_that_they_are_written_from(way):
+    from bilm.layers.int8_graphs import encoder_model, stack_model
+
+    model = open_model("novels-en").weights().build(precision="int8", frozen=True)
+    assert encoder_model(model.encoder, 127) == encoder_model(model.encoder, 127)
+    for stack in model.stacks.values():
+        assert stack_model(stack, 127) == stack_model(stack, 127)

@@ -9,8 +9,9 @@ import pytest
 
 if keras.backend.backend() != "tensorflow":
     pytest.skip("training is TensorFlow's", allow_module_level=True)
-from tiny_runs import HELDOUT, TEXT, VOCABULARY, WORDS, on_cpu, tiny_options, train
+from tiny_runs import HELDOUT, TEXT, VOCABULARY, WORDS, tiny_options
 
+import bilm
 from bilm.commands.info import describe
 from bilm.data.shards import resolve_shards
 from bilm.data.vocabulary import Vocabulary
@@ -21,16 +22,20 @@ from bilm.scoring.measurement import Measurement
 from bilm.scoring.ngrams import Ngrams, text_ids
 from bilm.storage.hdf5 import save_hdf5
 from bilm.storage.stored_model import open_model
+from bilm.training import auto
 from bilm.training.run_folder import RunFolder
 
 
 @pytest.fixture(scope="module")
 def a_run(tmp_path_factory):
     folder = tmp_path_factory.mktemp("verdict") / "run"
-    options = tiny_options(**WORDS).replace(n_train_tokens=358)
-    auto = {"n_steps": None, "precision": "float32", "hours": None}
-    inputs = [str(VOCABULARY), TEXT, folder, HELDOUT]
-    train(options, *inputs, strategy=on_cpu(), auto=auto, n_steps=9, log_steps=1, eval_steps=3)
+    tiny = tiny_options(**WORDS)
+    with pytest.MonkeyPatch.context() as patched:
+        patched.setattr(auto, "options_for", lambda n: tiny.replace(n_train_tokens=n))
+        bilm.train(
+            TEXT, folder, vocab=VOCABULARY, heldout=HELDOUT, from_scratch=True, n_steps=9,
+            log_steps=1, eval_steps=3, n_gpus=0,
+        )  # fmt: skip
     return folder
 
 

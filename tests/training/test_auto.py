@@ -14,11 +14,10 @@ from command_runs import assert_fails
 from tiny_runs import HELDOUT, TEXT, VOCABULARY, WORDS, on_cpu, tiny_options
 
 import bilm
-from bilm.commands import options
 from bilm.data.shards import resolve_shards
 from bilm.data.stream import describe_shards
 from bilm.data.vocabulary import Vocabulary
-from bilm.errors import OptionsError, WeightsError
+from bilm.errors import ArgumentError, OptionsError, WeightsError
 from bilm.options.run_options import load_run_options
 from bilm.scoring.ngrams import Ngrams, text_ids
 from bilm.scoring.verdict import Comparison
@@ -26,7 +25,6 @@ from bilm.storage.names import stored_values
 from bilm.storage.run_record import AutoChoice, RunRecord
 from bilm.storage.stored_model import open_model
 from bilm.training import auto, devices
-from bilm.training.hosts.exchange import Hosts
 from bilm.training.run_folder import RunFolder
 from bilm.training.settings import RunSettings
 from bilm.training.starting import EncoderStart, new_run, request_run, resumed_run
@@ -236,13 +234,13 @@ def test_run_starts_from_the_encoder_of_a_packaged_model_only():
     assert {re.split("[/_]", name)[0] for name in names} == {"char", "CNN"}
 
 
-def test_auto_refuses_several_workers(tmp_path, run_here, monkeypatch):
-    two = Hosts()
-    two.n_workers = 2
-    two.gather = lambda what, value: [value]
-    monkeypatch.setattr(options, "run_hosts", lambda run: two)
-    done = run_here("bilm train", *arguments(tmp_path), "--options", "auto")
-    assert_fails(done, "several workers", status=2)
+def test_auto_refuses_several_workers(tmp_path):
+    several = SimpleNamespace(several_hosts=True)
+    for make, checkpoint in ((new_run, []), (resumed_run, [stored()])):
+        with pytest.raises(ArgumentError, match="several workers"):
+            make(request(), RunFolder(tmp_path), several, *checkpoint)
+    with pytest.raises(ArgumentError, match="--vocab is required for several workers"):
+        new_run(request(options="tiny", vocab=None), RunFolder(tmp_path), several)
 
 
 @pytest.mark.slow

@@ -13,6 +13,7 @@ if keras.backend.backend() != "tensorflow":
 import tensorflow as tf
 from tiny_runs import TEXT, VOCABULARY, WORDS, on_cpu, tiny_options
 
+from bilm.data import numbered_words
 from bilm.data.shards import resolve_shards
 from bilm.data.survey import once_from, survey
 from bilm.data.vocabulary import MARKS, PAD_CHAR, UnicodeCharsVocabulary, Vocabulary
@@ -63,6 +64,25 @@ def test_distinct_tokens_reproduce_the_window(seed, n_rows, n_steps, longest):
         np.testing.assert_array_equal(batch["targets"][direction], window["next_token_id" + suffix])
 
 
+@pytest.mark.parametrize("max_words", [1, 1000])
+def test_batches_of_word_numbers_equal_those_of_characters(tmp_path, monkeypatch, max_words):
+    monkeypatch.setattr(numbered_words, "MAX_CACHED_WORDS", max_words)  # 1: always forgotten
+    long = "a" * N_CHARS
+    lines = [f"{long}x {long}y a w{k} {long}z" for k in range(40)]  # with the same characters
+    (tmp_path / "text").write_text("\n".join(lines))
+    (tmp_path / "vocab").write_text("\n".join([*MARKS, "a", *(f"w{k}" for k in range(30))]))
+    vocab = UnicodeCharsVocabulary(tmp_path / "vocab", N_CHARS)
+    shards = resolve_shards(str(tmp_path / "text"))
+    batches = TrainingText(RUN_OPTIONS, vocab, shards, 0).batches(Devices(on_cpu()))
+    reader = TrainingText(RUN_OPTIONS, vocab, shards, 0).reader
+    n_rows, n_steps = RUN_OPTIONS.batch_size, RUN_OPTIONS.unroll_steps
+    for window in islice(reader.iter_batches(n_rows, n_steps), 30):
+        (found,), _ = next(batches)
+        expected = model_batch(window, OPTIONS)
+        for name, value in expected.items():
+            tf.nest.map_structure(np.testing.assert_array_equal, found[name], value)
+
+
 @pytest.mark.parametrize("longest", [3, 6, 7, 8, N_CHARS])
 def test_character_axis_is_cut_exactly(longest):
     window = draw_window(0, 3, 5, longest)
@@ -76,6 +96,8 @@ def test_character_axis_is_cut_exactly(longest):
 def test_negatives_depend_on_seed_step_replica_and_direction():
     window = draw_window(0, 2, 4)
     text = TrainingText(RUN_OPTIONS, UnicodeCharsVocabulary(VOCABULARY, N_CHARS), TEXT, 3)
+    for suffix in ("", "_reverse"):
+        window["word_numbers" + suffix] = text.reader.words(["word"] * 8).reshape(2, 4)
     batch = text.batch(window, 7, 1)
     for k, targets in enumerate(batch["targets"].values()):
         draws = draw_negatives(49, 16, (3, 7, 1, k), targets.reshape(-1))

@@ -163,6 +163,9 @@ def _backward(x, start, weights, spec, saved, d_outputs, d_last):
     old_cells = _shift(saved.cell, start_cell, spec.reverse)
 
     # Backwards through time: the gradients of the gates and of the projected output at each step.
+    shapes = [tf.TensorShape((kernel.shape[1], start_hidden.shape[1]))]  # of the gates: 4 D, B
+    if projection:
+        shapes.append(start_hidden.shape)  # of the projected output: P, B
     step = _step_gradient(kernel[input_dim:], projection[0] if projection else None, spec)
     step = _step_function(step, kernel, n_steps)
 
@@ -174,9 +177,6 @@ def _backward(x, start, weights, spec, saved, d_outputs, d_last):
         d_old_cell, d_old_hidden, *of_step = step(d_hidden, d_cell, *values, *_kept(spec, t))
         return (d_old_cell, d_old_hidden), of_step[: len(shapes)]
 
-    shapes = [tf.TensorShape((kernel.shape[1], start_hidden.shape[1]))]  # of the gates: 4 D, B
-    if projection:
-        shapes.append(start_hidden.shape)  # of the projected output: P, B
     d_start = tuple(tf.transpose(part) for part in d_last)
     d_start, series = loop(body, d_start, n_steps, not spec.reverse, shapes)
     d_gates, *d_projected = map(_columns, series)  # 4 D, T B and P, T B

@@ -48,7 +48,7 @@ class Hosts:
     Example:
         with Hosts(find_cluster()) as hosts:
             strategy = make_strategy(hosts=hosts)
-            bilm.TrainingRun(..., strategy=strategy, hosts=hosts).train()
+            bilm.train(..., devices=Devices(strategy, hosts))
     """
 
     def __init__(self, cluster: Cluster | None = None, minutes: float = 10.0):

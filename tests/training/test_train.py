@@ -1,0 +1,108 @@
+"""`bilm.train` and `bilm.finetune` from Python: the same as the commands."""
+
+import json
+from pathlib import Path
+
+import keras
+import numpy as np
+import pytest
+
+if keras.backend.backend() != "tensorflow":
+    pytest.skip("training is TensorFlow's", allow_module_level=True)
+from tiny_runs import HELDOUT, TEXT, VOCABULARY, WORDS, tiny_options, tiny_run, weights_of
+
+import bilm
+from bilm.errors import ArgumentError, OptionsError
+from bilm.options import schema
+from bilm.scoring.verdict import Verdict
+from bilm.training.history import read_history
+
+
+def files_of(folder: Path) -> dict[str, bytes]:
+    """The files of a run that do not contain times."""
+    names = ("options.json", "vocab.txt", "heldout.txt", "ngrams.hdf5", "heldout.json")
+    return {name: (folder / name).read_bytes() for name in names if (folder / name).exists()}
+
+
+def assert_same_runs(first: Path, second: Path) -> None:
+    assert files_of(first) == files_of(second)
+    other, values = weights_of(second), weights_of(first)
+    for name, value in values.items():
+        np.testing.assert_array_equal(value, other[name], err_msg=name)
+    rows = [read_history(folder / "history.csv") for folder in (first, second)]
+    for row in (*rows[0], *rows[1]):
+        del row["tokens_per_s"]
+    assert rows[0] == rows[1]
+
+
+def test_train_equals_the_command(tmp_path, run_here):
+    schema.write(tmp_path / "options.json", tiny_options(**WORDS).to_dict())
+    done = run_here(
+        "bilm train", "--input", TEXT, "--output", tmp_path / "command", "--heldout", HELDOUT,
+        "--vocab", VOCABULARY, "--options", tmp_path / "options.json", "--n_steps=4", "--seed=5",
+        "--batch_size=3", "--n_gpus=0", "--log_steps=1",
+    )  # fmt: skip
+    assert done.returncode == 0, done.stderr
+    result = bilm.train(
+        TEXT, tmp_path / "python", heldout=HELDOUT, vocab=VOCABULARY,
+        options=tmp_path / "options.json", n_steps=4, seed=5, batch_size=3, n_gpus=0, log_steps=1,
+    )  # fmt: skip
+    assert (result.step, result.finished) == (4, True)
+    assert_same_runs(tmp_path / "command", tmp_path / "python")
+
+
+def test_train_makes_vocabulary_and_heldout_part_as_the_command_does(tmp_path, run_here):
+    schema.write(tmp_path / "options.json", tiny_options(**WORDS).to_dict())
+    text = tmp_path / "text.txt"
+    text.write_text(
+        "".join(f"the {word} sat on w{k % 7} .\n" for k, word in enumerate("abcdef" * 9))
+    )
+    given = ["--input", text, "--options", tmp_path / "options.json", "--n_steps=2", "--n_gpus=0"]
+    done = run_here("bilm train", *given, "--output", tmp_path / "command")
+    assert done.returncode == 0, done.stderr
+    options = tmp_path / "options.json"
+    result = bilm.train(text, tmp_path / "python", options=options, n_steps=2, n_gpus=0)
+    assert_same_runs(tmp_path / "command", tmp_path / "python")
+    assert (tmp_path / "python" / "heldout.txt").read_text()
+    assert isinstance(result.verdict, Verdict) and result.verdict.perplexity == result.heldout.mean
+    assert result.model in (tmp_path / "python", tmp_path / "python" / "best")
+    assert bilm.train(text, tmp_path / "python", n_steps=2, n_gpus=0) == result  # told again
+
+
+def test_finetune_equals_the_command(tmp_path, run_here):
+    source = tiny_run("words")
+    given = ["--model", source, "--input", TEXT, "--heldout", HELDOUT, "--n_steps=2", "--n_gpus=0"]
+    done = run_here("bilm finetune", *given, "--output", tmp_path / "command", "--dropout=0.3")
+    assert done.returncode == 0, done.stderr
+    result = bilm.finetune(
+        source, TEXT, tmp_path / "python", heldout=HELDOUT, n_steps=2, n_gpus=0, dropout=0.3
+    )
+    assert_same_runs(tmp_path / "command", tmp_path / "python")
+    before, after = done.stdout.split()[3::4]
+    assert (before, after) == (f"{result.before.mean:.2f}", f"{result.heldout.mean:.2f}")
+
+
+def test_any_option_of_a_run_is_an_argument(tmp_path):
+    options = tiny_options(**WORDS)
+    bilm.train(TEXT, tmp_path, options=options, vocab=VOCABULARY, n_steps=1, n_gpus=0, dropout=0.7)
+    assert json.loads((tmp_path / "options.json").read_text())["dropout"] == 0.7
+
+
+@pytest.mark.parametrize(
+    ("arguments", "error", "match"),
+    [
+        ({"droput": 0.1}, TypeError, "unexpected keyword argument 'droput'"),
+        ({"dropout": 2.0}, OptionsError, r"dropout: found 2\.0, expected a number in \[0, 1\)"),
+        ({"hours": 1.0, "options": "tiny"}, ArgumentError, "--hours requires --options auto"),
+        ({"hours": 1.0, "n_steps": 3}, ArgumentError, "--hours and --n_steps exclude each other"),
+    ],
+)
+def test_argument_that_cannot_be_used_is_refused_and_leaves_nothing(
+    tmp_path, arguments, error, match
+):
+    arguments = {"options": tiny_options(**WORDS)} | arguments
+    if "hours" in arguments and "n_steps" in arguments:
+        del arguments["options"]
+    with pytest.raises(error, match=match):
+        bilm.train(TEXT, tmp_path / "run", vocab=VOCABULARY, n_gpus=0, **arguments)
+    assert not (tmp_path / "run").exists()
