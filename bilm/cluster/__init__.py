@@ -18,7 +18,7 @@ from bilm.embedding.collecting import Layers, Selection
 from bilm.embedding.embedder import ElmoEmbedder
 from bilm.embedding.embedding_file import refuse_tabs
 from bilm.embedding.shared import ModelFiles, shared_embedder
-from bilm.embedding.writers import GROUP_BYTES, Content, parquet_columns, parquet_schema, rows_of
+from bilm.embedding.writers import GROUP_BYTES, Content, parquet_batch, parquet_schema, rows_of
 from bilm.errors import DataError, OptionsError, require_one_of
 from bilm.storage.stored_model import StoredModel, open_model
 from bilm.support.imports import optional
@@ -167,7 +167,7 @@ def _result(
 
     records = [Record(sentence) for sentence in words]
     arrays = [rows_of(array, content) for array in vectors]
-    added = parquet_columns(content, records, np.concatenate(arrays))
+    added = parquet_batch(content, records, np.concatenate(arrays)).columns
     n_kept = len(schema) - len(added)
     kept = [rows.column(name) for name in schema.names[:n_kept]]
     return pyarrow.RecordBatch.from_arrays([*kept, *added], schema=schema)
