@@ -352,7 +352,7 @@ class Run:
             how = " with --resume=auto" if self.spec.settings.resume == "never" else ""
             logging.info("the same command%s continues the run", how)
         else:
-            model = self.hosts.from_chief("end", lambda: str(self.folder.log_end(progress.step)))
+            model = self.hosts.from_chief("model", lambda: str(self.folder.log_end(progress.step)))
         measured = progress.measured
         heldout = measured and measured.perplexity
         verdict = measured and measured.verdict
