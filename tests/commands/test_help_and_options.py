@@ -7,7 +7,7 @@ import sys
 from pathlib import Path
 
 import pytest
-from command_runs import BIN, help_texts
+from command_runs import BIN, help_texts, run_code
 
 import bilm
 from bilm.commands.main import cli, run
@@ -70,9 +70,7 @@ def test_help_of_bilm_lists_the_commands_in_one_line_each(helps):
 def test_help_of_examples_needs_no_tensorflow(path):
     script = "import runpy, sys; sys.modules.update(tensorflow=None, keras=None); del sys.argv[0]\n"
     script += "runpy.run_path(sys.argv[0], run_name='__main__')"
-    environment = os.environ | {"PYTHONPATH": f"{path.parent}:{ROOT}"}
-    command = [sys.executable, "-c", script, path, "--help"]
-    done = subprocess.run(command, capture_output=True, text=True, env=environment)
+    done = run_code(script, path, "--help", PYTHONPATH=f"{path.parent}:{ROOT}")
     assert (done.returncode, done.stderr) == (0, "") and done.stdout.startswith("usage: ")
 
 

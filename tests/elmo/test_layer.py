@@ -3,14 +3,13 @@
 import json
 import os
 import shutil
-import subprocess
-import sys
 
 import h5py
 import keras
 import numpy as np
 import pytest
 import tensorflow as tf
+from command_runs import output_of
 from conftest import golden_cases
 from stored_files import OPTIONS, WEIGHTS
 
@@ -165,8 +164,7 @@ def test_elmo_saved_keras_model_needs_no_weight_file(tmp_path):
     for path in files.values():
         os.remove(path)
     np.save(tmp_path / "tokens.npy", np.char.decode(tokens.numpy().astype("S"), "utf-8"))
-    command = [sys.executable, "-c", LOAD, tmp_path, tmp_path / "tokens.npy", tmp_path / "out.npz"]
-    subprocess.run(command, check=True)
+    output_of(LOAD, tmp_path, tmp_path / "tokens.npy", tmp_path / "out.npz")
     found = np.load(tmp_path / "out.npz")
     np.testing.assert_allclose(found["loaded"], expected, atol=1e-6)
     np.testing.assert_allclose(found["exported"], expected, atol=1e-6)

@@ -6,12 +6,8 @@ import subprocess
 import sys
 from pathlib import Path
 
-import keras
 import pytest
 
-pytestmark = pytest.mark.skipif(
-    keras.backend.backend() != "tensorflow", reason="does not depend on the backend"
-)
 ROOT = Path(__file__).parents[2]
 
 

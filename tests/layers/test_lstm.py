@@ -3,15 +3,11 @@
 import keras
 import numpy as np
 import pytest
+import tensorflow as tf
 from keras import ops
 
 from bilm.layers.lstm import LSTM, LSTMCell, scan_cell
 from bilm.layers.lstm_equation import LSTMState
-
-if keras.backend.backend() != "tensorflow":
-    pytest.skip("the hand-written gradient is TensorFlow's", allow_module_level=True)
-import tensorflow as tf
-
 from bilm.layers.tensorflow import lstm_training, lstm_weights
 
 STEPS, ROWS, INPUT, DIM, PROJECTION = 4, 4, 5, 64, 3

@@ -2,13 +2,9 @@
 
 import json
 
-import keras
 import numpy as np
 import pytest
 from conftest import GOLDEN, golden_cases
-
-if keras.backend.backend() != "tensorflow":
-    pytest.skip("checkpoints are TensorFlow's", allow_module_level=True)
 from scorers import MODELS, WORDS, check, export, model_of, one, scorer_of
 from tiny_runs import load_run, tiny_run
 

@@ -3,14 +3,10 @@
 import math
 from itertools import cycle, islice
 
-import keras
 import numpy as np
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
-
-if keras.backend.backend() != "tensorflow":
-    pytest.skip("checkpoints are TensorFlow's", allow_module_level=True)
 from scorers import ATOL, MARKS, MODELS, WORDS, check, model_of, one, scorer_of
 
 from bilm.data.signs import TextSigns

@@ -3,14 +3,9 @@
 import json
 
 import h5py
-import keras
 import numpy as np
 import pytest
 from conftest import GOLDEN, golden_cases
-
-if keras.backend.backend() != "tensorflow":
-    pytest.skip("checkpoints are TensorFlow's", allow_module_level=True)
-
 from tiny_runs import load_run
 
 from bilm.data.vocabulary import vocabulary_of

@@ -5,7 +5,6 @@ import shutil
 from pathlib import Path
 from typing import NamedTuple
 
-import keras
 import numpy as np
 import pytest
 from conftest import GOLDEN
@@ -23,9 +22,6 @@ from bilm.storage.formats.manylangs import ManyLangs
 from bilm.storage.formats.run import Run
 from bilm.storage.names import name_of_key, specs_of, stored_values
 from bilm.storage.stored_model import StoredModel, open_model
-
-if keras.backend.backend() != "tensorflow":
-    pytest.skip("checkpoints are TensorFlow's", allow_module_level=True)
 
 pytestmark = pytest.mark.usefixtures("cache")
 CHECKPOINT = GOLDEN / "checkpoint" / "chars"

@@ -5,15 +5,9 @@ import re
 import shutil
 import tarfile
 
-import keras
 import numpy as np
 import pytest
 from conftest import GOLDEN
-
-if keras.backend.backend() != "tensorflow":
-    pytest.skip("checkpoints are TensorFlow's", allow_module_level=True)
-
-
 from stored_files import load_bilm, resolve
 from tiny_runs import load_run, run, three_steps, tiny_run
 

@@ -5,7 +5,6 @@ import shutil
 import tarfile
 
 import h5py
-import keras
 import numpy as np
 import pytest
 import tensorflow as tf
@@ -17,9 +16,6 @@ from bilm.compat import tfhub as hub
 from bilm.errors import OptionsError, WeightsError
 from bilm.storage.formats.tfhub import TfHub
 from bilm.storage.stored_model import open_model
-
-if keras.backend.backend() != "tensorflow":
-    pytest.skip("modules are read with TensorFlow", allow_module_level=True)
 
 pytestmark = pytest.mark.usefixtures("cache")
 CASES = golden_cases("tfhub") if (GOLDEN / "tfhub").is_dir() else []

@@ -4,12 +4,8 @@ import tempfile
 from dataclasses import replace
 from pathlib import Path
 
-import keras
 import numpy as np
 import pytest
-
-if keras.backend.backend() != "tensorflow":
-    pytest.skip("training is TensorFlow's", allow_module_level=True)
 import tensorflow as tf
 from small_disk import small_disk
 from tiny_runs import TEXT, damage, load_run, run, weights_of

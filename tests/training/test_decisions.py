@@ -1,13 +1,11 @@
 """Decisions between the steps of a run: a false clock, and no TensorFlow."""
 
 import math
-import subprocess
-import sys
 from collections.abc import Callable
 from dataclasses import dataclass, replace
 
 import pytest
-from command_runs import environment
+from command_runs import output_of
 from options_examples import RUN
 from tiny_specs import heldout_of, spec_of
 
@@ -295,5 +293,4 @@ def test_comparison_names_the_useful_epochs_and_their_time():
 
 
 def test_decisions_do_not_import_tensorflow():
-    code = "import sys; sys.modules['tensorflow'] = None; import bilm.training.decisions"
-    subprocess.run([sys.executable, "-c", code], check=True, env=environment())
+    output_of("import sys; sys.modules['tensorflow'] = None; import bilm.training.decisions")

@@ -3,11 +3,7 @@
 The step is traced for the second logical CPU device; the host's operations name the first one.
 """
 
-import keras
 import pytest
-
-if keras.backend.backend() != "tensorflow":
-    pytest.skip("the registry is TensorFlow's", allow_module_level=True)
 import tensorflow as tf
 from device_kernels import copied_to_host, has_gpu_kernels, large_on_host, without_kernel
 from tiny_runs import HELDOUT, REGULARIZED, VOCABULARY, WORDS, tiny_options, tiny_run

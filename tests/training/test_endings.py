@@ -7,11 +7,8 @@ import sys
 import threading
 from pathlib import Path
 
-import keras
 import pytest
-
-if keras.backend.backend() != "tensorflow":
-    pytest.skip("training is TensorFlow's", allow_module_level=True)
+from command_runs import output_of
 
 from bilm.errors import BilmError
 from bilm.training.reading_ahead import ReadAhead
@@ -214,7 +211,4 @@ def test_fork_raises_instead_of_waiting():
         "except BilmError as error:\n"
         "    print(error)\n"
     )
-    command = [sys.executable, "-W", "ignore", "-c", program]
-    done = subprocess.run(command, capture_output=True, text=True, timeout=60)
-    assert done.returncode == 0, done.stderr
-    assert "start reading after the fork" in done.stdout
+    assert "start reading after the fork" in output_of(program, PYTHONWARNINGS="ignore")

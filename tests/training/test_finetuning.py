@@ -4,12 +4,8 @@ import json
 import shutil
 from unittest import mock
 
-import keras
 import numpy as np
 import pytest
-
-if keras.backend.backend() != "tensorflow":
-    pytest.skip("training is TensorFlow's", allow_module_level=True)
 from conftest import GOLDEN, golden_cases
 from stored_files import load_bilm
 from tiny_runs import HELDOUT, TEXT, VOCABULARY, before_last_save, load_run, on_cpu, tiny_run

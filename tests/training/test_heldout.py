@@ -5,12 +5,8 @@ import json
 import shlex
 import shutil
 
-import keras
 import numpy as np
 import pytest
-
-if keras.backend.backend() != "tensorflow":
-    pytest.skip("training is TensorFlow's", allow_module_level=True)
 from tiny_runs import (
     HELDOUT,
     TEXT,

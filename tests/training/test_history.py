@@ -1,10 +1,6 @@
 """`history.csv`: the curve of a run, exact under resume."""
 
-import keras
 import pytest
-
-if keras.backend.backend() != "tensorflow":
-    pytest.skip("training is TensorFlow's", allow_module_level=True)
 from tiny_runs import HELDOUT, WORDS, before_last_save, run
 
 from bilm.training.history import COLUMNS, read_history

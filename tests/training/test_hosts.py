@@ -11,12 +11,8 @@ import time
 import types
 from functools import partial
 
-import keras
 import numpy as np
 import pytest
-
-if keras.backend.backend() != "tensorflow":
-    pytest.skip("training is TensorFlow's", allow_module_level=True)
 import tensorflow as tf
 from tiny_runs import HELDOUT, TEXT, VOCABULARY, WORDS, tiny_options
 from worker_runs import addresses

@@ -2,12 +2,8 @@
 
 import math
 
-import keras
 import numpy as np
 import pytest
-
-if keras.backend.backend() != "tensorflow":
-    pytest.skip("training is TensorFlow's", allow_module_level=True)
 import tensorflow as tf
 from tiny_runs import load_run, run
 

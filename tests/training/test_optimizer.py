@@ -1,11 +1,7 @@
 """Optimizers against the papers' equations: dense and by rows, over replicas, clipped."""
 
-import keras
 import numpy as np
 import pytest
-
-if keras.backend.backend() != "tensorflow":
-    pytest.skip("the optimizer is TensorFlow's", allow_module_level=True)
 import tensorflow as tf
 
 from bilm.training.devices import Devices

@@ -3,11 +3,8 @@
 import keras
 import numpy as np
 import pytest
-from tiny_runs import REGULARIZED, TEXT, VOCABULARY, WORDS, run, tiny_options, weights_of
-
-if keras.backend.backend() != "tensorflow":
-    pytest.skip("training is TensorFlow's", allow_module_level=True)
 import tensorflow as tf
+from tiny_runs import REGULARIZED, TEXT, VOCABULARY, WORDS, run, tiny_options, weights_of
 
 from bilm.data.shards import resolve_shards
 from bilm.data.vocabulary import UnicodeCharsVocabulary

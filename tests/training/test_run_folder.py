@@ -4,12 +4,8 @@ import os
 import shutil
 from pathlib import Path
 
-import keras
 import numpy as np
 import pytest
-
-if keras.backend.backend() != "tensorflow":
-    pytest.skip("training is TensorFlow's", allow_module_level=True)
 import tensorflow as tf
 from tiny_runs import (
     HELDOUT,

@@ -3,15 +3,11 @@
 import json
 
 import h5py
-import keras
 import numpy as np
 import pytest
+import tensorflow as tf
 from conftest import golden_cases
 from tiny_runs import tiny_options
-
-if keras.backend.backend() != "tensorflow":
-    pytest.skip("training is TensorFlow's", allow_module_level=True)
-import tensorflow as tf
 
 from bilm.data.windows import model_batch
 from bilm.layers.sampled_softmax import Negatives

@@ -3,12 +3,8 @@
 import json
 from pathlib import Path
 
-import keras
 import numpy as np
 import pytest
-
-if keras.backend.backend() != "tensorflow":
-    pytest.skip("training is TensorFlow's", allow_module_level=True)
 from tiny_runs import HELDOUT, TEXT, VOCABULARY, WORDS, tiny_options, tiny_run, weights_of
 
 import bilm

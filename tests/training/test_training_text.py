@@ -2,15 +2,11 @@
 
 from itertools import islice
 
-import keras
 import numpy as np
 import pytest
+import tensorflow as tf
 from hypothesis import given, settings
 from hypothesis import strategies as st
-
-if keras.backend.backend() != "tensorflow":
-    pytest.skip("training is TensorFlow's", allow_module_level=True)
-import tensorflow as tf
 from tiny_runs import TEXT, VOCABULARY, WORDS, on_cpu, tiny_options
 
 from bilm.data import numbered_words

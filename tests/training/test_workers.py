@@ -3,12 +3,8 @@
 import signal
 import time
 
-import keras
 import numpy as np
 import pytest
-
-if keras.backend.backend() != "tensorflow":
-    pytest.skip("training is TensorFlow's", allow_module_level=True)
 from tiny_runs import HELDOUT, REGULARIZED, VARIANTS, WORDS, run, tiny_run, weights_of
 from worker_runs import addresses, end_all, finish, log_file, start_worker, start_workers, wait_for
 

@@ -3,12 +3,8 @@
 import gzip
 import json
 
-import keras
 import numpy as np
 import pytest
-
-if keras.backend.backend() != "tensorflow":
-    pytest.skip("checkpoints are TensorFlow's", allow_module_level=True)
 from scorers import ATOL, model_of, one, scorer_of
 
 from bilm.errors import DataError

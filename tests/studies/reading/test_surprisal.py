@@ -1,11 +1,7 @@
 """Surprisal: equal to `Scorer` in bits, aligned with the words, cumulative by direction."""
 
-import keras
 import numpy as np
 import pytest
-
-if keras.backend.backend() != "tensorflow":
-    pytest.skip("checkpoints are TensorFlow's", allow_module_level=True)
 from keras import ops
 from scorers import MODELS, WORDS, model_of, scorer_of
 
