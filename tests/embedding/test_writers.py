@@ -90,8 +90,9 @@ def read_parquet(path, is_pooled):
     return ids, rows["words"].to_pylist(), vectors
 
 
-@pytest.mark.parametrize("has_ids", [True, False], ids=["ids", "no ids"])
-@pytest.mark.parametrize("part_sentences", [4, 100])
+@pytest.mark.parametrize(
+    ("part_sentences", "has_ids"), [(4, True), (100, False)], ids=["parts and ids", "neither"]
+)
 @pytest.mark.parametrize("name", SETTINGS)
 @pytest.mark.parametrize("form", FORMATS)
 def test_written_vectors_are_read_back(

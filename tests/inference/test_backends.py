@@ -142,11 +142,15 @@ def check_backend(folder, model, way):
         np.testing.assert_allclose(embedder.embed_sentence(words), vectors, atol=1e-3)
 
 
-@pytest.mark.parametrize("way", EACH_WAY)
+@pytest.mark.parametrize("way", [way for way in EACH_WAY if way.values != ("bfloat16",)])
 @pytest.mark.parametrize("name", MODELS)
 def test_backend_equals_the_keras_model(name, way, tmp_path):
-    if way != "bfloat16" or name in ("activation tanh", "words"):  # the same layers as in float32
-        check_backend(tmp_path, random_model(tmp_path, name), way)
+    check_backend(tmp_path, random_model(tmp_path, name), way)
+
+
+@pytest.mark.parametrize("name", ["activation tanh", "words"])  # the same layers as in float32
+def test_backend_in_bfloat16_is_near_to_the_keras_model(name, tmp_path):
+    check_backend(tmp_path, random_model(tmp_path, name), "bfloat16")
 
 
 @pytest.mark.parametrize("way", EACH_WAY)

@@ -5,11 +5,10 @@ import re
 import shutil
 import tarfile
 
-import numpy as np
 import pytest
 from conftest import GOLDEN
 from stored_files import load_bilm, resolve
-from tiny_runs import load_run, run, three_steps, tiny_run
+from tiny_runs import assert_same_values, load_run, run, three_steps, tiny_run
 
 from bilm import ElmoEmbedder, load_scorer
 from bilm.commands.info import find_problems
@@ -39,12 +38,6 @@ def published(tmp_path_factory):
     return path
 
 
-def assert_same(found, expected):
-    assert found.keys() == expected.keys()
-    for name, value in expected.items():
-        np.testing.assert_array_equal(found[name], value, err_msg=name)
-
-
 def test_published_tf1_checkpoint_works_in_every_reader(published, tmp_path, cache):
     options_file, folder = resolve(published)
     assert folder == options_file.parent and cache in folder.parents
@@ -55,7 +48,7 @@ def test_published_tf1_checkpoint_works_in_every_reader(published, tmp_path, cac
     assert Source(published).model.n_words == load_run(CHECKPOINT).n_tokens
     weight_file, options_file = dump_weights(published, tmp_path / "out")
     found = stored_values(load_bilm(options_file, weight_file))
-    assert_same(found, stored_values(load_bilm(CHECKPOINT)))
+    assert_same_values(found, stored_values(load_bilm(CHECKPOINT)))
 
 
 @pytest.mark.parametrize("variant", ["characters", "words"])

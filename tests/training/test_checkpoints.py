@@ -8,7 +8,7 @@ import numpy as np
 import pytest
 import tensorflow as tf
 from small_disk import small_disk
-from tiny_runs import TEXT, damage, load_run, run, weights_of
+from tiny_runs import TEXT, assert_same_values, damage, load_run, run, weights_of
 
 from bilm.errors import WeightsError
 from bilm.storage.checkpoint import Checkpoint, CheckpointFolder, latest_checkpoint
@@ -51,8 +51,7 @@ def test_resume_skips_several_damaged_checkpoints(tmp_path, log):
     for step in range(3, 3 + len(WAYS)):
         assert f"model.ckpt-{step}: not a whole checkpoint" in log.text
     assert "continuing at step 2 of 8" in log.text
-    for name, value in weights_of(tmp_path).items():
-        np.testing.assert_array_equal(value, expected[name], err_msg=name)
+    assert_same_values(weights_of(tmp_path), expected)
 
 
 def test_resume_without_a_whole_checkpoint_is_an_error(a_run):
@@ -135,8 +134,7 @@ def test_damaged_slot_matters_only_to_resume(a_run):
     flip_byte_of(a_run, 3, "adagrad/softmax.SW")
     assert latest_checkpoint(a_run).record.step == 3
     assert latest_checkpoint(a_run, whole=True).record.step == 2
-    for name, value in weights_of(a_run).items():
-        np.testing.assert_array_equal(value, expected[name], err_msg=name)
+    assert_same_values(weights_of(a_run), expected)
 
 
 def test_damaged_weight_is_noticed_if_it_is_selected(a_run):

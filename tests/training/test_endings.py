@@ -109,7 +109,7 @@ ENDINGS = {
     "end of an interactive session": ("", 0),
     "os._exit": ("os._exit(4)", 4),
 }
-IN_A_RUN = ("exception", "sys.exit", "end of an interactive session", "os._exit")
+IN_A_RUN = ("exception", "sys.exit", "os._exit")
 QUICK = [
     ("exception", "with a full queue"),
     ("traceback with the batches", "after an error"),

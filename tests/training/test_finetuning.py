@@ -165,24 +165,30 @@ def test_finetune_options_of_the_source(tmp_path):
 # --- the run ---
 
 
-def test_finetune_measures_before_and_after(tmp_path):
-    source = tiny_run("forward_only")
-    result = tune(source, tmp_path, heldout=HELDOUT)
+def test_finetune_measures_before_and_after(tmp_path, log):
+    source, other = tiny_run("forward_only"), tmp_path / "other.txt"
+    result = tune(source, tmp_path / "tuned", heldout=HELDOUT)
     assert result[:2] == (1, True)
     assert result.before == heldout_perplexity(source)
-    assert result.heldout == heldout_perplexity(tmp_path) != result.before
-    options = load_run_options(tmp_path / "options.json")
+    assert result.heldout == heldout_perplexity(tmp_path / "tuned") != result.before
+    options = load_run_options(tmp_path / "tuned" / "options.json")
     assert options.model == load_run_options(source / "options.json").model
     assert (options.n_epochs, options.state_reset_probability) == (1, 0.05)
-    weight_file, options_file = dump_weights(tmp_path, tmp_path / "model" / "weights.hdf5")
-    assert_same(
-        stored_values(load_bilm(options_file, weight_file)),
-        stored_values(load_run(tmp_path)),
-        is_bilm,
-    )
+    weight_file, options_file = dump_weights(tmp_path / "tuned", tmp_path / "weights.hdf5")
+    expected = stored_values(load_run(tmp_path / "tuned"))
+    assert_same(stored_values(load_bilm(options_file, weight_file)), expected, is_bilm)
+    # Two held-out texts are not compared.
+    other.write_text("a b c\n")
+    log.clear()
+    result = tune(source, tmp_path / "tuned", heldout=str(other))
+    assert result.before is None and result.heldout.n_predictions == 4
+    message = "the perplexity before the first step was measured on another held-out text"
+    assert 0 <= log.text.find(message) < log.text.find("to export: ")  # at the start
 
 
-@pytest.mark.parametrize("kind", ["run", "exported with its softmax"])
+@pytest.mark.parametrize(
+    "kind", ["run", pytest.param("exported with its softmax", marks=pytest.mark.slow)]
+)
 def test_finetune_resume_is_bit_identical(kind, tmp_path, log):
     new_vocabulary = write_new_words(tmp_path)
     arguments = {"new_vocab": new_vocabulary, "heldout": HELDOUT}
@@ -204,17 +210,6 @@ def test_finetune_resume_is_bit_identical(kind, tmp_path, log):
     # A finished run says the same once more.
     again = tune(source, killed, n_steps=6, **arguments)
     assert again == straight._replace(model=again.model)
-
-
-def test_finetune_does_not_compare_two_heldout_texts(tmp_path, log):
-    source, other = tiny_run("forward_only"), tmp_path / "other.txt"
-    assert tune(source, tmp_path / "tuned", heldout=HELDOUT).before is not None
-    other.write_text("a b c\n")
-    log.clear()
-    result = tune(source, tmp_path / "tuned", heldout=str(other))
-    assert result.before is None and result.heldout.n_predictions == 4
-    message = "the perplexity before the first step was measured on another held-out text"
-    assert 0 <= log.text.find(message) < log.text.find("to export: ")  # at the start
 
 
 # --- what is refused ---

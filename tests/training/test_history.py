@@ -13,7 +13,7 @@ def rows_of(folder):
     return [{k: v for k, v in row.items() if k != "tokens_per_s"} for row in rows]
 
 
-@pytest.mark.parametrize("log_steps", [1, 2])
+@pytest.mark.parametrize("log_steps", [pytest.param(1, marks=pytest.mark.slow), 2])
 def test_history_of_a_resumed_run_equals_that_of_a_straight_run(tmp_path, log_steps):
     straight, killed = tmp_path / "straight", tmp_path / "killed"
     settings = {"heldout": HELDOUT, "eval_steps": 2, "log_steps": log_steps}

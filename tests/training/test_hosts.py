@@ -136,7 +136,7 @@ def train(changes, folder, hosts):
 @pytest.mark.parametrize(
     ("changes", "expected"),
     [
-        ({"heldout": None}, "held-out text is None, but "),
+        ({"heldout": None}, "heldout.text is None, but "),
         ({"seed": 7}, "seed is 7, but 0 on "),
     ],
 )

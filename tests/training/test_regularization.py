@@ -4,7 +4,7 @@ import keras
 import numpy as np
 import pytest
 import tensorflow as tf
-from tiny_runs import REGULARIZED, TEXT, VOCABULARY, WORDS, run, tiny_options, weights_of
+from tiny_runs import REGULARIZED, TEXT, VOCABULARY, WORDS, assert_same_weights, run, tiny_options
 
 from bilm.data.shards import resolve_shards
 from bilm.data.vocabulary import UnicodeCharsVocabulary
@@ -36,12 +36,6 @@ def batches_of(trainer):
     return (batch for batch, _ in text.batches(trainer.devices))
 
 
-def assert_equal(found, expected, atol=0.0):
-    assert set(found) == set(expected)
-    for name, value in expected.items():
-        np.testing.assert_allclose(found[name], value, rtol=0, atol=atol, err_msg=name)
-
-
 # --- whole runs ---
 
 
@@ -59,7 +53,7 @@ def test_resume_with_all_regularization_is_bit_identical(tmp_path, changes, n_re
     run(tmp_path / "straight", 4, **arguments)
     for n_steps in (2, 4):
         run(tmp_path / "resumed", n_steps, **arguments)
-    assert_equal(weights_of(tmp_path / "resumed"), weights_of(tmp_path / "straight"))
+    assert_same_weights(tmp_path / "resumed", tmp_path / "straight")
 
 
 @pytest.mark.parametrize("optimizer", [pytest.param("adagrad", marks=pytest.mark.slow), "adam"])
@@ -84,7 +78,7 @@ def test_regularized_replicas_equal_one_with_all_rows(tmp_path):
     for n_replicas in (1, 2):
         rows = BOTH_WAYS | changes | {"batch_size": 4 // n_replicas}
         run(tmp_path / str(n_replicas), 3, n_replicas=n_replicas, changes=rows)
-    assert_equal(weights_of(tmp_path / "2"), weights_of(tmp_path / "1"), 5e-6)
+    assert_same_weights(tmp_path / "2", tmp_path / "1", 5e-6)
 
 
 def test_replicas_draw_their_own_masks():
