@@ -45,9 +45,6 @@ def refused(capsys):
     return check
 
 
-# --- help ---
-
-
 @pytest.mark.parametrize("name", PROGRAMS)
 def test_help_needs_neither_tensorflow_nor_numpy_and_its_examples_use_its_options(name, helps):
     assert helps[name].startswith("Usage: ")
@@ -103,8 +100,6 @@ def test_scripts_in_bin_have_the_options_of_the_reference_and_of_the_command(
     assert flags >= expected | shown_options(helps[f"bilm {command}"])
 
 
-# --- completion ---
-
 COMPLETE = """
 eval "$(_BILM_COMPLETE=bash_source {bilm})"
 complete -p bilm > /dev/null
@@ -128,8 +123,6 @@ def test_bash_completes_commands_options_and_values(words, expected, tmp_path):
     done = subprocess.run(["bash", "-c", script], capture_output=True, text=True, env=environment)
     assert (done.stdout.split(), done.stderr) == (expected, "")
 
-
-# --- wrong use ---
 
 TRAIN = ["train", "--input=i", "--output=o", "--vocab=v"]
 

@@ -61,9 +61,6 @@ def test_output_is_utf8_without_a_locale(build, tmp_path):
     assert done.stdout.startswith(os.fsencode(f"wrote {build[-1][9:]}: 4 of ")), done.stderr
 
 
-# --- Ctrl-C ---
-
-
 @pytest.fixture
 def waiting(build, tmp_path):
     """Return a function that starts the command and returns when it waits for its text."""

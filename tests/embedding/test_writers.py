@@ -134,9 +134,6 @@ def test_outputs_with_unknown_endings_are_refused(table, tmp_path):
             dump(table, tmp_path / name)
 
 
-# --- ids ---
-
-
 def write_fasta(tmp_path, *ids):
     (tmp_path / "p.fasta").write_text("".join(f">{id_}\nMK\n" for id_ in ids))
     return tmp_path / "p.fasta"

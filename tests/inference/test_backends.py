@@ -195,9 +195,6 @@ def test_one_sentence_equals_the_sentence_in_a_batch(monkeypatch, precision, ato
         np.testing.assert_allclose(embedder.embed_sentence(words), wanted, atol=atol)
 
 
-# --- choice ---
-
-
 @pytest.mark.parametrize(
     "settings, message",
     [
@@ -246,8 +243,6 @@ def test_embed_command_imports_keras_only_if_it_is_chosen(tmp_path, monkeypatch,
             np.testing.assert_allclose(file[str(k)], vectors, atol=ATOL)
 
 
-# --- threads of NumPy ---
-
 BLAS = """
 import threading
 import numpy, threadpoolctl
@@ -278,9 +273,6 @@ def test_blas_has_one_thread_in_a_block_unless_python_has_several_threads():
     if 2 not in n_threads:
         pytest.skip("threadpoolctl cannot control the BLAS library of NumPy")
     assert output_of(BLAS) == "compared\n"
-
-
-# --- eight bits ---
 
 
 def test_quantized_weights_are_within_half_a_step():

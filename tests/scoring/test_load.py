@@ -83,9 +83,6 @@ def test_load_scorer_of_an_export_with_a_shared_table_in_one_direction(tmp_path)
     assert export.substitutes(["cat"], 0)[1:] == (None, None, True)
 
 
-# --- backends ---
-
-
 def check_backends(numpy, keras_):
     """Check that two scorers give the same scores, descriptions and substitutes."""
     text = [["the", "unheard", "cat"], [], ["sat"] * 9, ["日本語", "on", "mat"]]
@@ -128,9 +125,6 @@ def test_backends_score_the_packaged_model_alike():
     text = [line.split() for line in ("She rose from her chair .", "No .", "He said so , zzyzx !")]
     for a, b in zip(numpy.score(text), keras_.score(text), strict=True):
         check_logs(a.logs, b.logs)
-
-
-# --- the commands ---
 
 
 def test_load_scorer_reads_a_named_checkpoint(monkeypatch):

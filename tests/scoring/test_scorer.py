@@ -120,9 +120,6 @@ def test_score_total_and_mean(chars):
     assert perplexity_of_scores([found, found]).mean == pytest.approx(math.exp(-found.mean))
 
 
-# --- substitutes ---
-
-
 def test_substitutes_equal_the_scores_of_each_word(scorer):
     words = ["the", "unheard", "sat", "on", "日本語"]
     for position in range(len(words)):
@@ -159,9 +156,6 @@ def test_substitutes_read_one_side_each(chars):
     assert dict(left.forward) == pytest.approx(dict(found.forward), abs=ATOL)
     assert dict(right.backward) == pytest.approx(dict(found.backward), abs=ATOL)
     assert left.backward != found.backward and right.forward != found.forward
-
-
-# --- what is refused ---
 
 
 @pytest.mark.parametrize("position", [-1, 3, 1.9, True, "1", None])

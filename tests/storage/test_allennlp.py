@@ -112,9 +112,6 @@ def test_golden_allennlp_mix(case):
             np.testing.assert_allclose(np.stack(found), file[f"mix_{k}"], atol=LIMIT, rtol=0)
 
 
-# --- finding the ELMo and its options ---
-
-
 def write(folder, content, packed=True):
     folder.mkdir(exist_ok=True)
     (folder / "weights.th").write_bytes(zipped(content) if packed else legacy(content))
@@ -280,9 +277,6 @@ def test_widths_that_bilm_cannot_project_are_refused(tmp_path, monkeypatch):
     monkeypatch.setattr(allennlp_files, "WIDTH", allennlp_files.DIM)
     with pytest.raises(OptionsError, match="the LSTM's dim and projection_dim are both 6"):
         open_model(write(tmp_path / "model", tensors())).build()
-
-
-# --- mixes ---
 
 
 def test_layer_keeps_the_stored_mix(tmp_path):

@@ -18,8 +18,6 @@ from bilm.support.files import PREFIX, _prefix
 from bilm.training.finetuning import finetune
 from bilm.training.settings import Saving
 
-# --- what is kept ---
-
 
 def test_checkpoint_pruning_keeps_the_requested_number(tmp_path):
     run(tmp_path, 6, saving=Saving(steps=2, keep=2))
@@ -32,9 +30,6 @@ def test_checkpoint_pruning_keeps_the_requested_number(tmp_path):
 def test_checkpoints_are_saved_by_time(tmp_path):
     run(tmp_path, 4, saving=Saving(minutes=0.0, keep=9))
     assert len(list(tmp_path.glob("*.index"))) == 4
-
-
-# --- checkpoints that are not whole ---
 
 
 WAYS = ["cut", "index cut", "a byte", "empty", "no data", "no index"]
@@ -86,9 +81,6 @@ def test_full_disk_keeps_the_last_checkpoint(a_run, monkeypatch, step):
     assert message.endswith(f"the last checkpoint: {a_run}/model.ckpt-3")
     assert {path.name: path.read_bytes() for path in a_run.glob("model.ckpt*")} == before
     assert run(a_run, 5).step == 5
-
-
-# --- readers ---
 
 
 def test_readers_skip_a_damaged_checkpoint(a_run, log):
@@ -143,9 +135,6 @@ def test_damaged_weight_is_noticed_if_it_is_selected(a_run):
     assert latest_checkpoint(a_run, only=is_bilm).record.step == 3
     with pytest.raises(WeightsError, match=r"ckpt-3: not a whole checkpoint"):
         Checkpoint(f"{a_run}/model.ckpt-3").check(lambda name: not is_bilm(name))
-
-
-# --- the list of checkpoints ---
 
 
 def test_unlisted_checkpoint_is_read_and_pruned(a_run, tmp_path):

@@ -87,9 +87,6 @@ def simulate(
     return clock, spec, lengths
 
 
-# --- the pace ---
-
-
 @pytest.mark.parametrize("step", [0.1, 0.5, 3.0])
 def test_quiet_machine_ends_on_time_and_changes_its_length_once(step):
     clock, spec, lengths = simulate(budget_spec(600), lambda _: step)
@@ -188,9 +185,6 @@ def test_evaluation_is_expected_by_its_batches_then_without_compiling(evaluation
     assert evaluation_seconds(spec_of(options, heldout=heldout), heldout, timing) == expected
 
 
-# --- timing ---
-
-
 def test_saves_are_shared_by_the_steps_and_evaluations_are_not():
     clock = FalseClock(share=2.0)
     timing = Timing.start(clock)
@@ -239,9 +233,6 @@ def test_share_of_the_processors_is_named_if_it_is_small(share, expected):
         clock.move(8.0)
         timing = timing.after_step(clock, compiles)
     assert processor_share(timing, n_cores=2) == pytest.approx(expected)
-
-
-# --- saving, evaluating, the end ---
 
 
 def run_of(n_steps=10, heldout=None):

@@ -156,9 +156,6 @@ def test_program_that_reads_ahead_ends(tmp_path, ending, moment):
     assert "terminate called" not in errors
 
 
-# --- the thread ---
-
-
 def reading_threads():
     return [thread for thread in threading.enumerate() if thread.name == "reading ahead"]
 

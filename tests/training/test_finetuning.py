@@ -72,9 +72,6 @@ def assert_same(found, expected, only=lambda name: True):
         np.testing.assert_array_equal(found[name], expected[name], err_msg=name)
 
 
-# --- the sources ---
-
-
 @pytest.mark.parametrize("kind", ["run", "export with softmax"])
 @pytest.mark.parametrize("variant", ["characters", "words", "shared_softmax"])
 def test_finetune_from_a_model_with_softmax(variant, kind, tmp_path, log):
@@ -117,9 +114,6 @@ def test_finetune_from_an_exported_word_model(tmp_path):
     assert (found["softmax/W"] != values["softmax/W"]).any()
 
 
-# --- vocabularies ---
-
-
 @pytest.mark.parametrize("source", ["run", "export", "tf1"])
 def test_finetune_with_a_new_vocabulary_keeps_rows_of_known_words(source, tmp_path, log):
     new_vocabulary = write_new_words(tmp_path)
@@ -148,9 +142,6 @@ def test_finetune_with_unknown_source_words_has_a_new_softmax(tmp_path, log):
     assert "the softmax is newly initialized: the source's vocabulary is missing" in log.text
 
 
-# --- options ---
-
-
 def test_finetune_options_of_the_source(tmp_path):
     changes = {"learning_rate": 0.5, "dropout": 0.3, "state_reset_probability": 0.0}
     options = Source(tiny_run("characters")).run_options(changes).to_dict()
@@ -160,9 +151,6 @@ def test_finetune_options_of_the_source(tmp_path):
     options = Source(**FILES).run_options({})  # nothing there but the shape
     assert (options.batch_size, options.unroll_steps, options.learning_rate) == (128, 20, 0.2)
     assert options.char_cnn.n_characters == 261
-
-
-# --- the run ---
 
 
 def test_finetune_measures_before_and_after(tmp_path, log):
@@ -210,9 +198,6 @@ def test_finetune_resume_is_bit_identical(kind, tmp_path, log):
     # A finished run says the same once more.
     again = tune(source, killed, n_steps=6, **arguments)
     assert again == straight._replace(model=again.model)
-
-
-# --- what is refused ---
 
 
 def fails(error, match, *arguments, **keywords):
@@ -276,9 +261,6 @@ def test_finetune_refuses_folders_of_other_runs(tmp_path):
     fails(BilmError, match, tmp_path / "moved", tmp_path / "tuned", n_steps=2)
     words = {"new_vocab": new_vocabulary}
     fails(DataError, "run differs from", source, tmp_path / "tuned", 2, **words)
-
-
-# --- the command ---
 
 
 @pytest.mark.slow

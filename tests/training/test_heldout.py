@@ -85,9 +85,6 @@ def test_damaged_best_checkpoint_does_not_end_the_run(a_run, log):
     assert best is None or best.record.step == 4
 
 
-# --- evaluations that were killed ---
-
-
 def test_kill_after_saving_the_best_checkpoint_keeps_its_inputs(tmp_path, monkeypatch):
     write = CheckpointFolder.write
 
@@ -145,9 +142,6 @@ def test_kill_after_an_evaluation_keeps_its_row_of_the_history(tmp_path, monkeyp
     assert rows[0] == rows[1] == rows[2]
 
 
-# --- sentences of the training text ---
-
-
 def lines_of(pattern):
     return [" ".join(words) for words in resolve_shards(pattern).sentences()]
 
@@ -201,9 +195,6 @@ def test_heldout_text_that_is_the_training_text_is_measured_whole(tmp_path, log)
     assert run(tmp_path / "run", 1, heldout=str(copy)).heldout.n_predictions > n_sentences
     expected = f"contains {n_sentences} of the {n_sentences} sentences; use other text"
     assert expected in log.text
-
-
-# --- another held-out text ---
 
 
 def another_text(tmp_path):

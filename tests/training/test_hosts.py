@@ -76,9 +76,6 @@ def side_by_side(tmp_path):
     return call
 
 
-# --- exchanging values ---
-
-
 def numbers(hosts):
     return [hosts.gather("number", [hosts.index, np.int64(step)])[1:] for step in range(50)]
 
@@ -147,9 +144,6 @@ def test_workers_with_different_inputs_are_refused(tmp_path, side_by_side, chang
     assert not (tmp_path / "run").exists()
 
 
-# --- ending ---
-
-
 def fail_on_the_second(hosts):
     if hosts.index == 1:
         raise DataError("text.txt, line 7: not UTF-8")
@@ -193,9 +187,6 @@ def test_dead_worker_is_named_by_all_others(side_by_side, dead, error):
 
 def test_death_of_a_worker_that_has_ended_does_not_end_the_run(side_by_side):
     assert side_by_side(die_at_the_end, clusters(2))[0] == 0
-
-
-# --- joining ---
 
 
 def test_missing_worker_is_named_by_the_chief(side_by_side):

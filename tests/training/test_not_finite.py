@@ -65,9 +65,6 @@ def test_not_finite_step_changes_nothing(tmp_path, monkeypatch, what, n_replicas
     assert latest_checkpoint(tmp_path).record.step == 2
 
 
-# --- weights ---
-
-
 @pytest.fixture
 def spoiled(monkeypatch):
     """Each step leaves a weight that is not finite."""
@@ -95,9 +92,6 @@ def test_not_finite_checkpoint_is_skipped(a_run, spoiled, monkeypatch, log):
     assert latest_checkpoint(a_run).record.step == 3
     assert "is not finite; trying" in log.text
     load_run(a_run)
-
-
-# --- rates and memory ---
 
 
 def test_out_of_memory_keeps_the_last_checkpoint(tmp_path, monkeypatch):

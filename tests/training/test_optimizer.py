@@ -51,8 +51,6 @@ def test_adagrad_update_matches_the_paper():
     np.testing.assert_allclose(weight, expected, rtol=1e-6)
 
 
-# --- Adam ---
-
 RATE = 0.01
 ROWS = np.array([[5, 1, 5], [1, 1, 2]])  # of each replica; some occur more than once
 
@@ -125,8 +123,6 @@ def test_adam_clips_and_refuses_infinite_gradients(sparse):
     np.testing.assert_array_equal(variable, before)
     np.testing.assert_array_equal(optimizer.slots["adam_mean"]["w"], mean)
 
-
-# --- Muon ---
 
 KERNEL, TABLE = "RNN_0/RNN/MultiRNNCell/Cell0/LSTMCell/W_0", "softmax/W"
 

@@ -36,9 +36,6 @@ def batches_of(trainer):
     return (batch for batch, _ in text.batches(trainer.devices))
 
 
-# --- whole runs ---
-
-
 @pytest.mark.parametrize(
     ("changes", "n_replicas"),
     [
@@ -67,9 +64,6 @@ def test_regularization_in_bfloat16_is_finite(optimizer):
         assert np.isfinite(value).all() and (value != before[name]).any(), name
 
 
-# --- replicas ---
-
-
 @pytest.mark.slow
 def test_regularized_replicas_equal_one_with_all_rows(tmp_path):
     """Without masks of rows and words, and without negatives."""
@@ -89,9 +83,6 @@ def test_replicas_draw_their_own_masks():
     ]
     first, second = (np.stack(tf.nest.flatten(own)) for own in of_replicas)
     assert (first != second).any(axis=1).all()  # of each direction, or of tokens and characters
-
-
-# --- masks ---
 
 
 def stack_of(width, variational):
@@ -154,9 +145,6 @@ def test_embedding_dropout_drops_tokens_at_all_positions_and_scales_the_others(k
         kept = ~np.isin(ids, list(dropped))[..., None]
         expected = plain[direction] * kept / (1 - 0.6)
         np.testing.assert_allclose(found[direction], expected, rtol=1e-5)
-
-
-# --- weight decay ---
 
 
 def applied(optimizer, gradient, start, decay, max_norm=10.0):

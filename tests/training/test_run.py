@@ -50,9 +50,6 @@ def copy_of_the_text(folder):
     return Path(shutil.copy(next(Path(TEXT).parent.iterdir()), folder / "a.txt"))
 
 
-# --- the run ---
-
-
 @pytest.mark.parametrize("variant", VARIANTS)
 def test_training_of_each_model_variant_has_finite_weights(variant):
     values = stored_values(load_run(tiny_run(variant)))
@@ -113,9 +110,6 @@ def test_seed_is_independent_of_random_numbers_drawn_before(tmp_path):
     assert_same_weights(*folders)
 
 
-# --- stopping ---
-
-
 def test_sigint_finishes_the_step_and_saves_the_run(tmp_path, monkeypatch, log):
     step = Trainer.step
 
@@ -173,9 +167,6 @@ def test_error_in_the_text_saves_the_steps_before(tmp_path):
     step = latest_checkpoint(saved).record.step
     assert step > 1
     assert int(read_history(saved / "history.csv")[-1]["step"]) == step
-
-
-# --- resuming ---
 
 
 @pytest.mark.parametrize("n_replicas", [1, 2])
@@ -246,9 +237,6 @@ def test_resume_logs_changed_options(a_run, log):
     assert f"{a_run}: dropout was 0.1 so far, and is 0.5 from here" in log.text
 
 
-# --- replicas ---
-
-
 @pytest.mark.parametrize(
     "variant", [pytest.param("forward_only", marks=pytest.mark.slow), "shared_softmax"]
 )
@@ -295,9 +283,6 @@ def test_replicas_that_do_not_divide_the_rows_are_refused(tmp_path):
         run(tmp_path, 5, changes=WORDS | {"batch_size": 3}, n_replicas=2)
 
 
-# --- arguments ---
-
-
 @pytest.mark.parametrize(
     ("name", "value", "expected"),
     [
@@ -323,9 +308,6 @@ def test_setting_resume_is_compared_with_the_folder(a_run, tmp_path):
         run(tmp_path / "new", resume="must")
     assert run(a_run, n_steps=4, resume="must").step == 4
     assert run(tmp_path / "new", n_steps=1, resume="never").step == 1
-
-
-# --- texts ---
 
 
 def test_blank_text_is_refused(tmp_path):

@@ -39,9 +39,6 @@ def contents(folder):
     return {path: path.read_bytes() for path in folder.rglob("*") if path.is_file()}
 
 
-# --- names ---
-
-
 ODD = "-sp ace\nünï? {a,b}"
 
 
@@ -85,9 +82,6 @@ def test_tilde_in_paths_is_expanded(tmp_path, monkeypatch):
     assert dump_weights("~/run", tmp_path / "weights.hdf5")
 
 
-# --- the stored vocabulary ---
-
-
 @pytest.mark.parametrize("n_before", [0, 2])
 def test_vocabulary_edited_after_its_load_is_stored_as_loaded(tmp_path, n_before):
     words = Path(shutil.copy(VOCABULARY, tmp_path / "words"))
@@ -107,9 +101,6 @@ def test_vocabulary_edited_after_its_load_is_stored_as_loaded(tmp_path, n_before
         train(*arguments, n_steps=n_before + 1)
     assert words.read_bytes() != content
     assert (tmp_path / "run" / "vocab.txt").read_bytes() == content
-
-
-# --- who writes ---
 
 
 def test_process_other_than_the_chief_writes_nothing(tmp_path):
@@ -189,9 +180,6 @@ def test_foreign_files_are_not_overwritten(tmp_path):
             run(folder, 1)
         assert [path.name for path in folder.iterdir()] == [name]
         assert (folder / name).read_text() == "mine"
-
-
-# --- damaged records ---
 
 
 NO_RECORD = [

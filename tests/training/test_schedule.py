@@ -33,9 +33,6 @@ def every_number(folder, step):
     return {name: reader.get_tensor(name) for name in names}
 
 
-# --- its values ---
-
-
 def test_learning_rate_is_constant_by_default():
     assert rates(3) == [1, 1, 1]
     assert Schedule(tiny_options())(10**9) == 0.2
@@ -71,9 +68,6 @@ def test_decay_waits_for_the_warm_up_and_never_reaches_zero(decay):
     assert min(found[5:]) > 0 and found[4:] == sorted(found[4:], reverse=True)
     assert rates(3, warmup_steps=9, decay=decay) == pytest.approx([1 / 9, 2 / 9, 3 / 9])
     assert rates(3, decay_start=1.0, decay=decay) == [1, 1, 1]
-
-
-# --- in a run ---
 
 
 @pytest.mark.parametrize(
@@ -165,9 +159,6 @@ def test_not_finite_slots_are_neither_saved_nor_read(tmp_path, monkeypatch, log)
         run(tmp_path, 2, changes=WORDS | ADAM)
     assert RunFolder(tmp_path).latest_checkpoint(whole=True).record.step == 1
     assert "adam_square/" in log.text and "is not finite; trying" in log.text
-
-
-# --- fine-tuning ---
 
 
 def test_finetune_inherits_the_optimizer_with_new_slots(tmp_path):

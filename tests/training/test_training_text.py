@@ -130,9 +130,6 @@ def test_unknown_targets_do_not_depend_on_the_number_of_replicas():
     assert {*whole.ravel()} == {2, 9}
 
 
-# --- reading ahead ---
-
-
 def text_of(shards=TEXT):
     return TrainingText(tiny_options(**WORDS), UnicodeCharsVocabulary(VOCABULARY, 50), shards, 0)
 

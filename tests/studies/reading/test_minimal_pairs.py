@@ -29,9 +29,6 @@ def scored(preference, unknown=(), phenomenon="order", uid="swap"):
     return PairScore(pair("a", "b", phenomenon, uid), both, list(unknown))
 
 
-# --- scoring ---
-
-
 def test_preference_is_the_difference_of_log_probabilities_in_bits():
     scorer = scorer_of(model_of("chars"))
     pairs = [pair("the cat sat", "the sat cat"), pair("on the mat", "on mat")]
@@ -52,9 +49,6 @@ def test_sentences_that_a_word_model_cannot_tell_apart_are_ties():
     results = PairResults.of(score_pairs(scorer, pairs))
     assert results.overall.n_ties == {"forward": 1, "backward": 1, "both": 1}
     assert results.overall.n_unknown == 1
-
-
-# --- counting ---
 
 
 def test_accuracy_counts_ties_as_wrong_and_groups_by_phenomenon_and_uid():
@@ -80,9 +74,6 @@ def test_accuracy_counts_ties_as_wrong_and_groups_by_phenomenon_and_uid():
         ("order", "other"): 0.0,
         ("agreement", "swap"): 100.0,
     }
-
-
-# --- reading ---
 
 
 def test_pairs_are_read_from_json_lines_csv_and_tsv(tmp_path):

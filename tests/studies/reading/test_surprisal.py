@@ -38,8 +38,6 @@ def test_surprisal_has_word_lengths_in_characters_and_marks_unknown_words(scorer
     assert set(numbers) == {np.dtype(np.float64)} and len(numbers) == 8
 
 
-# --- distributions and context ---
-
 STORY = [["the", "cat", "sat"], ["mat"], ["unheard", "on", "the", "mat"], [], ["on", "Москва"]]
 
 
@@ -101,9 +99,6 @@ def test_score_with_the_whole_text_as_context_equals_the_perplexity_of_one_row(
     found = perplexity_of_scores(scorer.score(story, context=len(story)))
     expected = perplexity(model, dataset, 1)
     assert found.directions == pytest.approx(expected.directions, rel=1e-5)
-
-
-# --- regions and tables ---
 
 
 def test_words_have_the_number_name_and_sum_of_their_region(scorer):
