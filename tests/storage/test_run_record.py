@@ -6,17 +6,12 @@ import math
 import pytest
 
 from bilm.errors import WeightsError
-from bilm.storage.run_record import RunRecord
+from bilm.storage.run_record import AutoChoice, RunRecord
 
 RECORD = RunRecord(
-    step=6,
-    n_steps=12,
-    seed=3,
-    batch=(4, 2),
-    shards=["a.txt, 1406 bytes"],
-    vocabulary="0" * 64,
+    step=6, n_steps=12, seed=3, batch=(4, 2), shards=["a.txt, 1406 bytes"], vocabulary="0" * 64,
     options={"optimizer": "muon"},
-)
+)  # fmt: skip
 
 
 def write(folder, values):
@@ -27,7 +22,7 @@ def write(folder, values):
 
 @pytest.mark.parametrize("best", [None, 5.0, math.inf])
 def test_run_record_is_read_as_it_was_written(tmp_path, best):
-    record = RECORD.replace(best=best, auto={"n_steps": 12})
+    record = RECORD.replace(best=best, auto=AutoChoice(n_steps=12))
     stored = RunRecord.read(write(tmp_path, record.to_dict()))
     assert stored.to_dict() == json.loads(json.dumps(record.to_dict()))
     assert (stored.n_rows, stored.batch_size, stored.finetuning) == (4, 2, None)
