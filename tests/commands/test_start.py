@@ -59,7 +59,7 @@ def test_short_scoring_does_not_import_keras(command, folder):
     assert last == "0 False False"
 
 
-@pytest.mark.parametrize("command", ["score", "test"])
+@pytest.mark.parametrize("command", ["score", pytest.param("test", marks=pytest.mark.slow)])
 def test_a_chosen_backend_of_keras_scores_alike(command, folder):
     """The user's choice of Keras' backend is used for a short text, too."""
     last, expected = status_and_modules(command, folder, KERAS_BACKEND="tensorflow")

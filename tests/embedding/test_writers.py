@@ -10,7 +10,6 @@ from conftest import golden_cases
 
 from bilm.embedding import writers
 from bilm.embedding.corpus import dump_bilm_embeddings
-from bilm.embedding.embedder import ElmoEmbedder
 from bilm.embedding.embedding_file import read_embeddings, read_ids
 from bilm.errors import BilmError, DataError, OptionsError
 
@@ -29,11 +28,6 @@ SETTINGS = {
     "mean": {"pool": "mean"},
     "maximum": {"pool": "max", "layers": "average", "normalize": True},
 }
-
-
-@pytest.fixture(scope="module")
-def embedder():
-    return ElmoEmbedder(*FILES)
 
 
 @pytest.fixture
@@ -96,7 +90,7 @@ def read_parquet(path, is_pooled):
 @pytest.mark.parametrize("name", SETTINGS)
 @pytest.mark.parametrize("form", FORMATS)
 def test_written_vectors_are_read_back(
-    table, tmp_path, embedder, monkeypatch, form, name, part_sentences, has_ids
+    table, tmp_path, stored_embedder, monkeypatch, form, name, part_sentences, has_ids
 ):
     monkeypatch.setattr(writers, "GROUP_BYTES", 3000)  # several groups per part
     how, outfile = SETTINGS[name], tmp_path / f"out.{form}"
@@ -107,7 +101,9 @@ def test_written_vectors_are_read_back(
     assert n == len(SENTENCES) and ids == (IDS if has_ids else None)
     assert words is None or words == SENTENCES
     wanted = {key: value for key, value in how.items() if key != "dtype"}
-    for found, expected in zip(vectors, embedder.embed_sentences(SENTENCES, **wanted), strict=True):
+    for found, expected in zip(
+        vectors, stored_embedder.embed_sentences(SENTENCES, **wanted), strict=True
+    ):
         assert found.dtype == dtype and found.shape == expected.shape
         tolerance = {"float32": 1e-5, "float16": 2e-3}[dtype]
         np.testing.assert_allclose(found, expected, atol=tolerance, rtol=tolerance)

@@ -142,10 +142,24 @@ def check_backend(folder, model, way):
         np.testing.assert_allclose(embedder.embed_sentence(words), vectors, atol=1e-3)
 
 
-@pytest.mark.parametrize("way", [way for way in EACH_WAY if way.values != ("bfloat16",)])
+@pytest.mark.parametrize("way", ["numpy", pytest.param("int8", marks=with_onnx)])
 @pytest.mark.parametrize("name", MODELS)
 def test_backend_equals_the_keras_model(name, way, tmp_path):
     check_backend(tmp_path, random_model(tmp_path, name), way)
+
+
+# The golden models have the other options.
+@pytest.mark.parametrize(
+    "name",
+    [
+        pytest.param(
+            name, marks=() if name in ("forward only", "4 layers", "words") else pytest.mark.slow
+        )
+        for name in MODELS
+    ],
+)
+def test_keras_backend_equals_the_keras_model(name, tmp_path):
+    check_backend(tmp_path, random_model(tmp_path, name), "keras")
 
 
 @pytest.mark.parametrize("name", ["activation tanh", "words"])  # the same layers as in float32

@@ -16,6 +16,7 @@ from bilm.commands.info import describe, find_problems
 from bilm.errors import BilmError, OptionsError, WeightsError
 from bilm.export.hdf5 import dump_weights
 from bilm.storage.formats.allennlp import AllenNlp
+from bilm.storage.hdf5 import dataset_names
 from bilm.storage.stored_model import open_model
 
 pytestmark = pytest.mark.usefixtures("cache")
@@ -76,10 +77,8 @@ def test_golden_allennlp_conversion(case):
         pytest.skip("the conversion is not part of this folder of golden files")
     model = open_model(*given(case, with_options=True))
     with h5py.File(case / "converted.hdf5") as file, model.tensors.opened() as read:
-        names = []
-        file.visititems(lambda name, item: names.append(name) if hasattr(item, "shape") else None)
-        assert set(names) == model.tensors.names
-        for name in names:
+        assert set(dataset_names(file)) == model.tensors.names
+        for name in model.tensors.names:
             np.testing.assert_allclose(np.asarray(read(name)), file[name], atol=1e-6, rtol=0)
 
 
