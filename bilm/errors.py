@@ -1,6 +1,8 @@
 """Errors about input. Each message is one line, and all errors have one base class."""
 
-from collections.abc import Iterable
+import sys
+from collections.abc import Iterable, Iterator
+from contextlib import contextmanager
 
 
 class BilmError(ValueError):
@@ -38,6 +40,21 @@ class OutOfMemoryError(BilmError):
 
 class HostError(BilmError):
     """Another worker process of a run on several hosts failed, disappeared or differs."""
+
+
+@contextmanager
+def explaining_memory(what: str, smaller: str) -> Iterator[None]:
+    """Turn a failed allocation in the block into an OutOfMemoryError of one line, with the text or
+    folder that was processed and the options whose reduction saves memory."""
+    try:
+        yield
+    except Exception as error:
+        tensorflow = sys.modules.get("tensorflow")  # None if it is not in use
+        exhausted = tensorflow.errors.ResourceExhaustedError if tensorflow else MemoryError
+        if not isinstance(error, MemoryError | exhausted):
+            raise
+        reason = next(iter(str(error).strip().splitlines()), "no memory left")
+        raise OutOfMemoryError(f"{what}: out of memory ({reason}); reduce {smaller}") from None
 
 
 def require_one_of(name: str, value: object, allowed: Iterable[object]) -> None:

@@ -19,13 +19,13 @@ from bilm.commands.train import train
 NAMES = {"train_prefix": "input", "vocab_file": "vocab", "save_dir": "output"}
 
 
-def start(save_dir: str, options: str | None, **values: Any) -> None:
+def start(folder: str, options: str | None, **values: Any) -> None:
     """Train a new run with the reference's recipe."""
     from bilm.training.run_folder import RunFolder
 
-    if options is None and not RunFolder(save_dir).holds_run:
+    if options is None and not RunFolder(folder).holds_run:
         options = "original_2018"
-    train.callback(save_dir=save_dir, options=options, **values)
+    train.callback(folder=folder, options=options, **values)
 
 
 if __name__ == "__main__":

@@ -84,11 +84,9 @@ def embed(
         n_sentences = dump_bilm_embeddings(
             vocab, input_, model, weights, output, before_keras=start_tensorflow, share=share, **how
         )
-    except BilmError:  # its message says what to do
-        raise
-    except BaseException:
+    except BaseException as error:
         folder = beside(output_path(output), PARTS)
-        if folder.is_dir():
+        if folder.is_dir() and not isinstance(error, BilmError):  # whose message says what to do
             logging.warning("%s: contains the finished parts; the same command continues", folder)
         raise
     result = {"output": output, "sentences": n_sentences}

@@ -7,15 +7,14 @@ from bilm.commands.main import command
 from bilm.commands.output import printable
 
 NOTE = """
-hdf5: HDF5 weights and options.json in the format of bilm-tf and AllenNLP. MODEL is a run or any
-other stored biLM except of ELMoForManyLangs. The command also writes a model card, README.md beside
-weights.hdf5 or <stem>_README.md; an existing file is not overwritten.
+hdf5: HDF5 weights and options.json in the format of bilm-tf and AllenNLP. MODEL is any stored biLM
+except of ELMoForManyLangs. The command also writes a model card, README.md beside weights.hdf5 or
+<stem>_README.md; an existing file is not overwritten.
 
-saved_model: a folder for TensorFlow Serving and other programs that load a SavedModel. MODEL is any
-stored biLM that reads characters, except of ELMoForManyLangs. The signature serving_default reads
-sentences, with tokens separated by white space, and returns the layers and one vector per sentence:
-the average of the layers, averaged over the tokens. The signatures `tokens` and `default` have the
-inputs and outputs of the old TensorFlow Hub module.
+saved_model: a folder for TensorFlow Serving. MODEL is any stored biLM that reads characters, except
+of ELMoForManyLangs. The signature serving_default reads sentences, with tokens separated by white
+space, and returns the layers, and for each sentence the average of the layers and tokens. The
+signatures `tokens` and `default` are those of the old TensorFlow Hub module.
 
 onnx: one file. MODEL is any stored biLM that reads characters or lexicons. The exported model reads
 the ids that bilm.Elmo(MODEL).batcher() computes and returns the outputs of serving_default. It

@@ -5,10 +5,6 @@ from typing import Any
 from bilm.commands import options as opt
 from bilm.commands.main import INTERRUPTED, command
 
-CHANGES = (
-    "batch_size", "dropout", "n_epochs", "n_negative_samples_batch", "sample_softmax",
-    "state_reset_probability", "unroll_steps", *opt.RATE,
-)  # fmt: skip
 OF_MODEL = "from the model"
 NOTE = """
 A run contains its softmax and its vocab.txt. An export contains both if <stem>_softmax.hdf5 is
@@ -43,9 +39,7 @@ output are PERPLEXITY BEFORE = <number> and PERPLEXITY AFTER = <number>.
                    "row's LSTM state at the start of a window.", "0.05"),
     ],
 )  # fmt: skip
-def finetune(
-    model: str, weights: str | None, vocab: str | None, new_vocab: str | None, **run: Any
-) -> int:
+def finetune(**run: Any) -> int:
     """Train a stored biLM on other text.
 
     The perplexity of the held-out text is measured before and after training.
@@ -62,10 +56,7 @@ def finetune(
     from bilm.training.finetuning import finetune as finetune_model
 
     with opt.run_hosts(run) as hosts:
-        result = finetune_model(
-            model, weights=weights, vocab=vocab, new_vocab=new_vocab,
-            **opt.given(run, CHANGES), **opt.run_arguments(run, hosts),
-        )  # fmt: skip
+        result = finetune_model(**opt.run_arguments(run, hosts))
     for name, measured in (("BEFORE", result.before), ("AFTER", result.heldout)):
         if measured is not None and hosts.is_chief:
             print(f"PERPLEXITY {name} = {measured.mean:.2f}")

@@ -24,7 +24,6 @@ from bilm.training.history import COLUMNS, read_history
 if TYPE_CHECKING:
     from bilm.storage.stored_model import StoredModel
 
-HISTORY_ROWS = 10
 LISTED = ("verdict", "files", "problems", "mixes")  # keys with a line per item
 
 
@@ -62,7 +61,7 @@ def info(model: str | None, named_model: str | None, weights: str | None, json: 
     # The last rows of a run's history with a held-out perplexity, or else its last rows.
     rows = [] if stored.checkpoint is None else read_history(stored.folder / HISTORY)
     evaluated = [row for row in rows if row["heldout_perplexity"]]
-    rows = (evaluated or rows)[-HISTORY_ROWS:]
+    rows = (evaluated or rows)[-10:]
 
     show({**description, "evaluations": rows}, text, json, indent=2)
     if rows and not json:
@@ -130,8 +129,7 @@ def _use(model: StoredModel) -> str:
 
 
 def find_problems(model: StoredModel) -> list[str]:
-    """Return messages about files that are damaged, missing or of another model, but do not prevent
-    the model from being opened."""
+    """Return messages about files that are damaged, missing or wrong, but not needed to open it."""
     problems = [] if model.checkpoint is None else [*model.checkpoint.skipped]
     for read in (_read_weights, _read_vocabulary, attrgetter("mixes")):
         try:

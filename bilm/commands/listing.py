@@ -1,9 +1,5 @@
 """The subcommands of `bilm` by subject: those of this package, and entry points of the group
-`bilm.commands`, which other packages and the studies declare.
-
-Descriptions are read from the source: importing all commands would take longer than `bilm --help`
-may, and a command of another package may fail.
-"""
+`bilm.commands`. Descriptions are read from the source: imports take long, and may fail."""
 
 import ast
 import functools
@@ -18,8 +14,7 @@ from bilm.support.entry_points import PluginError, described, entry_points_of, i
 
 GROUP = "bilm.commands"
 STUDY, OTHER = "Study", "Other packages"
-# Each module of this package defines a command of the same name, with underscores for dashes; the
-# help lists them in this order.
+# Modules of this package, which define a command of the same name, in the order of the help.
 SUBJECTS = {
     "Train": ("text", "vocab", "train", "finetune", "test"),
     "Use": ("export", "embed", "score", "substitutes"),
@@ -30,8 +25,7 @@ COMMANDS = tuple(name for names in SUBJECTS.values() for name in names)
 
 
 def sections() -> tuple[list[cloup.Section], list[str]]:
-    """Return the commands by subject, which have only a name and a description, and a line for each
-    entry point that cannot be used."""
+    """Return the described commands by subject, and a line for each unusable entry point."""
     listed = {
         subject: [_described_command(name, f"bilm.commands.{name}", name) for name in names]
         for subject, names in SUBJECTS.items()

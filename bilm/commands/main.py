@@ -68,16 +68,13 @@ SETTINGS = HELP | {
 class Program(cloup.Group):
     """The subcommands in `COMMANDS` and those of entry points; each is imported when it is used."""
 
-    def list_sections(
-        self, ctx: click.Context, include_default_section: bool = True
-    ) -> list[cloup.Section]:
+    def list_sections(self, *_: object, **__: object) -> list[cloup.Section]:
         return listing.sections()[0]
 
     def list_commands(self, ctx: click.Context | None) -> list[str]:
         return [command.name or "" for command in self._listed()]
 
     def _listed(self) -> Iterator[click.Command]:
-        """Yield commands that have only a name and a description."""
         for section in listing.sections()[0]:
             yield from section.commands.values()
 
@@ -114,13 +111,11 @@ def cli() -> None:
 
 
 def main() -> NoReturn:
-    """Run `bilm` with the arguments of the command line, and exit."""
     run_script(cli, "bilm")
 
 
 def run_script(command: click.Command, program: str | None = None) -> NoReturn:
-    """Run a command with the arguments of the command line, and exit. `program` is its name for
-    messages; None for the name of the script."""
+    """Run a command with the words of the command line, and exit. `program`: name in messages."""
     _on_interrupt(signal.SIG_DFL)
     _open_streams()
     status = run(command, program or os.path.basename(sys.argv[0]), sys.argv[1:])
@@ -163,8 +158,7 @@ def like_reference(
 
 def run(command: click.Command, program: str, words: Sequence[str]) -> int:
     """Run a command with `words`, the command line without the program; return the exit status: 0
-    for success, 1 for bad input, 2 for wrong use, 130 after Ctrl-C. An error is one line on stderr.
-    """
+    for success, 1 for bad input, 2 for wrong use, 130 after Ctrl-C. Errors are one line."""
     try:
         status = command.main(list(words), program, standalone_mode=False)
         return status if isinstance(status, int) else 0
@@ -183,14 +177,9 @@ class Failure(click.UsageError):
     exit_code = 1
 
 
-# --- commands ---
-
-
 class Command(cloup.Command):
-    """A command with --quiet, which starts the log, and TensorFlow if it is always needed.
-
-    `notes` are paragraphs that the help shows after the options.
-    """
+    """A command with --quiet, which starts the log, and TensorFlow if it is always needed. `notes`:
+    paragraphs that the help shows after the options."""
 
     def __init__(
         self, *args: Any, tensorflow: bool = False, notes: Sequence[str] = (), **kwargs: Any
@@ -258,14 +247,11 @@ command = partial(cloup.command, cls=Command)  # decorator that turns a function
 def _with_kept_lines(text: str) -> str:
     """Mark the paragraphs with indented lines, such as examples, whose line ends click keeps."""
     paragraphs = text.strip("\n").split("\n\n")
-    for k, paragraph in enumerate(paragraphs):
-        if "\n  " in paragraph:
-            paragraphs[k] = f"\b\n{paragraph}"
-    return "\n\n".join(paragraphs)
+    marked = (f"\b\n{part}" if "\n  " in part else part for part in paragraphs)
+    return "\n\n".join(marked)
 
 
 def _described(error: Exception) -> str:
-    """Return the message of an error on one line."""
     if isinstance(error, ModuleNotFoundError) and error.name == "tensorflow":
         return NO_TENSORFLOW
     if isinstance(error, OSError) and error.filename and error.strerror:
@@ -273,12 +259,8 @@ def _described(error: Exception) -> str:
     return f"out of memory. {error}" if isinstance(error, MemoryError) else str(error)
 
 
-# --- the log and TensorFlow ---
-
-
 def start_log(is_quiet: bool) -> None:
-    """Send the log to standard error as plain lines. Notes of other packages are hidden unless
-    TF_CPP_MIN_LOG_LEVEL shows them."""
+    """Send the log to standard error as plain lines, by default without notes of other packages."""
     from absl import flags, logging
 
     flags.FLAGS.mark_as_parsed()  # otherwise absl's log complains about its own, unused flags
@@ -307,16 +289,10 @@ def start_tensorflow() -> None:
     process.share_cores()
 
 
-# --- Ctrl-C ---
-
-
 @contextmanager
 def _interruptible() -> Iterator[None]:
-    """Let Ctrl-C raise Exit with status 130 inside the block, so that temporary files are removed.
-
-    Outside the block, Ctrl-C ends the process at once: during an import the exception could become
-    another one, as it can inside the block in code that TensorFlow calls.
-    """
+    """Let Ctrl-C raise Exit with status 130 inside the block, so that temporary files are removed;
+    elsewhere it ends the process at once, because imports turn the exception into another one."""
     pressed = threading.Event()
 
     def interrupt(*_: object) -> None:

@@ -12,8 +12,8 @@ the models of the NLPL repository and hf:OWNER/NAME for those of the Hugging Fac
 downloaded when it is first used; if an address does not work, the next one is tried.
 
 --cached lists the size in bytes and the name or URL of each downloaded or unpacked model. The cache
-is the folder that the environment variable BILM_CACHE names, by default bilm in the user's cache
-folder. Removed models are downloaded or unpacked again when they are next used.
+is the folder BILM_CACHE, by default bilm in the user's cache folder. Removed models are downloaded
+or unpacked again when they are next used.
 """
 
 

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import os
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Sequence
 from typing import TYPE_CHECKING, Any
 
 import click
@@ -17,26 +17,18 @@ from bilm.options.run_options import DECAYS, LEARNING_RATES, MAX_SEED
 from bilm.precisions import INFERENCE_PRECISIONS, PRECISIONS
 from bilm.storage.formats import HELP
 from bilm.support.urls import is_url, masked
-from bilm.training.settings import RESUME, Saving
+from bilm.training.settings import RESUME, RunSettings
 
 if TYPE_CHECKING:
     from bilm.training.hosts.exchange import Hosts
 
 Decorator = Callable[[Any], Any]
 
-YEAR = 365 * 24 * 60  # minutes
-RATE = ("optimizer", "learning_rate", "warmup_steps", "decay", "decay_start", "decay_floor")
-
-
-# --- types of values ---
-
 
 class File(click.Path):
-    """The name of a file or folder, or a pattern; a leading `~` is the home folder.
-
-    `urls`: whether it may be a URL; `fetched`: whether a URL is downloaded before the command
-    starts; `endings`: accepted endings, in lower case, empty for all.
-    """
+    """The name of a file or folder, or a pattern; a leading `~` is the home folder. `urls`: whether
+    it may be a URL; `fetched`: whether a URL is downloaded before the command starts; `endings`:
+    accepted endings, in lower case, empty for all."""
 
     def __init__(self, urls: bool = True, fetched: bool = False, endings: Sequence[str] = ()):
         super().__init__()
@@ -53,22 +45,20 @@ class File(click.Path):
 
 
 class TextInput(File):
-    """A file, URL or pattern of text, where `-` is standard input.
-
-    `passes`: how often the command reads the text, such as "twice"; None for once, as pipes allow.
-    """
+    """A file, URL or pattern of text, where `-` is standard input. `passes`: how often the command
+    reads the text, such as "twice"; None for once, as pipes allow."""
 
     def __init__(self, passes: str | None = None):
         super().__init__()
         self.passes = passes
 
     def convert(self, value: Any, param: click.Parameter | None, ctx: click.Context | None) -> str:
-        if value != "-":
-            return super().convert(value, param, ctx)
-        if self.passes and not os.path.isfile(STANDARD_INPUT):
+        path = STANDARD_INPUT if value == "-" else super().convert(value, param, ctx)
+        if self.passes and os.path.exists(path) and not os.path.isfile(path):
+            name = "standard input" if value == "-" else value
             message = f"this command reads the text {self.passes}; write the text to a file first"
-            self.fail(f"standard input is not a regular file, but {message}", param, ctx)
-        return STANDARD_INPUT
+            self.fail(f"{name} is not a regular file, but {message}", param, ctx)
+        return path
 
 
 class List(click.ParamType):
@@ -92,9 +82,6 @@ FILE, FILE_OR_URL, FETCHED = File(urls=False), File(), File(fetched=True)
 TEXT, Integer, Number, OneOf = click.STRING, click.IntRange, click.FloatRange, click.Choice
 NUMBERS = List(Integer(0))
 
-
-# --- declaring options ---
-
 group = cloup.option_group
 
 
@@ -112,16 +99,12 @@ def option(
 
 
 def flag(name: str, help: str, **more: Any) -> Decorator:
-    """Declare an option without a value, such as "--json" or "--stateless"."""
     return cloup.option(name, is_flag=True, help=help, **more)
 
 
 def reading_option(name: str, type: Any, **more: Any) -> Decorator:
-    """Declare an option with a value of some input forms."""
     return option(f"--{name}", type, OPTIONS[name], **more)
 
-
-# --- models ---
 
 OTHER_FORMATS = ("\n" + " " * 20).join(HELP)
 MODEL_FORMS = f"""
@@ -155,9 +138,6 @@ def model_options(*more: Decorator, help: str = "Stored model to use.") -> Decor
                "vocab.txt in the model's folder"),
         *more,
     )  # fmt: skip
-
-
-# --- text ---
 
 
 INPUT_FORMS = (
@@ -200,24 +180,15 @@ def text_input(help: str, passes: str | None = None, **more: Any) -> Decorator:
     return option("--input", TextInput(passes), help, **more)
 
 
-# --- training ---
-
-RUN = (  # arguments of `bilm.train` and `bilm.finetune`
-    "text", "folder", "heldout", "eval_steps", "n_steps", "precision", "seed", "resume",
-    "on_bad_utf8", "log_steps", "ignore_memory",
-)  # fmt: skip
-DEVICES = "gpus", "n_gpus", "cpu_replicas"  # arguments of `make_strategy`
 PASSES = "once per epoch"
-SAVING = Saving()  # the defaults
+DEFAULTS = RunSettings()
 
 
 def run_options(
     source: str, n_epochs: str, warmup: str, usual: Sequence[Decorator], more: Sequence[Decorator]
 ) -> Decorator:
-    """Declare the options of commands that train, with `usual` and `more` ones.
-
-    `source`, `n_epochs`, `warmup`: the source of the defaults, and two of them, for the help.
-    """
+    """Declare the options of commands that train, with `usual` and `more` ones. `source`,
+    `n_epochs`, `warmup`: the source of the defaults, and two of them, for the help."""
     stored = f"from {source}, or "
     rates = ", ".join(f"{value} for {name}" for name, value in LEARNING_RATES.items())
     groups = [
@@ -269,11 +240,11 @@ def run_options(
         group(
             "Advanced (checkpoints)",
             option("--checkpoint_steps", Integer(1), "Steps between checkpoints.",
-                   default=SAVING.steps),
+                   default=DEFAULTS.checkpoint_steps),
             option("--checkpoint_minutes", Number(0), "Maximum number of minutes between "
-                   "checkpoints.", default=SAVING.minutes),
+                   "checkpoints.", default=DEFAULTS.checkpoint_minutes),
             option("--keep_checkpoints", Integer(1), "Number of recent checkpoints to keep, in "
-                   "addition to the best one.", default=SAVING.keep),
+                   "addition to the best one.", default=DEFAULTS.keep_checkpoints),
         ),
         group(
             "Advanced (devices)",
@@ -288,8 +259,8 @@ def run_options(
                    "from TF_CONFIG, or no other workers", metavar="HOST:PORT,..."),
             option("--worker_index", Integer(0), "Index of this process in --workers, starting at "
                    "0."),
-            option("--join_minutes", Number(0, YEAR), "Maximum number of minutes to wait for the "
-                   "other workers.", default=10.0),
+            option("--join_minutes", Number(0, 365 * 24 * 60), "Maximum number of minutes to wait "
+                   "for the other workers.", default=10.0),
         ),
     ]  # fmt: skip
 
@@ -301,39 +272,29 @@ def run_options(
     return decorate
 
 
-def run_hosts(values: Mapping[str, Any]) -> Hosts:
-    """Wait until all workers have joined and return them. Raises: OptionsError, HostError."""
+def run_hosts(values: dict[str, Any]) -> Hosts:
+    """Take the options of workers out of the values of `run_options`; wait until all workers have
+    joined, and return them. Raises: OptionsError, HostError."""
     from absl import logging
 
     from bilm.training.hosts.exchange import Hosts
     from bilm.training.hosts.joining import find_cluster
 
-    workers = values["workers"]
-    cluster = find_cluster(workers and workers.split(","), values["worker_index"])
-    hosts = Hosts(cluster, values["join_minutes"])
+    workers = values.pop("workers")
+    cluster = find_cluster(workers and workers.split(","), values.pop("worker_index"))
+    hosts = Hosts(cluster, values.pop("join_minutes"))
     if not hosts.is_chief:
         logging.info("joined; the chief, %s, writes the run's files and its log", hosts.name(0))
         logging.set_verbosity(logging.WARNING)
     return hosts
 
 
-def run_arguments(values: Mapping[str, Any], hosts: Hosts) -> dict[str, Any]:
-    """Return the values of `run_options` as arguments of `bilm.train`. Raises: DataError for pipes,
-    which can be read only once; OptionsError for missing devices."""
-    from bilm.data.text import input_files
+def run_arguments(values: dict[str, Any], hosts: Hosts) -> dict[str, Any]:
+    """Return the values of `run_options` after `run_hosts` as arguments of `bilm.train`, without
+    those that are None. Raises: OptionsError for missing devices."""
     from bilm.training.devices import Devices, make_strategy
 
-    for name in ("text", "heldout"):
-        if values[name]:
-            input_files(values[name])  # refuses pipes
-    strategy = make_strategy(**{name: values[name] for name in DEVICES}, hosts=hosts)
-    saving = Saving(
-        values["checkpoint_steps"], values["checkpoint_minutes"], values["keep_checkpoints"]
-    )
-    arguments = {name: values[name] for name in RUN}
-    return {**arguments, "devices": Devices(strategy, hosts), "saving": saving}
-
-
-def given(values: Mapping[str, Any], names: Sequence[str]) -> dict[str, Any]:
-    """Return the named values that are not None."""
-    return {name: values[name] for name in names if values[name] is not None}
+    names_of_devices = ("gpus", "n_gpus", "cpu_replicas")
+    strategy = make_strategy(**{name: values.pop(name) for name in names_of_devices}, hosts=hosts)
+    arguments = {name: value for name, value in values.items() if value is not None}
+    return {**arguments, "devices": Devices(strategy, hosts)}

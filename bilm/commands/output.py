@@ -1,7 +1,4 @@
-"""The standard streams; results as text or JSON on standard output, and tables.
-
---help imports this module, so NumPy is imported in functions only.
-"""
+"""The standard streams; results as text or JSON on standard output, and tables."""
 
 import csv
 import json
@@ -27,17 +24,13 @@ Columns = Mapping[str, type]  # names and types of the values: str, float, int o
 Row = Sequence[Any]
 
 
-# --- standard streams ---
-
-
 def printable(text: str) -> str:
     r"""Return the text with control characters, except tabs and line ends, escaped as `\x1b`."""
     return CONTROL.sub(lambda match: f"\\x{ord(match[0]):02x}", text)
 
 
 def flush_output() -> None:
-    """Flush standard output. Raises: OSError, after discarding the unwritten text, so that Python
-    does not fail at exit."""
+    """Flush standard output, or discard its text, so that Python can exit. Raises: OSError."""
     try:
         sys.stdout.flush()
     except OSError:
@@ -53,9 +46,6 @@ def say(line: str) -> None:
         flush_output()
     with suppress(OSError):
         print(printable(line), file=sys.stderr, flush=True)
-
-
-# --- results ---
 
 
 def show(values: object, text: str, json: bool, indent: int | None = None) -> None:
@@ -113,10 +103,8 @@ def for_people(value: object) -> str:
 def write_table(
     output: str | None, columns: Columns, rows: Iterable[Row], inputs: Iterable[str | None] = ()
 ) -> None:
-    """Write a table, row by row as they are computed.
-
-    In CSV and TSV, fields are quoted where necessary, as `bilm.data.readers.tables` reads them, and
-    a missing value is an empty field.
+    """Write a table, row by row as they are computed. In CSV and TSV, fields are quoted where
+    necessary, and a missing value is an empty field.
 
     Args:
         output: the file to write, whose ending, one of `TABLES`, selects the format; it is created
@@ -137,8 +125,6 @@ def write_table(
 
 
 class _Printed:
-    """Standard output with control characters escaped."""
-
     def write(self, text: str) -> None:
         sys.stdout.write(printable(text))
 

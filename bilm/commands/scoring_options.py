@@ -3,10 +3,9 @@
 from __future__ import annotations
 
 import re
-from collections import deque
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from functools import wraps
-from itertools import chain, groupby
+from itertools import chain, groupby, tee
 from typing import TYPE_CHECKING, Any, NamedTuple, TypeVar
 
 from bilm.commands import options as opt
@@ -39,9 +38,6 @@ pandas.read_csv(FILE, keep_default_na=False, na_values=[""]), and sep="\\t" for 
 NOTES = [TABLE_NOTE, opt.INPUT_FORMS, opt.SOFTMAX_NOTE, opt.MODEL_FORMS]
 
 
-# --- models ---
-
-
 class ModelChoice(NamedTuple):
     """The values of `model_options`, and of `memory_option`."""
 
@@ -53,11 +49,8 @@ class ModelChoice(NamedTuple):
 
 
 class Model:
-    """A model with its softmax, whose weights are not read yet, its vocabulary, and its memory, if
-    any. Raises: BilmError.
-
-    Attributes: `files`, which no output must replace; `memory`, a `SecondModel` or None.
-    """
+    """A model with its softmax, whose weights are not read yet, its vocabulary, and its `memory`,
+    a `SecondModel` or None. No output must replace its `files`. Raises: BilmError."""
 
     def __init__(self, chosen: ModelChoice):
         from bilm.scoring.second_model import load_second_model
@@ -112,9 +105,6 @@ def model_options(function: Callable) -> Callable:
 memory_option = opt.option("--memory", opt.FETCHED, 'File of "bilm memory".', "no memory")
 
 
-# --- text ---
-
-
 def n_predictions(words: Sequence[str]) -> int:
     """Return the number of predictions of a sentence in a direction: of its words and its end."""
     return len(words) + 1
@@ -126,8 +116,7 @@ class Text:
     Args:
         input_, keep, reading: the values of `text_options`.
         marks: words that are not split; None for none.
-        are_gaps: whether the marks are gaps that the command fills, so that the log does not warn
-            of them.
+        are_gaps: whether the marks are gaps, which the command fills.
     Attributes: `files`, the files that `input_` matches; `columns`, those of a sentence's place.
     """
 
@@ -152,10 +141,8 @@ class Text:
         self.columns["sentence"] = int
 
     def with_columns(self, columns: dict[str, type]) -> dict[str, type]:
-        """Return the columns of places, except those that others replace, and the others.
-
-        Raises: OptionsError if a column of --keep is also one of the result.
-        """
+        """Return the columns of places, except those that others replace, and the others. Raises:
+        OptionsError if a column of --keep is also one of the result."""
         for name in self._keep:
             if name in columns or name in self._taken:
                 raise OptionsError(f"--keep {name}: the result has another column of this name")
@@ -165,9 +152,8 @@ class Text:
     def scorer(
         self, model: Model, n_computed: Callable[[list[str]], int] = n_predictions
     ) -> Scorer:
-        """Load a model into the backend that scores the text sooner: as much of the text is read as
-        decides. `n_computed`: function from the words of a sentence to the number of predictions
-        that are computed for it."""
+        """Load a model into the backend that scores the text sooner. `n_computed`: function from
+        the words of a sentence to the number of predictions that are computed for it."""
         from bilm.inference.numpy_policy import most_tokens
 
         self._signs.known = model.vocabulary
@@ -196,16 +182,13 @@ class Text:
         DataError for a sentence without words if `refuses_empty`."""
         from bilm.support.progress import Progress
 
-        places: deque[Place] = deque()  # of the sentences read, but not yet scored
-
-        def words_of(sentences: Iterable[Sentence]) -> Iterator[list[str]]:
+        def kept(sentences: Iterable[Sentence]) -> Iterator[Sentence]:
             for place, words in sentences:
                 if refuses_empty and not words:
                     where = f"{self.name}, sentence {place['sentence']}"
                     raise DataError(f"{where}: no words; complete its item, or remove the item")
                 if words or with_empty:
-                    places.append(place)
-                    yield words
+                    yield place, words
 
         def group_of(sentence: Sentence) -> tuple[str | int, ...]:
             place, _ = sentence
@@ -213,13 +196,15 @@ class Text:
 
         groups = set()
         bar = Progress("scoring", "sentences")
-        for group, text in groupby(self._sentences, group_of):
+        for group, sentences in groupby(self._sentences, group_of):
             if group in groups:
                 listed = ", ".join(map(str, group))
                 raise DataError(f"{self.name}: other rows are between those of {listed}")
             groups.add(group)
-            for result in score(words_of(text)):
-                yield places.popleft(), result
+            to_score, to_place = tee(kept(sentences))
+            results = score(words for _, words in to_score)
+            for (place, _), result in zip(to_place, results, strict=True):
+                yield place, result
                 if logs_progress:
                     bar.add(1)
 

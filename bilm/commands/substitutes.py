@@ -58,7 +58,6 @@ def substitutes(
         print(as_json(likeliest._asdict() | {"unknown": unknown}))
         return
 
-    # A table with two columns for each list: its words and their log-probabilities.
     lists = {"forward": likeliest.forward}
     if likeliest.backward is not None and likeliest.both is not None:
         lists |= {"backward": likeliest.backward, "both": likeliest.both}

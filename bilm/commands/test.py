@@ -80,7 +80,6 @@ def test(
     if len(ids) == 1:
         raise DataError(f"{text.name}: no sentence; every line is blank")
 
-    # Perplexities
     reading = "single sentences" if stateless else "running text"
     figures: dict[str, Any] = {"reading": reading}
     if stateless:
@@ -94,7 +93,6 @@ def test(
     for direction, value in result.directions.items():
         figures[f"{direction} perplexity"] = value
 
-    # What they are compared with
     compared = Comparison.of(ids, vocabulary, Ngrams.of_model(model.stored))
     measured = Measurement.of(model.stored)
     if measured is not None and measured.compared is not None:
@@ -109,7 +107,6 @@ def test(
         "average perplexity": result.mean,
     }
 
-    # The lines of the log and of standard output
     judged = Verdict(result.mean, result.known, compared).lines
     for line in judged:
         logging.info("%s", line)
@@ -141,8 +138,7 @@ def _single_sentences(
 def _running_text(
     model: scoring.Model, text: Shards, n_rows: int, n_tokens: int, start: str | None
 ) -> Perplexity:
-    """Return the perplexity of text whose rows carry the state from sentence to sentence. Raises:
-    BilmError for a checkpoint with other rows."""
+    """Return the perplexity of text whose rows carry the state. Raises: BilmError."""
     from bilm.scoring.perplexity import perplexity_of_scores
 
     if start != "checkpoint" and model.backend(n_tokens) == "numpy":

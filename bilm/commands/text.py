@@ -40,10 +40,9 @@ def text(
 ) -> None:  # fmt: skip
     """Write a corpus as text, one sentence per line.
 
-    Words are separated by blanks. Each row, sentence or line of the input becomes one line,
-    including empty ones; with --split_sentences each sentence becomes one line. Lines are first
-    joined to paragraphs, which blank lines and headings separate. The output is compressed if its
-    name ends with .gz, .bz2, .xz or .zst.
+    Words are separated by blanks. Each row, sentence or line of the input becomes one line, also an
+    empty one. --split_sentences first joins lines to paragraphs, which blank lines and headings
+    separate. The output is compressed if its name ends with .gz, .bz2, .xz or .zst.
 
     Examples:
       bilm text --input reviews.csv --column text --tokenize en --output reviews.txt

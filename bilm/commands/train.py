@@ -3,6 +3,7 @@
 from typing import Any
 
 import click
+from cloup.constraints import constraint, mutually_exclusive
 
 from bilm.commands import options as opt
 from bilm.commands.main import INTERRUPTED, START, command
@@ -41,6 +42,7 @@ lost.
                  "of a packaged model."),
     ],
 )  # fmt: skip
+@constraint(mutually_exclusive, ["hours", "n_steps"])
 def train(**run: Any) -> int:
     """Train a biLM on text.
 
@@ -52,12 +54,7 @@ def train(**run: Any) -> int:
     """
     from bilm.training.run import train as train_model
 
-    names = "vocab", "options", "hours", "from_scratch"
+    started = click.get_current_context().meta[START]
     with opt.run_hosts(run) as hosts:
-        result = train_model(
-            **opt.run_arguments(run, hosts),
-            **{name: run[name] for name in names},
-            **opt.given(run, ("batch_size", "n_epochs", "n_train_tokens", *opt.RATE)),
-            started=click.get_current_context().meta[START],
-        )
+        result = train_model(**opt.run_arguments(run, hosts), started=started)
     return 0 if result.finished else INTERRUPTED

@@ -80,8 +80,7 @@ def _with_marks(ids: torch.Tensor) -> torch.Tensor:
 
 
 class _ElmoBiLm(torch.nn.Module):
-    """The layers of a biLM; arguments and errors are those of `Elmo`. Attributes: `num_layers`,
-    including the token vectors; `bilm`, the `BiLM`."""
+    """The layers of a biLM; arguments and errors are those of `Elmo`."""
 
     def __init__(
         self,
@@ -107,11 +106,8 @@ class _ElmoBiLm(torch.nn.Module):
         return len(self.bilm.directions) * self.bilm.options.lstm.projection_dim
 
     def forward(self, inputs: torch.Tensor, word_inputs: object = None) -> dict[str, Any]:
-        """Compute the layers, with the marks of sentences, from ids (B, T, 50): see `Elmo.forward`.
-
-        Returns: `activations`, a list of `num_layers` tensors float (B, T + 2, 2 P) with zeros at
-            padding, and `mask`, boolean (B, T + 2).
-        """
+        """Return `activations`, the layers of ids (B, T, 50) with the marks of sentences: a list of
+        tensors float (B, T + 2, 2 P), zero at padding; and `mask`, boolean (B, T + 2)."""
         _check_ids(inputs)
         ids = _with_marks(inputs)  # B, T + 2, C
         mask = (ids > 0).any(dim=-1)  # B, T + 2
@@ -224,9 +220,8 @@ class Elmo(torch.nn.Module):
         super()._load_from_state_dict(state_dict, prefix, *others)
 
     def _translate(self, state_dict: dict[str, torch.Tensor], prefix: str) -> None:
-        """Replace the tensors of AllenNLP's `Elmo` in a state dict by those of this module. Mixes
-        that this module does not have remain, so that PyTorch reports them. Raises: WeightsError if
-        a tensor of the biLM is missing or has another shape."""
+        """Replace the tensors of AllenNLP's `Elmo` in a state dict by those of this module, except
+        mixes that it does not have, which PyTorch reports. Raises: WeightsError."""
         # The tensors of the biLM.
         outer, bilm = prefix + stored_allennlp.OUTER, self._elmo_lstm.bilm
         theirs = [name for name in state_dict if name.startswith(outer)]
@@ -254,12 +249,9 @@ class Elmo(torch.nn.Module):
                 state_dict[prefix + name] = new[id(parameter)]
 
     def forward(self, inputs: torch.Tensor, word_inputs: object = None) -> dict[str, Any]:
-        """Embed sentences: integer (B, ..., T, 50), see `batch_to_ids`.
-
-        Returns: `elmo_representations`, a list of tensors float (B, ..., T, 2 P) with zeros at
-            padding, and `mask`, boolean (B, ..., T). T + 2 with the marks of sentences.
-        Raises: DataError if the inputs are not character ids.
-        """
+        """Embed sentences: integer (B, ..., T, 50), see `batch_to_ids`. Return
+        `elmo_representations`, a list of tensors float (B, ..., T, 2 P), zero at padding, and
+        `mask`, boolean (B, ..., T); T + 2 with marks. Raises: DataError for other inputs."""
         lead = inputs.shape[:-2]  # B, ...
         result = self._elmo_lstm(inputs.reshape(math.prod(lead), *inputs.shape[-2:]))
         layers, mask = torch.stack(result["activations"], dim=1), result["mask"]

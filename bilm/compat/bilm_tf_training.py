@@ -122,7 +122,7 @@ def test(
 
 
 def _run_options(values: Mapping[str, Any]) -> RunOptions:
-    # Convert to JSON types: NumPy numbers and tuples would change when written and read back.
+    # As JSON: NumPy numbers and tuples would change when written and read back.
     plain = json.loads(json.dumps(dict(values), default=lambda value: value.item()))
     options = schema.read(RunOptions, plain)
     unknown = list(options.other_names())

@@ -1,8 +1,4 @@
-"""flair's `ELMoEmbeddings` without AllenNLP.
-
-Programs that were written for `flair.embeddings.ELMoEmbeddings` change the import only:
-
-    from bilm.compat.flair import ELMoEmbeddings
+"""flair's `ELMoEmbeddings` without AllenNLP; programs change the import only.
 
 Importing this module registers the class, so that flair loads taggers that contain it, and selects
 the PyTorch backend of Keras, unless Keras has been imported or KERAS_BACKEND is set.

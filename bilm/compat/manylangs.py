@@ -1,9 +1,4 @@
-"""`Embedder` of ELMoForManyLangs, with its numbers.
-
-Programs that were written for `elmoformanylangs` change the import only:
-
-    from bilm.compat.manylangs import Embedder
-"""
+"""`Embedder` of ELMoForManyLangs, with its numbers; programs change the import only."""
 
 from collections.abc import Iterable, Sequence
 from pathlib import Path
@@ -44,13 +39,9 @@ class Embedder:
     def sents2elmo(
         self, sents: Iterable[Sequence[str]], output_layer: int = -1
     ) -> list[np.ndarray]:
-        """Return the vectors of each sentence.
-
-        Args:
-            output_layer: number of a layer, 0 for the token vectors; -1 for their mean; -2 for all.
-        Returns: arrays float32 (T, 2 P), for -2 (layers, T, 2 P).
-        Raises: OptionsError for another `output_layer`; DataError for other sentences.
-        """
+        """Return the vectors of each sentence, float32 (T, 2 P). `output_layer`: number of a layer,
+        0 for the token vectors; -1 for their mean; -2 for all, (layers, T, 2 P). Raises:
+        OptionsError for another layer; DataError for other sentences."""
         require_one_of("output_layer", output_layer, self._layers)
         layers = self._layers[output_layer]
         embedded = self._embedder.embed_batch(checked_sentences(sents), layers)

@@ -66,13 +66,9 @@ class ElmoModel:
     def get_elmo_vectors(
         self, texts: Sequence[Sequence[str]], warmup: bool = True, layers: str | None = None
     ) -> np.ndarray:
-        """Return the vectors of sentences in one array, padded with zeros.
-
-        Args:
-            layers: `average`, the default, `top` or `all`.
-        Returns: float64 (n, T, 2 P), for `all` (n, layers, T, 2 P); T of the longest sentence.
-        Raises: OptionsError for other `layers`, or before `load`; DataError for other sentences.
-        """
+        """Return the vectors of sentences, padded with zeros: float64 (n, T, 2 P). `layers`:
+        `average`, the default, `top`, or `all`, (n, layers, T, 2 P). Raises: OptionsError for other
+        `layers`, or before `load`; DataError for other sentences."""
         embedder, layers = self._loaded(layers)
         sentences = list(checked_sentences(texts))
         n_words = max(map(len, sentences), default=0)
@@ -86,11 +82,9 @@ class ElmoModel:
     def get_elmo_vector_average(
         self, texts: Sequence[Sequence[str]], warmup: bool = True, layers: str | None = None
     ) -> np.ndarray:
-        """Return one vector per sentence: the mean over its words, divided by its L2 norm.
-
-        With `all`, the norm is that of all layers together, as in simple_elmo. A sentence without
-        words gets zeros. Returns: float64 (n, 2 P), for `all` (n, layers, 2 P).
-        """
+        """Return the mean over the words of each sentence, divided by its L2 norm: float64
+        (n, 2 P). With `all`, (n, layers, 2 P), the norm is that of all layers together. Sentences
+        without words get zeros."""
         embedder, layers = self._loaded(layers)
         means: np.ndarray = embedder.sentence_vectors(texts, layers).astype(np.float64)
         axes = tuple(range(1, means.ndim))

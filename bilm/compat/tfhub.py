@@ -23,7 +23,7 @@ import keras
 import tensorflow as tf
 
 from bilm.elmo.layer import Elmo
-from bilm.errors import DataError, OptionsError, WeightsError, require_one_of
+from bilm.errors import DataError, WeightsError, require_one_of
 from bilm.export.saved_model import Outputs, hub_outputs, require_strings
 from bilm.layers.functional import compiled
 from bilm.layers.types import Tensor
@@ -123,8 +123,7 @@ class KerasLayer(keras.layers.Layer):
     def call(
         self, inputs: Tensor, signature: str | None = None, as_dict: bool | None = None
     ) -> Tensor | Outputs:
-        """Return one output, or the dict of all. None as `signature` or `as_dict` selects the
-        `signature` and `signature_outputs_as_dict` of the layer."""
+        """Return one output, or the dict of all; None for the arguments of the layer."""
         signature = signature or self.signature
         outputs = self._outputs(*_checked(inputs, signature))
         if self.signature_outputs_as_dict if as_dict is None else as_dict:
@@ -161,8 +160,8 @@ Module = KerasLayer
 
 
 def _opened(handle: str | Path | StoredModel) -> StoredModel:
-    """Open a model; a module of Google from the cache of TensorFlow Hub, or else from its
-    addresses. Raises: WeightsError, naming other English models."""
+    """Open a model; a module of Google from the cache of TensorFlow Hub, or its addresses. Raises:
+    WeightsError, naming other English models."""
     module = HANDLE.fullmatch(handle) if isinstance(handle, str) else None
     if module is None:
         return open_model(handle)
@@ -187,8 +186,7 @@ def _tensor(value: Tensor) -> Tensor:
 
 def _checked(inputs: Tensor, signature: str) -> list[tf.Tensor]:
     """Return the inputs of a signature in their order. Raises: OptionsError, DataError."""
-    if signature not in SIGNATURES:
-        raise OptionsError(f"signature is {signature!r}, expected {' or '.join(SIGNATURES)}")
+    require_one_of("signature", signature, SIGNATURES)
     expected = SIGNATURES[signature]
     by_name = inputs if isinstance(inputs, Mapping) else {next(iter(expected)): inputs}
     ranks = {name: tensor.shape.rank for name, tensor in by_name.items()}

@@ -1,12 +1,6 @@
-"""Text -> windows of ids, with NumPy only.
+"""Text -> windows of ids, with NumPy only; `readers` reads input files of any form."""
 
-`readers` reads input files of any form, `text` and `shards` read text; `signs` finds text that is
-not tokenized, which `tokenization` splits. `alphabets`, `vocabulary` and `model_ids` turn words
-into ids, `stream` and `dataset` text into windows of training and evaluation, whose distinct tokens
-are in `windows`. `survey` counts a training text, `vocabulary_builder` makes vocabularies.
-"""
-
-from bilm.support.imports import by_module, lazily
+from bilm.support.imports import lazily
 
 MODULES = {
     "data.dataset": "BidirectionalLMDataset LMDataset",
@@ -22,4 +16,4 @@ MODULES = {
     "data.vocabulary": "UnicodeCharsVocabulary Vocabulary",
     "errors": "InvalidNumberOfCharacters",
 }
-__getattr__, __dir__, __all__ = lazily(__name__, by_module(MODULES))
+__getattr__, __dir__, __all__ = lazily(__name__, MODULES)

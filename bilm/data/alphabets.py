@@ -1,6 +1,6 @@
 """Words -> ids of their characters, as a model's alphabet spells them."""
 
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Iterable, Sequence
 
 import numpy as np
 
@@ -19,11 +19,8 @@ MAX_CACHED_LETTERS = 256  # of a word
 
 class ByteAlphabet:
     """bilm-tf's spelling of a word: a mark, its UTF-8 bytes, truncated if necessary, a mark and
-    padding. `<S>` and `</S>` have one character each, `BOS_CHAR` and `EOS_CHAR`.
-
-    Attributes: `begin` and `end`, the words for a sentence's marks; `width`, C, the columns of a
-        row; `n_ids`, the number of ids of each column, int (C,).
-    """
+    padding. `<S>` and `</S>` are one character each. Attributes: `begin` and `end`, the words for a
+    sentence's marks; `width`, C, the columns of a row; `n_ids`, of each column, int (C,)."""
 
     begin, end = BOS, EOS
 
@@ -39,7 +36,7 @@ class ByteAlphabet:
 
     def __call__(self, words: Iterable[str]) -> np.ndarray:
         """Return the characters of words, int32 (n, C)."""
-        # Joining bytes is much faster than stacking arrays. A bytearray makes the array writable.
+        # Joining bytes is faster than stacking arrays. A bytearray makes the array writable.
         rows = bytearray().join(map(self._rows.__getitem__, words))
         return np.frombuffer(rows, "<i4").reshape(-1, self.width)
 
@@ -58,7 +55,6 @@ class _Rows(dict):
     def __missing__(self, word: str) -> bytes:
         if len(self) >= MAX_CACHED_WORDS:
             self.clear()
-
         # A letter of these strings is a character: a byte, as Latin-1 numbers it, or a mark.
         letters = MARK_LETTERS.get(word)
         if letters is None:
@@ -66,7 +62,6 @@ class _Rows(dict):
             utf8 = word[:n_letters].encode("utf-8", "ignore")
             letters = utf8[:n_letters].decode("latin-1")
         spelled = chr(BOW_CHAR) + letters + chr(EOW_CHAR)
-
         # UTF-32 encodes each letter of a string as an int32.
         row = spelled.ljust(self.width, chr(PAD_CHAR)).encode("utf-32-le")
         if len(word) <= MAX_CACHED_LETTERS:
@@ -75,57 +70,49 @@ class _Rows(dict):
 
 
 class LexiconAlphabet:
-    """ELMoForManyLangs' spelling: code points and words by lexicons; see `ByteAlphabet`.
-
-    A word is truncated to C - 2 code points and then looked up. Its characters are enclosed by the
-    ids of `<eow>` and `<bow>`, in this order: the original swapped them during training.
-    """
+    """ELMoForManyLangs' spelling: code points and words by lexicons; see `ByteAlphabet`. A word is
+    truncated to C - 2 code points and then looked up. Its characters are enclosed by `<eow>` and
+    `<bow>`, in this order: the original swapped them during training."""
 
     begin, end = model_options.BOS, model_options.EOS
 
     def __init__(self, options: model_options.LexiconEncoderOptions):
         self.max_characters = options.max_characters_per_token
-        self.words: Mapping[str, int] | None = None
-        self.characters: Mapping[str, int] | None = None
-        n_ids = []
-        if options.words is not None:
-            self.words = options.words.lexicon
-            n_ids.append(options.words.n_rows)
+        self.words = options.words
+        self.characters = options.characters
+        n_ids = [] if self.words is None else [self.words.n_rows]
         self.n_word_columns = len(n_ids)
-        if options.characters is not None:
-            self.characters = options.characters.lexicon
-            n_ids += [options.characters.n_rows] * self.max_characters
+        if self.characters is not None:
+            n_ids += [self.characters.n_rows] * self.max_characters
         self.n_ids = np.array(n_ids)
         self.width = len(n_ids)
 
     def __call__(self, words: Sequence[str]) -> np.ndarray:
         """Return the ids of words and their characters, int32 (n, width)."""
-        pad = 0 if self.characters is None else self.characters[model_options.PAD]
+        pad = 0 if self.characters is None else self.characters.lexicon[model_options.PAD]
         rows: np.ndarray = np.full((len(words), self.width), pad, np.int32)
         for row, word in zip(rows, words, strict=True):
             if self.words is not None:
+                lexicon = self.words.lexicon
                 short = word[: self.max_characters - 2]
-                row[0] = self.words.get(short, self.words[model_options.OOV])
+                row[0] = lexicon.get(short, lexicon[model_options.OOV])
             if self.characters is not None:
-                unknown = self.characters[model_options.OOV]
-                ids = [self.characters.get(letter, unknown) for letter in self._letters(word)]
-                # This order of the marks is correct: see the class.
-                ids = [self.characters[model_options.EOW], *ids, self.characters[model_options.BOW]]
+                lexicon = self.characters.lexicon
+                letters = [model_options.EOW, *self._letters(word), model_options.BOW]
+                ids = [lexicon.get(letter, lexicon[model_options.OOV]) for letter in letters]
                 row[self.n_word_columns : self.n_word_columns + len(ids)] = ids
         return rows
 
     def lengths(self, words: Sequence[str], rows: np.ndarray) -> np.ndarray:
-        """See `ByteAlphabet.lengths`."""
+        """Return the same by the words, because a character may have the id of padding."""
         if self.characters is None:
             return np.full(len(words), self.n_word_columns)
-        # The rows do not show it, because a character may have the id of padding.
         n_letters = np.array([len(self._letters(word)) for word in words], int)
         return self.n_word_columns + n_letters + 2
 
     def _letters(self, word: str) -> Sequence[str]:
-        """Return the characters of a word; the mark of a sentence is one character."""
         word = word[: self.max_characters - 2]
-        return [word] if word in (self.begin, self.end) else word
+        return [word] if word in (self.begin, self.end) else word  # a mark is one character
 
 
 Alphabet = ByteAlphabet | LexiconAlphabet

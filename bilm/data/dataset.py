@@ -21,8 +21,8 @@ from bilm.data.windows import KEY_SUFFIX
 from bilm.errors import DataError
 
 SHUFFLE_BUFFER = 65_536  # sentences held in memory for shuffling
-# Training cuts long lines into pieces of MAX_PIECE predictions, and the lines of a text with fewer
-# than ROW_LINES lines per row into that many pieces per row.
+# Training cuts lines into pieces of MAX_PIECE predictions, and those of a text with fewer than
+# ROW_LINES lines per row into that many pieces per row.
 ROW_LINES = 8
 MAX_PIECE = 1_000
 
@@ -66,11 +66,9 @@ class LMDataset:
         self._shuffle_buffer = SHUFFLE_BUFFER if shuffle_on_load and not test else 0
 
     def iter_batches(self, batch_size: int, num_steps: int) -> Windows:
-        """Return windows for training. Each row continues in the next window.
-
-        When a row's sentence ends, the row takes the next sentence from a queue that all rows
-        share, or of pieces of long sentences, so that an epoch reads each prediction once, whatever
-        the lines are. A last window that is not full is dropped.
+        """Return windows for training. Each row continues in the next window. When its sentence, or
+        a piece of a long one, ends, it takes the next one from a queue that all rows share. A last
+        window that is not full is dropped.
 
         Returns: dicts of int32 `token_ids` and `next_token_id` (batch_size, num_steps), and
             `tokens_characters` (batch_size, num_steps, C) or None.
@@ -96,7 +94,6 @@ class LMDataset:
         if position is not None:
             start = {name: position[prefix + name] for name in ("reader", "buffer", "rows")}
 
-        # The rows share one source of pieces of sentences.
         key = self.seed, int(self.reverse)
         stream = SentenceStream(self.shards, self._shuffle_buffer, key, start)
         length = self._piece_length(batch_size, num_steps)
@@ -130,10 +127,9 @@ class LMDataset:
     def iter_evaluation(
         self, batch_size: int, n_steps: int, drop_remainder: bool = False
     ) -> Windows:
-        """Yield every prediction of the text once, in order; rows continue as in training.
-
-        Each sentence is assigned to the row that ends first, whatever `n_steps` is. With
-        `drop_remainder`, all rows stop at the step at which the first one finds no sentence left.
+        """Yield every prediction of the text once, in order. Each sentence is assigned to the row
+        that ends first, whatever `n_steps` is. With `drop_remainder`, all rows stop at the step at
+        which the first one finds no sentence left.
 
         Returns: dicts as from `iter_batches`, and `mask`, bool (B, T), True for predictions, which
             are on the left. Elsewhere ids are 0 and characters are padding.
@@ -241,11 +237,8 @@ def _spans(n_predictions: int, length: float) -> Iterable[tuple[int, int]]:
 
 
 class BidirectionalLMDataset(LMDataset):
-    """A forward and a backward `LMDataset`; keys of the backward windows end with `_reverse`.
-
-    Each direction shuffles independently. Evaluation reads both in order, so that `mask` is common.
-    Arguments and errors are those of `LMDataset`.
-    """
+    """A forward and a backward `LMDataset`, which shuffle independently; see there for arguments.
+    Keys of the backward windows end with `_reverse`. In evaluation, `mask` is common."""
 
     def __init__(
         self,
@@ -260,21 +253,20 @@ class BidirectionalLMDataset(LMDataset):
         self._backward.words = self.words
 
     def iter_placed_batches(self, *sizes: Any, **place: Any) -> Iterator[tuple[Window, Position]]:
-        """Yield windows for training with their positions: see `LMDataset.iter_placed_batches`."""
+        """See `LMDataset.iter_placed_batches`."""
         forward = super().iter_placed_batches(*sizes, **place)
         backward = self._backward.iter_placed_batches(*sizes, **place)
         for (window, position), (other_window, other) in zip(forward, backward, strict=True):
             yield _join(window, other_window), position | other
 
     def iter_evaluation(self, *sizes: Any, **how: Any) -> Windows:
-        """Return every prediction of the text once: see `LMDataset.iter_evaluation`."""
+        """See `LMDataset.iter_evaluation`."""
         forward = super().iter_evaluation(*sizes, **how)
         backward = self._backward.iter_evaluation(*sizes, **how)
         return map(_join, forward, backward)
 
 
 def _join(forward: Window, backward: Window) -> Window:
-    """Return one window of two directions, whose `mask` is the same."""
     suffix = KEY_SUFFIX["backward"]
     return forward | {key + suffix: value for key, value in backward.items() if key != "mask"}
 

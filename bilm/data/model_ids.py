@@ -1,7 +1,4 @@
-"""The ids that a model for embedding reads: the batchers that make them, and checks of a batch.
-
-A model reserves id 0 for padding, so its ids are 1 more than the ids of alphabets and vocabularies.
-"""
+"""The ids that models for embedding read: 1 more than those of vocabularies; 0 is padding."""
 
 import os
 from collections.abc import Callable, Iterable, Sequence
@@ -45,12 +42,8 @@ class Batcher:
 
 
 class TokenBatcher:
-    """Sentences -> word ids, for a model with a table of word vectors.
-
-    Args:
-        lm_vocab_file: one word per line in the table's order, with `<S>`, `</S>`, perhaps `<UNK>`.
-    Raises: DataError if the file cannot be read or lacks `<S>` or `</S>`.
-    """
+    """Sentences -> word ids, for a model with a table of word vectors. `lm_vocab_file`: a word per
+    line in the table's order. Raises: DataError if it cannot be read or lacks `<S>` or `</S>`."""
 
     def __init__(self, lm_vocab_file: str | os.PathLike):
         self._vocab = Vocabulary(lm_vocab_file)
@@ -100,15 +93,11 @@ def batcher(
 def check_ids_shape(shape: tuple[int | None, ...], options: ModelOptions) -> None:
     """Raise DataError if a batch has the shape of another batcher's ids."""
     alphabet = alphabet_of(options)
-    if alphabet is None:
-        expected = "(B, T)"
-        is_expected = len(shape) == 2
-    else:
-        expected = f"(B, T, {alphabet.width})"
-        is_expected = len(shape) == 3 and shape[2] in (None, alphabet.width)
-    if not is_expected:
+    axes = ("B", "T") if alphabet is None else ("B", "T", alphabet.width)
+    if len(shape) != len(axes) or tuple(shape)[2:] not in ((None,), axes[2:]):
+        expected = ", ".join(map(str, axes))
         raise DataError(
-            f"ids have shape {tuple(shape)}, but the model reads {expected}; make them with the "
+            f"ids have shape {tuple(shape)}, but the model reads ({expected}); make them with the "
             "batcher() of the model"
         )
 

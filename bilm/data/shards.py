@@ -33,7 +33,7 @@ class Shards:
     """The files or URLs of a text, in order, plain or compressed, one sentence per line."""
 
     paths: Sequence[str]
-    on_bad_utf8: str = "error"  # or "replace", to decode invalid UTF-8 as U+FFFD
+    on_bad_utf8: str = "error"  # or "replace": see `read_lines`
     name: str = ""  # for messages; by default the name of the first file
     left_out: Collection[int] = ()  # digests of sentences that readers skip: `sentence_digest`
 
@@ -41,21 +41,14 @@ class Shards:
         self.paths = list(map(os.fspath, self.paths))
         self.name = self.name or next(iter(self.paths), "no file")
 
-    @property
-    def examined(self) -> list[str]:
-        """The files whose first words show signs; without pipes, which can be read only once."""
-        return [path for path in self.paths if is_url(path) or os.path.isfile(path)][:MAX_EXAMINED]
-
-    def signs(self, vocabulary: Container[str] = ()) -> TextSigns:
-        """Return a counter of signs: that the text is not tokenized or not in a normal form."""
+    def examine(self, vocabulary: Container[str] = ()) -> None:
+        """Warn if the first words show that the text is not tokenized or not in a normal form.
+        Pipes, which can be read only once, are not examined. Raises: DataError."""
         first, *others = self.paths
         name = f"{first} and {len(others)} more" if others else first
-        return TextSigns(name, vocabulary=vocabulary)
-
-    def examine(self, vocabulary: Container[str] = ()) -> None:
-        """Warn of the `signs` in the first words. Raises: DataError."""
-        signs = self.signs(vocabulary)
-        files = self.examined
+        signs = TextSigns(name, vocabulary=vocabulary)
+        files = [path for path in self.paths if is_url(path) or os.path.isfile(path)]
+        files = files[:MAX_EXAMINED]
         for path in files:
             n_left = SAMPLE_WORDS / len(files)
             for *_, line in placed_lines(path, self.on_bad_utf8):

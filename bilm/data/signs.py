@@ -170,7 +170,6 @@ class TextSigns:
             return
         self._totals.update(sentences=1, words=len(words), characters=sum(map(len, words)))
 
-        # Signs of the whole sentence.
         if len(self._rows) < SAMPLE_ROWS and not words[0].startswith("#"):  # CoNLL-U's comments
             self._rows.append((len(words), words[:MAX_COLUMNS]))
         if any(end in LAST and word[:1].isupper() for end, word in pairwise(words)):

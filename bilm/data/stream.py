@@ -1,8 +1,6 @@
-"""Streams the sentences of a training text in random order, resumable from a saved position.
-
-An integer, its *reference*, identifies a sentence: the number of its shard times `SHARD_BYTES` plus
-the byte position at which its line starts in the uncompressed file.
-"""
+"""Streams the sentences of a training text in random order, resumable from a saved position. The
+*reference* of a sentence is an integer: the number of its shard times `SHARD_BYTES` plus the byte
+position at which its line starts in the uncompressed file."""
 
 import hashlib
 import os
@@ -15,6 +13,7 @@ import numpy as np
 from bilm.data.shards import Shards
 from bilm.data.text import lines_at, placed_lines
 from bilm.errors import DataError
+from bilm.support.files import version_of
 from bilm.support.remote import stats
 from bilm.support.urls import is_url, name_of
 
@@ -28,11 +27,8 @@ Position = dict[str, np.ndarray]  # integer arrays by name
 
 class SentenceStream:
     """The sentences of some shards, epoch after epoch, in random order, from a position on.
-
-    Args:
-        buffer_size: number of lines in memory for shuffling; 0 disables it.
-        key: key of the random order: the seed, and 1 for the backward direction or else 0.
-    """
+    `buffer_size`: number of lines in memory for shuffling; 0 disables it. `key`: of the random
+    order, the seed and the number of the direction."""
 
     def __init__(
         self, shards: Shards, buffer_size: int, key: tuple[int, int], position: Position | None
@@ -58,8 +54,7 @@ class SentenceStream:
         return {"reader": reader, "buffer": self.waiting.copy()}
 
     def read_epoch(self) -> Iterator[tuple[int, str]]:
-        """Yield reference and text of each remaining sentence of the epoch, first of the one that
-        `rest` belongs to. Raises: DataError."""
+        """Yield reference and text of each remaining sentence of the epoch. Raises: DataError."""
         if self.rest:
             reference = self.rest[0]
             (text,) = read_references(self.shards, np.array([reference]))
@@ -72,7 +67,6 @@ class SentenceStream:
             yield line
 
     def _shuffled(self) -> Iterator[tuple[int, str]]:
-        """Yield the remaining lines of the epoch in the random order of the buffer."""
         order, rng = self._random()
         lines = self._lines(order)
 
@@ -166,8 +160,7 @@ def describe_shards(paths: Sequence[str]) -> list[str]:
     URL the version, to compare at a resume. Raises: OSError, RemoteError if one is missing."""
     # Change these texts only as `same_shards` allows: checkpoints contain them.
     if not any(map(is_url, paths)):
-        statuses = zip(paths, map(os.stat, paths), strict=True)
-        return [_described(path, of.st_size, of.st_mtime_ns) for path, of in statuses]
+        return [_described(path, version_of(path)) for path in paths]
     return [
         f"{name_of(url)}, {size} bytes, {version or 'no version'}"
         for url, (size, version) in zip(paths, stats(paths), strict=True)
@@ -175,8 +168,8 @@ def describe_shards(paths: Sequence[str]) -> list[str]:
 
 
 @cache
-def _described(path: str, size: int, changed_ns: int) -> str:
-    """Return the description of a file, which is read again only if its size or time changes."""
+def _described(path: str, version: tuple[int, ...]) -> str:
+    size = os.path.getsize(path)
     with open(path, "rb") as file:
         ends = file.read(END_BYTES)
         file.seek(max(len(ends), size - END_BYTES))

@@ -12,7 +12,6 @@ from absl import logging
 
 from bilm.data.marks import MARKS
 from bilm.data.shards import Shards, TextCounts, sentence_digest
-from bilm.data.signs import SAMPLE_WORDS
 from bilm.data.text import placed_lines
 from bilm.data.vocabulary import Vocabulary
 from bilm.errors import DataError
@@ -21,16 +20,16 @@ from bilm.support.progress import Progress
 SAMPLE_TOKENS = 1_000_000  # of a sample of a text
 LONG_TEXT = 10 * SAMPLE_TOKENS  # predictions of a text that is not counted if they are given
 # Disorder: words MIN_RATIO times as frequent as one before them, by MIN_DEVIATIONS standard
-# deviations, are MIN_SHARE of the text. Alphabetical order: 0.9; that of other texts: at most 0.3.
+# deviations, are MIN_SHARE of the text: 0.9 in alphabetical order, at most 0.3 in other texts.
 MIN_RATIO = 2
 MIN_DEVIATIONS = 4
 MIN_SHARE = 0.5
 
 
 class Survey(NamedTuple):
-    """What is known of a text that was read once, whole or only the sample."""
+    """What is known of a text, of which all or only the sample was read."""
 
-    counts: TextCounts  # of the sentences and words that were read
+    counts: TextCounts  # of what was read
     totals: np.ndarray  # occurrences of each id in them, int64 (V,)
     # Ids of `</S>` and of the predictions in the first lines of each file, with `SAMPLE_TOKENS`
     # words in total: int64 (N + 1,).
@@ -48,9 +47,8 @@ def survey(
 ) -> Survey:
     """Read a text, whole or only the sample, and warn of signs that it is not tokenized if `warns`.
     Compare a whole text with held-out text. Raises: DataError."""
-    signs = shards.signs(vocab)
-    examined = shards.examined if warns else []
-    max_examined = -(-SAMPLE_WORDS // max(len(examined), 1))  # words of a file
+    if warns:
+        shards.examine(vocab)
     max_sample = -(-SAMPLE_TOKENS // len(shards.paths))
     heldout_digests = heldout.digests() if heldout and is_whole else set()
     repeated: set[int] = set()
@@ -62,9 +60,6 @@ def survey(
         n_read = 0  # words of this file
         for *_, line in placed_lines(path, shards.on_bad_utf8):
             sentence = line.split()
-            if path in examined and n_read < max_examined:
-                signs.add_line(line)
-                signs.add(sentence)
             if not sentence or shards.leaves_out(sentence):
                 continue
             if n_read < max_sample:
@@ -77,7 +72,6 @@ def survey(
             n_sentences += 1
             n_read += len(sentence)
         n_tokens += n_read
-    signs.warn()
     if not n_sentences:
         raise DataError(f"{shards.name}: no sentence; every line is blank")
     counts = TextCounts(n_sentences, n_tokens)
@@ -90,8 +84,8 @@ def survey(
 
 
 def log_survey(survey: Survey, vocab: Vocabulary, check_order: bool = True) -> None:
-    """Log the counts, how many words are unknown, and, if `check_order`, whether the vocabulary is
-    not sorted by the frequencies in the text. Raises: DataError if all words are unknown."""
+    """Log the counts, the share of unknown words, and, if `check_order`, a wrong order of words.
+    Raises: DataError if all words are unknown."""
     counts = survey.counts
     if survey.is_whole:
         logging.info("%d sentences, %d predictions", counts.n_sentences, counts.n_predictions)
@@ -125,9 +119,8 @@ def once_from(survey: Survey, vocab: Vocabulary) -> int | None:
 
 
 def find_disorder(totals: np.ndarray, vocab: Vocabulary) -> tuple[int, int] | None:
-    """Return the ids of the two words of a vocabulary whose order is most clearly wrong, that of
-    the too rare one first; None if they are sorted by frequency, up to sampling error. `totals`:
-    see `Survey`; those of marks are ignored."""
+    """Return the ids of the two words of a vocabulary whose order is most clearly wrong, first of
+    the too rare one; None if they are sorted, up to sampling error. `totals`: see `Survey`."""
     marks = [i for i in map(vocab.word_to_id, MARKS) if i >= 0]
     ids: np.ndarray = np.delete(np.arange(vocab.size), marks)  # W, without the marks
     n = totals[ids].astype(float)  # W
@@ -146,8 +139,7 @@ def find_disorder(totals: np.ndarray, vocab: Vocabulary) -> tuple[int, int] | No
 
 
 def check_training_text(shards: Shards, heldout: Shards | None, vocab_file: str | Path) -> None:
-    """Raise DataError for a training text that includes the vocabulary; warn if it includes
-    held-out files."""
+    """Raise DataError if a text includes the vocabulary; warn if it includes held-out files."""
     files = {os.path.realpath(path) for path in shards.paths}
     if os.path.realpath(vocab_file) in files:
         raise DataError(

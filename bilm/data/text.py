@@ -50,12 +50,12 @@ def read_lines(path: str | os.PathLike, on_bad_utf8: str = "error") -> Iterator[
     r"""Yield the number, starting at 1, and the stripped text of each line.
 
     Only "\n" ends a line; U+2028, U+0085 and similar characters do not. The file is decompressed
-    if its name ends with .gz, .bz2, .xz or .zst. A byte order mark at the start is skipped.
+    if its name ends with one of `ENDINGS`. A byte order mark at the start is skipped.
 
     Args:
         on_bad_utf8: "error", or "replace" to decode invalid UTF-8 as U+FFFD.
-    Raises: DataError, naming the file and, if known, the line: it cannot be read, is truncated or
-        not UTF-8, contains NUL or has a line longer than `MAX_LINE_BYTES`.
+    Raises: DataError, naming the file and, if known, the line, if it cannot be read, is not UTF-8
+        or has a line longer than `MAX_LINE_BYTES`.
     """
     return ((number, text.strip()) for number, _, _, text in placed_lines(path, on_bad_utf8))
 
@@ -63,9 +63,8 @@ def read_lines(path: str | os.PathLike, on_bad_utf8: str = "error") -> Iterator[
 def placed_lines(
     path: str | os.PathLike, on_bad_utf8: str, offset: int = 0, number: int = 0
 ) -> Iterator[tuple[int, int, int, str]]:
-    """Yield the number, the start and end byte positions in the uncompressed content, and the text
-    of each line, with surrounding whitespace and its line end: see `read_lines`. `offset`: byte
-    position at which to start, after `number` lines."""
+    """Yield the number, the start and end byte in the uncompressed content, and the text with its
+    whitespace of each line: see `read_lines`. It starts at byte `offset`, after `number` lines."""
     end = offset
     try:
         with opened(path) as file:
@@ -145,8 +144,7 @@ def opened(path: str | os.PathLike) -> Iterator[BinaryIO]:
 
 @contextmanager
 def writing_text(path: str | os.PathLike) -> Iterator[TextIO]:
-    """Open a UTF-8 text file for writing, compressed by the ending of its name. It is renamed into
-    place when the block succeeds. Raises: OSError."""
+    """Open a UTF-8 text to write, compressed by its ending, all or nothing. Raises: OSError."""
     with replacing(path) as temporary, ExitStack() as stack:
         file: BinaryIO = stack.enter_context(open(temporary, "wb"))
         if ending := ending_of(path):

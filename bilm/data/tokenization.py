@@ -22,13 +22,13 @@ def checked_sentence(sentence: Iterable[str], name: str) -> list[str]:
     if it is not a list, see `is_column`, or contains other words than strings."""
     if not is_column(sentence):
         raise DataError(
-            f"{name} is {_described(sentence)}; expected a list of words: split a string into "
+            f"{name} is {described(sentence)}; expected a list of words: split a string into "
             "words, sort a set"
         )
     words = list(sentence)
     for i, word in enumerate(words):
         if not isinstance(word, str):
-            raise DataError(f"{name}, word {i} is {_described(word)}; expected a string")
+            raise DataError(f"{name}, word {i} is {described(word)}; expected a string")
     return words
 
 
@@ -58,21 +58,11 @@ def is_column(value: object) -> bool:
     return has_items and getattr(value, "ndim", 1) == 1 and not hasattr(value, "columns")
 
 
-def described(batch: object) -> str:
-    """Return the start of a string, or the type and shape of another batch, for a message."""
-    if isinstance(batch, str | bytes):
-        return f"the string {batch[:MAX_REPR]!r}"
-    shape = getattr(batch, "shape", None)
-    return f"a {type(batch).__name__}" + ("" if shape is None else f" of shape {tuple(shape)}")
-
-
-def _described(item: object) -> str:
-    """Return the start of an item of a batch and its type, for a message."""
-    is_table = getattr(item, "shape", ())
-    return described(item) if is_table else f"{repr(item)[:MAX_REPR]} ({type(item).__name__})"
-
-
-# --- splitting text ---
+def described(value: object) -> str:
+    """Return the type and shape of an array, or the start and type of another value."""
+    kind = type(value).__name__
+    shape = getattr(value, "shape", ())
+    return f"a {kind} of shape {tuple(shape)}" if shape else f"{repr(value)[:MAX_REPR]} ({kind})"
 
 
 def tokenizer(language: str | None = None) -> SplitWords:
@@ -99,11 +89,9 @@ def keep_whole(split: SplitWords, marks: re.Pattern[str]) -> SplitWords:
 def sentence_splitter(
     language: str, paragraph_per_line: bool = False
 ) -> Callable[[Iterable[str]], Iterator[list[str]]]:
-    """Return a function that splits texts into sentences of words. Raises: as `tokenizer`.
-
-    A sentence ends at blank lines and headings, or with `paragraph_per_line` at each line's end, at
-    `.`, `!`, `?` and their like, unless spaCy treats them as part of a word (`Mr.`).
-    """
+    """Return a function that splits texts into sentences of words: at blank lines and headings, or
+    with `paragraph_per_line` at each line's end, and at `.`, `!`, `?` and their like, unless spaCy
+    treats them as part of a word (`Mr.`). Raises: as `tokenizer`."""
     pipeline = _spacy_pipeline(language)
     pipeline.add_pipe("sentencizer")
 

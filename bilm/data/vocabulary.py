@@ -25,8 +25,8 @@ class Vocabulary:
     """Words and their ids.
 
     The id of a word is its line number, starting at 0. Blank lines are counted; the line
-    `!!!MAXTERMID` is not. A word that occurs more than once has its last id, as in bilm-tf. `<S>`,
-    `</S>` and `<UNK>` may be on any line; the id of a missing mark is -1.
+    `!!!MAXTERMID` is not. A repeated word has its last id, as in bilm-tf. The marks may be on any
+    line; the id of a missing mark is -1.
 
     Args:
         filename: one word per line.
@@ -101,8 +101,7 @@ class Vocabulary:
         return self._ids.get(word, self.unk)
 
     def known_ids(self, words: Sequence[str]) -> np.ndarray:
-        """Return the ids of words, int32 (n,), with the id of `<UNK>` for words not in the file.
-        Raises: DataError if `<UNK>` is needed but missing."""
+        """Return ids, int32 (n,), or that of `<UNK>`. Raises: DataError if it is missing."""
         ids = np.fromiter(map(self._ids.get, words, repeat(self.unk)), np.int32, len(words))
         if self.unk < 0 and (ids < 0).any():
             word = words[int(np.argmin(ids))]
@@ -127,13 +126,9 @@ class Vocabulary:
     def encode(
         self, sentence: str | Sequence[str], reverse: bool = False, split: bool = True
     ) -> np.ndarray:
-        """Return the ids of a sentence with a mark at each end, int32 (n + 2,).
-
-        Args:
-            reverse: whether the words are already in reverse order: put `</S>` first, `<S>` last.
-            split: whether to split a sentence that is a string at whitespace.
-        Raises: DataError if `sentence` is neither a string nor an ordered collection of strings.
-        """
+        """Return the ids of a sentence with a mark at each end, int32 (n + 2,). `reverse`: whether
+        the words are already in reverse order: put `</S>` first, `<S>` last. `split`: whether to
+        split a string at whitespace. Raises: DataError for another type than a list of strings."""
         ids = [self._ids.get(word, self.unk) for word in _words(sentence, split)]
         first, last = (self.eos, self.bos) if reverse else (self.bos, self.eos)
         return np.array([first, *ids, last], np.int32)
@@ -146,10 +141,7 @@ def _warn_once(message: str) -> None:
 
 class UnicodeCharsVocabulary(Vocabulary):
     """Words, their ids and their characters. Words that are not in the file have characters, too.
-
-    Args:
-        max_word_length: C, maximum number of characters of a word with its two marks; at least 3.
-    """
+    `max_word_length`: C, maximum number of characters of a word with its two marks; at least 3."""
 
     bos_char, eos_char, bow_char = BOS_CHAR, EOS_CHAR, BOW_CHAR
     eow_char, pad_char = EOW_CHAR, PAD_CHAR
@@ -184,7 +176,6 @@ class UnicodeCharsVocabulary(Vocabulary):
 
 
 def _words(sentence: str | Sequence[str], split: bool) -> list[str]:
-    """Return the words of a sentence; the characters of a string that must not be split."""
     if isinstance(sentence, str):
         return sentence.split() if split else list(sentence)
     return sentence if isinstance(sentence, list) else checked_sentence(sentence, "the sentence")
@@ -209,8 +200,8 @@ def vocabulary_of(
     marks: Sequence[str] = MARKS,
     words: Sequence[str] | None = None,
 ) -> Vocabulary | UnicodeCharsVocabulary:
-    """Load the vocabulary of a model that has `n_tokens` words, or None if it will be trained: then
-    the file must contain each word once. Raises: DataError, also without one of `marks`."""
+    """Load the vocabulary of a model that has `n_tokens` words; None for a model to train, whose
+    file must contain each word once. Raises: DataError, also without one of `marks`."""
     max_word_length = options.char_cnn.max_characters_per_token if options.char_cnn else None
     vocab = load_vocab(vocab_file, max_word_length, n_tokens is None, words)
     vocab.require_marks(marks)

@@ -35,15 +35,14 @@ def build_vocabulary(
     on_bad_utf8: str = "error",
 ) -> VocabularyCounts:
     """Write a vocabulary: the three marks, then words by descending frequency, ties by the word.
-
-    The file is renamed into place when it is complete. Memory: about 150 bytes per distinct word.
+    Memory: about 150 bytes per distinct word.
 
     Args:
         filepattern: `Shards`, or their glob, plain or compressed, one tokenized sentence per line.
         min_count: skip words that occur less often; None for `chosen_min_count`.
         max_size: maximum number of lines of `outfile`, including the marks.
-    Raises: DataError if a shard cannot be read or is also the output, if the output is a file of a
-        stored model, or if no word is left; OSError if it cannot be written.
+    Raises: DataError if a shard cannot be read or is also the output, or if no word is left;
+        OSError if the output cannot be written.
     """
     output = expanded(outfile)
     shards = resolve_shards(filepattern, on_bad_utf8)
@@ -64,8 +63,6 @@ def build_vocabulary(
 
     if min_count is None:
         min_count = chosen_min_count(counts)
-
-    # The most frequent words; those of equal count by their characters.
     ranked = sorted((-n, word) for word, n in counts.items() if n >= min_count)
     if max_size is not None:
         ranked = ranked[: max(0, max_size - len(MARKS))]
@@ -83,11 +80,8 @@ def build_vocabulary(
 
 def chosen_min_count(counts: Mapping[str, int]) -> int:
     """Return the largest minimum count up to `MAX_MIN_COUNT` that leaves at most `FEW_UNKNOWN` of
-    the words of other text unknown, or else 1.
-
-    If one of the n occurrences of a word were other text, the word would occur n - 1 times here. So
-    a minimum count of m leaves about those tokens unknown whose words occur at most m times.
-    """
+    the words of other text unknown, or else 1. Each of the n occurrences of a word represents one
+    in other text, which is unknown if n - 1 is less than the minimum count."""
     n_tokens = sum(counts.values())
     chosen = 1
     for min_count in range(2, MAX_MIN_COUNT + 1):

@@ -1,9 +1,5 @@
-"""Windows -> their distinct tokens, in groups of similar length. A step encodes each token once,
-because the vector of a token does not depend on its position.
-
-The traced training step needs the same number of groups in each window. Inference, whose number of
-batches depends on the text, uses `bilm.inference.words`.
-"""
+"""Windows -> their distinct tokens, in groups of similar length. A step encodes each token once.
+The traced step needs the same number of groups in each window; `bilm.inference.words` does not."""
 
 import numpy as np
 
@@ -13,9 +9,8 @@ from bilm.options.model_options import CharCnnOptions, ModelOptions
 KEY_SUFFIX = {"forward": "", "backward": "_reverse"}  # suffix of a window's keys by direction
 
 CHARACTER_STEP = 4  # lengths of the rows that a character CNN reads are its multiples
-# Of the distinct words in a window of English text, 37 % have at most 6 bytes including their
-# marks, 77 % at most 9, and 98 % at most 14. With these groups, the character CNN reads only 64 %
-# of the positions.
+# In English, 37 % of the distinct words of a window have at most 6 bytes with their marks, 77 % at
+# most 9, and 98 % at most 14, so the character CNN reads 64 % of the positions.
 GROUP_LENGTHS = (6, 9, 14, 24)
 GROUP_ROWS = 16  # numbers of rows are multiples
 GROUP_ROWS_MIN = 8  # of small groups
@@ -27,10 +22,10 @@ def model_batch(
     characters: np.ndarray | None = None,
     dtype: type[np.integer] = np.int32,
 ) -> dict:
-    """Return the distinct tokens of a window, 43 % of those of 32 x 20 windows of two directions,
-    and each token's index among them: a dict of `distinct`, (U,) or groups of characters from
-    `grouped`; and for each direction `places` and `targets`, (B, T); all of a dtype. `characters`:
-    of each word number, of a window that contains numbers instead of characters."""
+    """Return the distinct tokens of a window and each token's index among them: a dict of
+    `distinct`, (U,) or groups of characters from `grouped`; and for each direction `places` and
+    `targets`, (B, T); all of a dtype. `characters`: of each word number, of a window that contains
+    numbers instead of characters."""
     # The tokens of all directions one after another.
     directions = options.directions
     key = "tokens_characters" if characters is None else "word_numbers"
@@ -40,7 +35,6 @@ def model_batch(
     lead = tokens.shape[:3]
     tokens = tokens.reshape(-1, *tokens.shape[3:])  # N (, C)
 
-    # The distinct ones, and the place of each token among them.
     distinct: np.ndarray | tuple[np.ndarray, ...]
     if options.char_cnn is None:
         ids, places = np.unique(tokens, return_inverse=True)  # U and N
@@ -84,12 +78,9 @@ def distinct_shapes(options: ModelOptions) -> tuple | list[tuple]:
 
 
 def needed_characters(lengths: np.ndarray, widest: int, width: int) -> np.ndarray:
-    """Return how many of `width` characters the CNN must read for words of these lengths.
-
-    All windows of the `widest` filter that start after the word contain only padding. One of them
-    is read, so omitting the others does not change the maximum. The result is rounded up, because
-    oneDNN compiles code for each width.
-    """
+    """Return how many of `width` characters the CNN must read for words of these lengths. Of the
+    windows of the `widest` filter that contain only padding, one decides the maximum. The result is
+    rounded up, because oneDNN compiles code for each width."""
     needed: np.ndarray = -(-(lengths + widest) // CHARACTER_STEP) * CHARACTER_STEP
     return np.minimum(needed, width)
 
@@ -114,7 +105,6 @@ def grouped(
     last_width = needed_characters(longest, widest, char_cnn.max_characters_per_token)
     widths = [length + widest for length in max_lengths] + [int(last_width)]
 
-    # The rows of each group, and where each token is among all of them.
     group_of = np.searchsorted(max_lengths, lengths)  # U
     places: np.ndarray = np.empty(len(rows), np.int64)  # U
     groups = []

@@ -36,7 +36,7 @@ class Report:
     problems: list[dict[str, str]] = field(default_factory=list)  # `found` and `fix` of each
 
     def problem(self, found: str, fix: str) -> None:
-        """Add what was found and expected, and what the user can do."""
+        """Add a problem and what the user can do."""
         self.problems.append({"found": found, "fix": fix})
 
     def lines(self) -> Iterator[str]:
@@ -145,8 +145,7 @@ def _vectors(report: Report, gpus: list[str] | None) -> Values:
 
 
 def _ways(gpus: list[str] | None) -> Iterator[tuple[str, str, dict[str, str]]]:
-    """Yield the ways to compute vectors: library and device, precision, and the environment that
-    selects them; `gpus` is None if TensorFlow does not work."""
+    """Yield library and device, precision, and the environment that selects them."""
     devices = {}
     for backend in filter(find_spec, BACKENDS):
         if backend != "tensorflow" or gpus is not None:

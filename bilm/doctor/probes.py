@@ -1,4 +1,4 @@
-"""Probes of `bilm doctor`, each in a new process, because a library can abort its process or hang.
+"""Probes of `bilm doctor`: functions called in a process each, which a library can abort.
 
 `ask` runs this module as a program, which calls a function of it and prints one line of JSON.
 """
@@ -17,12 +17,11 @@ TIMEOUT = 120.0  # seconds that a probe may take
 
 
 class ProbeFailure(Exception):
-    """A probe ended without an answer. Its text says why."""
+    """A probe ended without an answer."""
 
 
 def ask(name: str, *arguments: str, **environment: str) -> dict[str, Any]:
-    """Call a function of this module in a new process, with more variables in its environment, and
-    return its result. Raises: ProbeFailure if it fails, crashes or does not end in time."""
+    """Return the result of a function of this module in a new process. Raises: ProbeFailure."""
     command = [sys.executable, "-m", "bilm.doctor.probes", name, *arguments]
     variables = {LOG_LEVEL: QUIET, **os.environ, **environment}
     try:

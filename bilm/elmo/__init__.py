@@ -3,6 +3,8 @@
 from bilm.elmo.layer import Elmo as Elmo
 from bilm.support.imports import lazily
 
-__getattr__, __dir__, __all__ = lazily(
-    __name__, {"Elmo": "elmo.layer", "weight_layers": "compat.bilm_tf"}
-)
+MODULES = {
+    "compat.bilm_tf": "weight_layers",
+    "elmo.layer": "Elmo",
+}
+__getattr__, __dir__, __all__ = lazily(__name__, MODULES)

@@ -7,4 +7,5 @@ corpora, or the shares of `corpus_shares`, with `writers` of files, which `embed
 
 from bilm.support.imports import lazily
 
-__getattr__, __dir__, __all__ = lazily(__name__, {"ElmoEmbedder": "embedding.embedder"})
+MODULES = {"embedding.embedder": "ElmoEmbedder"}
+__getattr__, __dir__, __all__ = lazily(__name__, MODULES)

@@ -53,9 +53,9 @@ class ElmoComponent:
     otherwise a document is one sentence. Tokens of white space have zero vectors. The words are the
     tokens of spaCy's tokenizer, so untokenized text needs no preparation.
 
-    The model is loaded with the first document, once per process. Stored pipelines and pickles
-    contain the name of the model and no weights. A stored pipeline also contains a digest of the
-    files of the model; loading it with other files is an error. Several `layers` are concatenated.
+    The model is loaded with the first document, once per process. Stored pipelines contain its name
+    and a digest of its files; loading them with other files is an error. Several `layers` are
+    concatenated.
     """
 
     def __init__(self, name: str, files: ModelFiles, layers: Layers, precision: str):
@@ -129,12 +129,9 @@ class ElmoComponent:
 
 
 def set_hooks(doc: Doc) -> None:
-    """Compute the vectors and similarities of a document from `doc.tensor` only.
-
-    Without these hooks, spaCy uses the table of word vectors if the pipeline has one, and gives two
-    tokens of the same word the similarity 1. Documents that were stored, or came from another
-    process, keep `doc.tensor` and lose these hooks; this function sets them again.
-    """
+    """Compute the vectors and similarities of a document from `doc.tensor` only, not from a table
+    of word vectors. Documents that were stored, or came from another process, lose these hooks;
+    this function sets them again."""
     doc.user_token_hooks["vector"] = _token_vector
     doc.user_token_hooks["has_vector"] = _has_vector
     for hooks in (doc.user_hooks, doc.user_span_hooks):

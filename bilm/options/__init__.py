@@ -1,18 +1,9 @@
-"""The content of `options.json`, checked key by key.
-
-`model_options` describes a model and counts its parameters, `run_options` describes a training run
-and reads the file, and `schema` declares and checks keys.
-"""
+"""The content of `options.json`, checked key by key: options of a model and of a training run."""
 
 from bilm.support.imports import lazily
 
-__getattr__, __dir__, __all__ = lazily(
-    __name__,
-    {
-        "LexiconEncoderOptions": "options.model_options",
-        "ModelOptions": "options.model_options",
-        "RunOptions": "options.run_options",
-        "load_model_options": "options.run_options",
-        "load_run_options": "options.run_options",
-    },
-)
+MODULES = {
+    "options.model_options": "LexiconEncoderOptions ModelOptions",
+    "options.run_options": "RunOptions load_model_options load_run_options",
+}
+__getattr__, __dir__, __all__ = lazily(__name__, MODULES)

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import math
+import os
 from collections.abc import Callable
 from dataclasses import dataclass
 from pathlib import Path
@@ -32,19 +33,13 @@ DECAYS: dict[str, Callable[[float], float]] = {
     "linear": lambda done: 1 - done,
     "cosine": lambda done: (1 + math.cos(math.pi * done)) / 2,
 }
-SOFTMAX_BIASES = ("zeros", "log_uniform")
 
 
 @dataclass(frozen=True, kw_only=True)
 class RunOptions(Checked):
-    """All options of a new run, flat as in `options.json`; docs/options.md describes them.
-
-    Args:
-        n_train_tokens: predictions per epoch; None counts them in the corpus.
-        n_tokens_vocab: vocabulary size; None counts the words of the vocabulary file.
-        once_from: see `bilm.training.sampling.with_unknown`; a new run finds it in its text.
-        learning_rate: None takes the optimizer's default from `LEARNING_RATES`.
-    """
+    """All options of a new run, flat as in `options.json`; docs/options.md describes them. Numbers
+    of the text and the vocabulary that are None are counted; see
+    `bilm.training.sampling.with_unknown` for `once_from`."""
 
     STRICT = True
     ALLOWED = (EXPORT_ID, EVALUATION)  # in the options of an export
@@ -70,7 +65,7 @@ class RunOptions(Checked):
     sample_softmax: bool = key(schema.BOOLEAN, True)
     share_embedding_softmax: bool = key(schema.BOOLEAN, False)
     state_reset_probability: float = key(schema.PROBABILITY, 0.0)
-    softmax_bias: str = key(choice(*SOFTMAX_BIASES), "zeros")
+    softmax_bias: str = key(choice("zeros", "log_uniform"), "zeros")
     variational_dropout: bool = key(schema.BOOLEAN, False)
     embedding_dropout: float = key(schema.PROBABILITY, 0.0)
     weight_decay: float = key(schema.PROBABILITY, 0.0)
@@ -103,16 +98,14 @@ CHANGEABLE = (
     "decay_floor", "n_negative_samples_batch", "sample_softmax", "state_reset_probability",
     "softmax_bias", "variational_dropout", "embedding_dropout", "weight_decay",
 )  # fmt: skip
-# Like the keys of the model, it must not change these keys, on which the position in the text and
-# the slots depend.
+# Keys that it must not change: the position in the text and the slots depend on them.
 FIXED = ("unroll_steps", "optimizer")
 
 
 def load_run_options(name_or_path: str | Path) -> RunOptions:
-    """Read the options of a new run from a path, or by a shipped name such as `tiny`. Raises:
-    OptionsError, naming the file and the key that is missing, unknown or invalid."""
+    """Read options of a run by a path, or a shipped name such as `tiny`. Raises: OptionsError."""
     name, packaged = str(name_or_path), packaged_options()
-    is_path = Path(name).name != name or name.endswith(".json") or Path(name).exists()
+    is_path = os.sep in name or name.endswith(".json") or os.path.exists(name)
     if name not in packaged and not is_path:
         what = "chosen by `bilm train` for a text" if name == AUTO else "unknown options"
         raise OptionsError(f"{name}: {what}, expected a path or one of {', '.join(packaged)}")
@@ -120,8 +113,7 @@ def load_run_options(name_or_path: str | Path) -> RunOptions:
 
 
 def load_model_options(path: str | Path) -> ModelOptions:
-    """Read the options of a stored model; log one warning that names the unused keys. Raises:
-    OptionsError, naming the file and the key, if a key of the model is invalid."""
+    """Read the options of a stored model; warn of unused keys. Raises: OptionsError."""
     options = schema.load(ModelOptions, path)
     known = {EXPORT_ID, EVALUATION, *(field.name for field in schema.keys(RunOptions))}
     unknown = [name for name in options.other_names() if name not in known]

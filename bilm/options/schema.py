@@ -1,14 +1,11 @@
-"""Frozen dataclasses that check their values and convert to and from JSON objects.
-
-Each class declares its keys with `key`, each with the `Rule` for its value. Reading, checking and
-writing follow from the declarations. Rules that several classes use are declared here.
-"""
+"""Frozen dataclasses that check their values and convert to and from JSON objects. Each class
+declares its keys with `key`; reading, checking and writing follow from the `Rule` of each."""
 
 from __future__ import annotations
 
 import dataclasses
 import json
-import sys
+import math
 from collections.abc import Callable, Iterator, Mapping
 from dataclasses import MISSING, dataclass
 from pathlib import Path
@@ -20,16 +17,13 @@ from bilm.support.files import replacing
 
 T = TypeVar("T", bound="Checked")
 MAX_SHOWN = 60  # characters of a value in a message
-# Limit on the size of a JSON file. Options have a few thousand bytes; the record of a run lists the
-# files of its text.
-MAX_BYTES = 1 << 24
+MAX_BYTES = 1 << 24  # of a JSON file; the record of a run lists the files of its text
 
 MAX_INT32 = 2**31 - 1  # limit on the length of an axis: ids and row numbers are int32
 LARGEST = 2**63 - 1  # limit on counts, which are int64
 MAX_LAYERS = 128  # limit on LSTM layers, highway layers and filters
 MIN_WORD_LENGTH = 3  # characters of a word: the begin mark, one character and the end mark
 MAX_WORD_LENGTH = 10_000  # each token of a batch has this width
-MIN_FLOAT32, MAX_FLOAT32 = 1e-37, 3e38  # the range of positive numbers that float32 represents
 
 
 class Rule(NamedTuple):
@@ -41,11 +35,6 @@ class Rule(NamedTuple):
 
 def _is_integer(value: object) -> bool:
     return isinstance(value, int) and not isinstance(value, bool)
-
-
-def _is_number(value: Any) -> bool:
-    is_number = _is_integer(value) or isinstance(value, float)
-    return is_number and abs(value) <= sys.float_info.max  # neither NaN nor infinite
 
 
 def _is_filters(value: Any) -> bool:
@@ -62,6 +51,16 @@ def integer(low: int, high: int) -> Rule:
     """Return the rule for integers from `low` to `high`."""
     expected = f"an integer from {low} to {high}"
     return Rule(lambda value: _is_integer(value) and low <= value <= high, expected)
+
+
+def number(low: float, high: float, expected: str) -> Rule:
+    """Return the rule for numbers from `low` to `high`, which are neither NaN nor infinite."""
+
+    def holds(value: Any) -> bool:
+        is_number = _is_integer(value) or isinstance(value, float)
+        return is_number and low <= value <= high
+
+    return Rule(holds, expected)
 
 
 def choice(*values: str) -> Rule:
@@ -81,12 +80,10 @@ SIZE = integer(1, MAX_INT32)
 LAYERS = integer(1, MAX_LAYERS)
 LAYERS_OR_NONE = integer(0, MAX_LAYERS)
 WORD_LENGTH = integer(MIN_WORD_LENGTH, MAX_WORD_LENGTH)
-POSITIVE = Rule(
-    lambda value: _is_number(value) and MIN_FLOAT32 <= value <= MAX_FLOAT32,
-    f"a positive number from {MIN_FLOAT32:g} to {MAX_FLOAT32:g}, the range of float32",
-)
-PROBABILITY = Rule(lambda value: _is_number(value) and 0 <= value < 1, "a number in [0, 1)")
-SHARE = Rule(lambda value: _is_number(value) and 0 <= value <= 1, "a number in [0, 1]")
+LOW, HIGH = 1e-37, 3e38  # of positive numbers that float32 represents
+POSITIVE = number(LOW, HIGH, f"a positive number from {LOW:g} to {HIGH:g}, the range of float32")
+PROBABILITY = number(0, math.nextafter(1, 0), "a number in [0, 1)")
+SHARE = number(0, 1, "a number in [0, 1]")
 ACTIVATION = Rule(  # looks activations up when it is used, so that programs can add their own
     lambda value: isinstance(value, str) and value in ACTIVATIONS, " or ".join(ACTIVATIONS)
 )
@@ -97,12 +94,8 @@ LEXICON = instance(Mapping, "an object that maps strings to integer ids")
 
 
 def key(rule: Rule | type[Checked], default: Any = MISSING, null: bool = False) -> Any:
-    """Declare a key: its rule, or the class of a nested object.
-
-    Args:
-        default: the value if the key is absent; without a default the key is required.
-        null: whether null is read as the default, as it is if the default is None.
-    """
+    """Declare a key: its rule, or the class of a nested object. `default`: the value if the key is
+    absent; MISSING if it is required. `null`: whether null is read as the default, too."""
     nested = rule if isinstance(rule, type) else None
     checked = instance(rule, "an object") if isinstance(rule, type) else rule
     null = null or default is None
@@ -157,8 +150,7 @@ class Checked:
         return dataclasses.replace(self, **changes)
 
     def to_dict(self) -> dict[str, Any]:
-        """Return the JSON object, with unknown keys and without values that are None: a missing key
-        is read as null is, and older readers fail on null."""
+        """Return the JSON object with unknown keys, without None, on which older readers fail."""
         values = {field.name: _plain(getattr(self, field.name)) for field in keys(self)}
         return {name: value for name, value in values.items() if value is not None} | {**self.other}
 
@@ -167,7 +159,8 @@ class Checked:
         for field in keys(self):
             value = getattr(self, field.name)
             if isinstance(value, Checked):
-                yield from (f"{field.name}.{name}" for name in value.other_names())
+                for name in value.other_names():
+                    yield f"{field.name}.{name}"
         yield from self.other
 
 
@@ -218,8 +211,8 @@ def read_object(path: str | Path) -> dict[str, Any]:
     if len(content) > MAX_BYTES:
         raise OptionsError(f"{path}: more than {MAX_BYTES:,} bytes, expected a small JSON object")
     try:
-        values = json.loads(content.decode("utf-8-sig"))
-    except (ValueError, RecursionError) as error:  # not UTF-8, endless digits or nesting
+        values = json.loads(content)
+    except (ValueError, RecursionError) as error:  # not Unicode, endless digits or nesting
         raise OptionsError(f"{path}: invalid JSON: {error}") from None
     if not isinstance(values, dict):
         raise OptionsError(f"{path}: {unexpected('top level', values, 'an object')}")

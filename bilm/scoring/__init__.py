@@ -2,11 +2,11 @@
 
 `scorer` computes `scores` of sentences with a stored language model, which predicts
 `predicted_words`. `perplexity` summarizes them; `verdict` compares it with that of `ngrams`.
-`second_model` opens a model that is mixed with the biLM: an installed package contains it, such as
-the memory of a training text.
+`second_model` opens a model that is mixed with the biLM, which `studies` contains: the memory of a
+training text.
 """
 
-from bilm.support.imports import by_module, lazily
+from bilm.support.imports import lazily
 
 MODULES = {
     "scoring.ngrams": "Ngrams",
@@ -16,4 +16,4 @@ MODULES = {
     "scoring.scores": "Logs Predicted Score",
     "scoring.second_model": "SecondModel",
 }
-__getattr__, __dir__, __all__ = lazily(__name__, by_module(MODULES))
+__getattr__, __dir__, __all__ = lazily(__name__, MODULES)

@@ -12,11 +12,10 @@ from bilm.data.dataset import BidirectionalLMDataset, LMDataset, Windows
 from bilm.data.shards import Shards
 from bilm.data.vocabulary import Vocabulary
 from bilm.data.windows import model_batch
-from bilm.errors import DataError
+from bilm.errors import DataError, explaining_memory
 from bilm.language_model import BiLM, State
 from bilm.layers.functional import compiled
 from bilm.scoring.perplexity import LossCounter, Perplexity
-from bilm.support.out_of_memory import explaining_memory
 from bilm.support.progress import Progress
 
 N_STEPS = 20  # minimum number of steps in a window

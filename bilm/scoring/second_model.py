@@ -7,7 +7,7 @@ from bilm.scoring.scores import Logs, Score
 from bilm.storage.stored_model import StoredModel
 from bilm.support.entry_points import entry_points_of, loaded
 
-GROUP = "bilm.second_models"  # of entry points: objects with the method `load`
+GROUP = "bilm.second_models"  # of one entry point, that of the studies, which has the method `load`
 
 
 class SecondModel(Protocol):

@@ -7,10 +7,10 @@ writes HDF5. `checkpoint` reads and writes the checkpoints of training, `run_rec
 files, and `tensor_reader` reads files in TensorFlow's format.
 """
 
-from bilm.support.imports import by_module, lazily
+from bilm.support.imports import lazily
 
 MODULES = {
     "storage.hdf5": "attribute numbers open_hdf5 save_hdf5 strings",
     "storage.stored_model": "StoredModel open_model",
 }
-__getattr__, __dir__, __all__ = lazily(__name__, by_module(MODULES))
+__getattr__, __dir__, __all__ = lazily(__name__, MODULES)

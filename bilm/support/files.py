@@ -18,18 +18,14 @@ from bilm.support.urls import is_url, name_of, require_local
 
 PREFIX = ".bilm-"  # prefix of the names of temporary folders
 LOCK, CONTENT = "lock", "new"  # the two entries of a temporary folder
-READ_BYTES = 1 << 20
 FULL = (errno.ENOSPC, errno.EDQUOT, errno.EFBIG)  # errors that do not name a file
 
 
 @contextmanager
 def replacing(path: str | os.PathLike) -> Iterator[Path]:
     """Yield a temporary path to write to; rename it to `path`, or upload it, if the block succeeds.
-
-    The new file gets the mode of the file that it replaces. If `path` is a symbolic link, its
-    target is replaced. If the block fails, the temporary file is removed. If the process is killed,
-    the next writer of the same path removes it. Errors of the disk name `path`.
-    """
+    The new file gets the mode of the file that it replaces, which is the target of a symbolic link.
+    If the process is killed, the next writer of the same path removes the temporary file."""
     target = output_path(path)
     with scratch(path) as folder:
         temporary = folder / target.name
@@ -58,9 +54,8 @@ def new_folder(path: str | os.PathLike) -> Iterator[Path]:
 
 @contextmanager
 def scratch(path: str | os.PathLike) -> Iterator[Path]:
-    """Yield a new folder beside `path` for temporary files; remove it at the end. Each writer
-    (thread, process or container) creates its own folder and holds a lock in it. The lock ends with
-    the process, so a folder whose lock is free is a leftover."""
+    """Yield a new folder beside `path` for temporary files; remove it at the end. The lock in it
+    ends with the process, so a folder whose lock is free is a leftover."""
     target = output_path(path)
     with _naming(path, target.parent / PREFIX):
         target.parent.mkdir(parents=True, exist_ok=True)
@@ -74,8 +69,7 @@ def scratch(path: str | os.PathLike) -> Iterator[Path]:
 
 
 def _locked_folder(target: Path) -> tuple[Path, AbstractContextManager]:
-    """Create and lock a temporary folder; repeat if another writer removes it in between."""
-    while True:
+    while True:  # until no other writer removes the folder before it is locked
         folder = Path(tempfile.mkdtemp(prefix=_prefix(target), dir=target.parent))
         with suppress(FileNotFoundError):
             if (lock := try_lock(folder / LOCK)) is not None:
@@ -148,7 +142,7 @@ def sha256_of(path: str | os.PathLike) -> str:
 def _sha256_of_version(path: str, version: tuple[int, ...]) -> str:
     digest = hashlib.sha256()
     with open(path, "rb") as file:
-        while piece := file.read(READ_BYTES):
+        while piece := file.read(1 << 20):
             digest.update(piece)
     return digest.hexdigest()
 

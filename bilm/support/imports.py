@@ -1,7 +1,7 @@
 """Importing public names on first use, and optional packages."""
 
 import importlib
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from types import ModuleType
 from typing import Any
@@ -12,28 +12,22 @@ DISTRIBUTION = "bilm-keras"  # this project's name for pip; `bilm` is another pr
 
 
 def lazily(
-    package: str, homes: Mapping[str, str], optional: Mapping[str, str] = {}
+    package: str, modules: Mapping[str, str], optional: Sequence[str] = ()
 ) -> tuple[Callable[[str], Any], Callable[[], list[str]], list[str]]:
     """Return `__getattr__`, `__dir__` and `__all__` of a package whose modules are imported on
-    first use, so that reading a vocabulary does not import TensorFlow.
-
-    Args:
-        homes: maps each public name to the dotted name of its module, relative to `bilm`.
-        optional: the same for names that require an extra; `from package import *` skips them.
-    """
-    known = {**homes, **optional}
+    first use. `modules`: public names, separated by blanks, by the dotted names of their modules,
+    relative to `bilm`; `optional`: names that require an extra, which `import *` skips."""
+    homes: dict[str, str] = {}
+    for module, names in modules.items():
+        homes |= dict.fromkeys(names.split(), module)
 
     def get(name: str) -> object:
-        if name not in known:
+        if name not in homes:
             raise AttributeError(f"module {package!r} has no attribute {name!r}")
-        return getattr(importlib.import_module(f"bilm.{known[name]}"), name)
+        return getattr(importlib.import_module(f"bilm.{homes[name]}"), name)
 
-    return get, lambda: sorted(known), sorted(homes)
-
-
-def by_module(modules: Mapping[str, str]) -> dict[str, str]:
-    """Return the `homes` of `lazily` from names separated by blanks, by module."""
-    return {name: module for module, names in modules.items() for name in names.split()}
+    always = sorted(homes.keys() - set(optional))
+    return get, lambda: sorted(homes), always
 
 
 class MissingExtraError(ImportError, BilmError):
@@ -42,8 +36,7 @@ class MissingExtraError(ImportError, BilmError):
 
 @contextmanager
 def needed(extra: str, what: str) -> Iterator[None]:
-    """Turn a failed import in the block into a MissingExtraError that names the extra to install;
-    `what` is the feature that the user requested."""
+    """Turn a failed import in the block into an error that names the extra which `what` needs."""
     try:
         yield
     except ModuleNotFoundError as error:

@@ -17,8 +17,7 @@ M_TRIM_THRESHOLD, M_MMAP_MAX = -1, -4  # malloc.h of the GNU C library
 
 def choose_backend() -> str:
     """Return the name of Keras' backend. If TensorFlow is not installed and the user has not chosen
-    a backend, set KERAS_BACKEND to `torch` if that is installed, or else to `jax`. Keras reads it
-    when it is imported."""
+    one, set KERAS_BACKEND, which Keras reads when it is imported, to `torch` or else to `jax`."""
     if BACKEND not in os.environ and find_spec("tensorflow") is None:
         os.environ[BACKEND] = "torch" if find_spec("torch") else "jax"
     return os.environ.get(BACKEND) or "tensorflow"
@@ -44,14 +43,9 @@ def require_backend(backend: str, title: str, what: str) -> None:
 def quiet() -> None:
     """Import TensorFlow without the lines that it logs at its start, and disable its warnings.
 
-    Errors of TensorFlow are still logged. Call this function before TensorFlow or Keras is
-    imported; a later call has no effect. TensorFlow looks for devices during the call, so set
-    CUDA_VISIBLE_DEVICES before. No effect if TF_CPP_MIN_LOG_LEVEL is 0 or 1, or on other backends.
-
-    Example:
-        import bilm
-        bilm.quiet()
-        import keras
+    Call this function before TensorFlow or Keras is imported; a later call has no effect.
+    TensorFlow looks for devices during the call, so set CUDA_VISIBLE_DEVICES before. No effect if
+    TF_CPP_MIN_LOG_LEVEL is 0 or 1, or on other backends.
     """
     if is_loud() or choose_backend() != "tensorflow":
         return
@@ -76,12 +70,8 @@ def is_loud() -> bool:
 
 
 def keep_freed_memory() -> None:
-    """Make malloc keep freed memory for this process instead of returning it to the system.
-
-    On the CPU TensorFlow allocates and frees every tensor of a step. By default the operating
-    system provides and clears the pages of large tensors each time, a third of a training step. The
-    memory kept is at most the largest amount that the process ever used.
-    """
+    """Make malloc keep freed memory for this process. By default the operating system provides and
+    clears the pages of large tensors at each step of TensorFlow, a third of a training step."""
     with suppress(AttributeError, OSError, TypeError):  # not the C library of GNU
         mallopt = ctypes.CDLL(None).mallopt
         mallopt(M_MMAP_MAX, 0)
@@ -89,15 +79,13 @@ def keep_freed_memory() -> None:
 
 
 def return_freed_memory() -> None:
-    """Return the memory that was freed until now to the system, such as copies of weights that were
-    made while they were loaded; also after `keep_freed_memory`."""
+    """Return the memory that was freed until now to the system, also after `keep_freed_memory`."""
     with suppress(AttributeError, OSError, TypeError):  # not the C library of GNU
         ctypes.CDLL(None).malloc_trim(0)
 
 
 def grow_gpu_memory() -> None:
-    """Let TensorFlow, before it starts, allocate a GPU's memory as it needs it, unless the user has
-    chosen otherwise. By default it allocates all of it."""
+    """Let TensorFlow allocate a GPU's memory as it needs it, unless the user chose otherwise."""
     os.environ.setdefault("TF_FORCE_GPU_ALLOW_GROWTH", "true")
 
 
@@ -118,13 +106,9 @@ def is_machine_busy() -> bool:
 
 
 def share_cores() -> None:
-    """Let TensorFlow run two operations at a time, each on half of the cores.
-
-    By default TensorFlow runs as many operations as there are cores and divides each among all
-    cores, so the matrix products of one direction wait for a core used by the other direction. The
-    function changes nothing if there is a GPU, if the user has set one of `THREADS` or the program
-    the numbers of threads, if TensorFlow has started its threads, or on another backend.
-    """
+    """Let TensorFlow run two operations at a time, each on half of the cores, so that the matrix
+    products of one direction do not wait for cores that the other uses. No effect with a GPU, if
+    the numbers of threads are set or used already, or on another backend."""
     if choose_backend() != "tensorflow":
         return
     import tensorflow as tf

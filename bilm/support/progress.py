@@ -14,8 +14,8 @@ LOG_SECONDS = 10  # between two lines
 
 
 class Progress:
-    """Logs the rate and the remaining time of some work, such as "embedding", every few seconds
-    after its first units, such as "tokens"; their number `total` is None if it is unknown."""
+    """Logs the rate and the remaining time of some work every few seconds after its first units,
+    such as "tokens", whose number `total` is None if it is unknown."""
 
     def __init__(self, what: str, unit: str, total: int | None = None):
         self.what = what

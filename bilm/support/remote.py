@@ -1,8 +1,4 @@
-"""Files in object stores and on web servers, by URL: the only module that uses fsspec.
-
-fsspec selects the file system by the scheme of the URL: `s3://`, `gs://`, `az://`, `https://` and
-others (https://filesystem-spec.readthedocs.io). Failures are RemoteErrors that name the URL.
-"""
+"""Files in object stores and on web servers, by URL: the only module that uses fsspec."""
 
 import shutil
 from collections.abc import Iterable, Iterator
@@ -16,7 +12,6 @@ from bilm.support.imports import MissingExtraError
 from bilm.support.urls import WEB, masked, scheme_of
 
 READ_SECONDS = 60  # without data from a web server
-COPY_BYTES = 1 << 20
 THREADS = 16  # requests at a time
 # Facts that stores tell about a file and that change with its content, the best first.
 VERSION_KEYS = "ETag", "etag", "generation", "md5Hash", "content_md5", "Last-Modified", "mtime"
@@ -82,7 +77,7 @@ def upload(source: Path, url: str) -> None:
         fs.transaction,
         fs.open(path, "wb") as out,
     ):
-        shutil.copyfileobj(file, out, COPY_BYTES)
+        shutil.copyfileobj(file, out)
 
 
 def check_writable(url: str) -> None:

@@ -35,29 +35,29 @@ class Timing:
     """Seconds that this process has spent on a run until a moment, `now`.
 
     Attributes:
-        begun: when the first step began.
+        begun: when the run began.
+        processor_time: processor time of the process until `now`.
         compiling: of the first step, which compiles the graph.
         n_steps: number of steps that did not compile the graph.
-        trained: of these steps, with the saves between them.
-        processor_seconds: processor time of these steps; `processors`, of the process until `now`.
+        trained: of these steps, with the saves between them; `computed`, their processor time.
         n_evaluations, evaluated, last_evaluation: number of evaluations, and seconds of all and of
             the last one.
     """
 
     begun: float = 0.0
     now: float = 0.0
-    processors: float = 0.0
+    processor_time: float = 0.0
     compiling: float = 0.0
     n_steps: int = 0
     trained: float = 0.0
-    processor_seconds: float = 0.0
+    computed: float = 0.0
     n_evaluations: int = 0
     evaluated: float = 0.0
     last_evaluation: float = 0.0
 
     @classmethod
     def start(cls, clock: Clock) -> Timing:
-        """Return the timing of a run whose first step begins now."""
+        """Return the timing of a run that begins now."""
         now = clock.monotonic()
         return cls(now, now, clock.process_time())
 
@@ -71,7 +71,7 @@ class Timing:
             after,
             n_steps=self.n_steps + 1,
             trained=self.trained + seconds,
-            processor_seconds=self.processor_seconds + after.processors - self.processors,
+            computed=self.computed + after.processor_time - self.processor_time,
         )
 
     def after_save(self, clock: Clock) -> Timing:
@@ -93,7 +93,7 @@ class Timing:
     def _at(self, clock: Clock) -> Timing:
         # A clock that goes back, as in some virtual machines, measures nothing.
         now = max(self.now, clock.monotonic())
-        return replace(self, now=now, processors=clock.process_time())
+        return replace(self, now=now, processor_time=clock.process_time())
 
     @property
     def is_measured(self) -> bool:
@@ -117,8 +117,9 @@ class Pace(NamedTuple):
 
     n_steps: int  # length of the run
     changes: Mapping[str, Any]  # options that differ for this length
-    n_useful: int  # number of steps of the shortest useful run
-    missing_hours: float  # which the budget lacks for them; at most 0 if it suffices
+    n_useful_steps: int  # of the shortest useful run
+    # Hours that the budget lacks for these steps; None if it suffices, or was too short before
+    missing_hours: float | None = None
 
 
 # --- saving and evaluating ---
@@ -132,7 +133,7 @@ def is_evaluation_due(spec: RunSpec, progress: RunProgress) -> bool:
 
 def is_save_due(spec: RunSpec, progress: RunProgress, is_late: bool) -> bool:
     """Return whether a save follows the last step; `is_late`: see `is_save_late`."""
-    at_interval = progress.step % spec.settings.saving.steps == 0
+    at_interval = progress.step % spec.settings.checkpoint_steps == 0
     is_last = progress.step == spec.n_steps
     # Before an evaluation too: if that fails, no step is lost.
     return is_late or at_interval or is_last or is_evaluation_due(spec, progress)
@@ -140,7 +141,7 @@ def is_save_due(spec: RunSpec, progress: RunProgress, is_late: bool) -> bool:
 
 def is_save_late(spec: RunSpec, saved: float, now: float) -> bool:
     """Return whether the last save, at the time `saved`, is too long ago."""
-    return now - saved > 60 * spec.settings.saving.minutes
+    return now - saved > 60 * spec.settings.checkpoint_minutes
 
 
 def is_done(spec: RunSpec, progress: RunProgress) -> bool:
@@ -158,7 +159,8 @@ def pace(spec: RunSpec, progress: RunProgress, timing: Timing) -> Pace | None:
 
     The first change also adapts regularization and learning rate, which depend on the length.
     """
-    if spec.deadline == math.inf or spec.auto is None or not timing.is_measured:
+    is_over = progress.step >= spec.n_steps
+    if spec.deadline == math.inf or is_over or not timing.is_measured:
         return None
     left = _seconds_left(spec, timing)
     step_seconds = timing.step_seconds
@@ -179,11 +181,11 @@ def pace(spec: RunSpec, progress: RunProgress, timing: Timing) -> Pace | None:
     if is_close or rises:
         n_steps = spec.n_steps
 
-    is_first = spec.auto.n_steps is None
-    if not is_first and n_steps == spec.n_steps:
-        return None
-    changes = changes_for(spec.options, spec.n_epochs(n_steps)) if is_first else {}
-    return Pace(n_steps, changes, shortest, missing / 3600)
+    if spec.awaits_pace:
+        changes = changes_for(spec.options, spec.n_epochs(n_steps))
+        missing_hours = missing / 3600 if n_steps < shortest else None
+        return Pace(n_steps, changes, shortest, missing_hours)
+    return None if n_steps == spec.n_steps else Pace(n_steps, {}, shortest)
 
 
 def _seconds_left(spec: RunSpec, timing: Timing) -> float:
@@ -202,7 +204,7 @@ def evaluation_seconds(spec: RunSpec, heldout: Heldout, timing: Timing) -> float
     if timing.n_evaluations > 1:  # the first compiles the graph
         return timing.last_evaluation
     # A step computes forward and twice as much backward, an evaluation always all words.
-    share = 1.0 if spec.options_of_replica(1).sample_softmax else 1 / 3
+    share = 1.0 if spec.is_sampled else 1 / 3
     n_batches = heldout.n_predictions / spec.predictions_a_step
     return max(
         share * timing.step_seconds * n_batches, timing.last_evaluation - timing.compiling / 2
@@ -212,7 +214,7 @@ def evaluation_seconds(spec: RunSpec, heldout: Heldout, timing: Timing) -> float
 def processor_share(timing: Timing, n_cores: int) -> float | None:
     """Return the share of its processors that a run on a CPU got so far if that is little; None if
     it is enough."""
-    share = timing.processor_seconds / timing.trained / n_cores
+    share = timing.computed / timing.trained / n_cores
     return share if share < MIN_SHARE else None
 
 
@@ -227,11 +229,11 @@ def comparison(spec: RunSpec, step: int, timing: Timing | None = None) -> Compar
     if spec.auto is None:
         return compared
     n_tokens = spec.options.n_train_tokens or 1
-    n_useful = recipe_for(n_tokens).n_epochs
+    n_useful_epochs = recipe_for(n_tokens).n_epochs
     n_words = spec.vocab.size
     ratio = expected_ratio(spec.n_steps * spec.predictions_a_step, n_tokens, n_words)
-    of_useful = expected_ratio(n_useful * n_tokens, n_tokens, n_words)
-    hours = timing and timing.hours(n_useful * spec.epoch_steps, spec.eval_steps)
+    of_useful = expected_ratio(n_useful_epochs * n_tokens, n_tokens, n_words)
+    hours = timing and timing.hours(n_useful_epochs * spec.epoch_steps, spec.eval_steps)
     return compared.replace(
-        n_useful=n_useful, hours=hours, ratio=ratio, gain=max(0.0, 1 - of_useful / ratio)
+        n_useful=n_useful_epochs, hours=hours, ratio=ratio, gain=max(0.0, 1 - of_useful / ratio)
     )

@@ -11,7 +11,6 @@ import numpy as np
 from absl import logging
 
 from bilm.data.shards import Shards
-from bilm.data.stream import describe_shards
 from bilm.data.vocabulary import Vocabulary
 from bilm.errors import BilmError, DataError, WeightsError
 from bilm.language_model import BiLM
@@ -25,13 +24,13 @@ from bilm.support.files import expanded
 from bilm.support.model_files import VOCABULARY
 from bilm.support.urls import masked
 from bilm.training.devices import Devices
-from bilm.training.run import TrainResult, carry_out, split_settings, take_devices
+from bilm.training.run import TrainResult, carry_out, devices_of, split_arguments
 from bilm.training.run_folder import RunFolder
 from bilm.training.spec import RunSpec
 from bilm.training.starting import (
     RunRequest,
     check_n_words,
-    open_inputs,
+    prepare_inputs,
     request_run,
     resumed_run,
     specified,
@@ -93,13 +92,15 @@ def finetune(
         result = bilm.finetune("novels-en", "letters.txt", "tuned", heldout="dev.txt")
         print(result.before, result.heldout)
     """
-    devices = devices or take_devices(others)
-    settings, changes = split_settings(others)
+    arguments = split_arguments(others)
+    devices = devices_of(devices, arguments)
     source = Source(model, weights)
     if source.model.folder.resolve() == Path(expanded(folder)).resolve():
         raise BilmError(f"{folder}: model and folder are the same; use another folder")
     source_vocab, chosen_vocab = choose_vocabulary(source, vocab, new_vocab)
-    request = request_run(text, heldout, source.run_options(changes), chosen_vocab, settings)
+    request = request_run(
+        text, heldout, source.run_options(arguments.options), chosen_vocab, arguments.settings
+    )
     start = SourceStart(source, source_vocab)
 
     def specify(home: RunFolder, checkpoint: Checkpoint | None) -> RunSpec:
@@ -107,15 +108,15 @@ def finetune(
             return finetuned_run(request, home, devices, start, new_vocab is not None)
         source.check_same(home, checkpoint.record.finetuning)
         spec = resumed_run(request, home, devices, checkpoint)
-        if spec.heldout and spec.finetuning and spec.finetuning.before and not spec.before:
+        is_measured = spec.finetuning is not None and spec.finetuning.before is not None
+        if spec.heldout and is_measured and spec.start_perplexity is None:
             logging.warning(
                 "%s: the perplexity before the first step was measured on another held-out text "
-                "(%s, now %s) and is discarded",
-                home, spec.finetuning.text, spec.heldout.files.text,
+                "than %s and is discarded", home, spec.heldout.files.text,
             )  # fmt: skip
         return spec
 
-    return carry_out(folder, devices, settings, specify)
+    return carry_out(folder, devices, arguments.settings, specify)
 
 
 def finetuned_run(
@@ -129,8 +130,7 @@ def finetuned_run(
     not that of the model. Raises: BilmError if an input cannot be used."""
     options = request.options
     assert options is not None
-    devices.hosts.from_chief("inputs", folder.remove_heldout_part)
-    inputs = open_inputs(request, folder)
+    inputs = prepare_inputs(request, folder, devices)
     if has_new_words:
         check_words(inputs.vocab)
     check_n_words(options, inputs.vocab)
@@ -139,7 +139,7 @@ def finetuned_run(
         count_new, n_train_tokens=options.n_train_tokens, check_order=options.sample_softmax
     )
     texts = read_texts(inputs, devices.hosts, count)
-    text = describe_shards(inputs.heldout.paths) if inputs.heldout else None
+    text = texts.facts.heldout.text if texts.facts.heldout else None
     finetuning = Finetuning(start.source.id, text=text)
     return specified(request, devices, texts, options, start=start, finetuning=finetuning)
 
@@ -154,44 +154,39 @@ class SourceStart(NamedTuple):
     def assign(self, model: BiLM, vocab: Vocabulary) -> None:
         """Assign the weights of the source, and the softmax rows of the words that both
         vocabularies contain."""
-        _set_weights(model, self.source, self.vocab, vocab)
+        stored = self.source.model
+        path = stored.tensors.source
+        softmax = stored.softmax
+        if softmax is not None and self.vocab is not None and self.vocab.words == vocab.words:
+            stored.assign(model)
+            logging.info("%s: weights and the softmax of %d words loaded", path, vocab.size)
+            return
 
+        stored.assign(model, softmax=False)
+        if softmax is None or self.vocab is None:
+            missing = "the source's vocabulary is missing"
+            if softmax is None:
+                missing = "the source has none"
+            logging.info("%s: weights loaded; the softmax is newly initialized: %s", path, missing)
+            return
 
-def _set_weights(
-    model: BiLM, start: Source, source_vocab: Vocabulary | None, vocab: Vocabulary
-) -> None:
-    """Assign the source's weights to a model, and the softmax rows of the words that both
-    vocabularies contain; `source_vocab` is the source's, None if it is unknown."""
-    path = start.model.tensors.source
-    softmax = start.model.softmax
-    if softmax is not None and source_vocab is not None and source_vocab.words == vocab.words:
-        start.model.assign(model)
-        logging.info("%s: weights and the softmax of %d words loaded", path, vocab.size)
-        return
-
-    start.model.assign(model, softmax=False)
-    if softmax is None or source_vocab is None:
-        missing = "the source has none" if softmax is None else "the source's vocabulary is missing"
-        logging.info("%s: weights loaded; the softmax is newly initialized: %s", path, missing)
-        return
-
-    # The row of each word in the source's softmax, -1 for a new word.
-    places = {word: i for i, word in enumerate(source_vocab.words)}
-    rows = np.array([places.get(word, -1) for word in vocab.words])  # V
-    is_shared = rows >= 0
-    assert model.softmax is not None
-    for name, variable in (("W", model.softmax.kernel), ("b", model.softmax.bias)):
-        stored = softmax.value(names.SOFTMAX + name)
-        if not np.isfinite(stored).all():
-            raise WeightsError(f"{path}: softmax/{name} contains non-finite values")
-        value = variable.numpy()
-        value[is_shared] = stored[rows[is_shared]]
-        variable.assign(value)
-    logging.info(
-        "%s: weights loaded; the softmax is newly initialized, except the rows of the %d of its "
-        "%d words that the source's vocabulary also contains",
-        path, is_shared.sum(), vocab.size,
-    )  # fmt: skip
+        # The row of each word in the source's softmax, -1 for a new word.
+        places = {word: i for i, word in enumerate(self.vocab.words)}
+        rows = np.array([places.get(word, -1) for word in vocab.words])  # V
+        is_shared = rows >= 0
+        assert model.softmax is not None
+        for name, variable in (("W", model.softmax.kernel), ("b", model.softmax.bias)):
+            old = softmax.value(names.SOFTMAX + name)
+            if not np.isfinite(old).all():
+                raise WeightsError(f"{path}: softmax/{name} contains non-finite values")
+            value = variable.numpy()
+            value[is_shared] = old[rows[is_shared]]
+            variable.assign(value)
+        logging.info(
+            "%s: weights loaded; the softmax is newly initialized, except the rows of the %d of "
+            "its %d words that the source's vocabulary also contains",
+            path, is_shared.sum(), vocab.size,
+        )  # fmt: skip
 
 
 class Source:
@@ -263,30 +258,30 @@ class Source:
 
 
 def choose_vocabulary(
-    start: Source, of_source: str | Path | None, new: str | Path | None
+    source: Source, of_source: str | Path | None, new: str | Path | None
 ) -> tuple[Vocabulary | None, Vocabulary]:
     """Return the vocabularies of the source (None if it is unknown) and of the new run, from the
     arguments of `finetune`. Raises: DataError if one is missing or does not fit the source."""
-    reads_words = start.model.options.char_cnn is None
+    reads_words = source.model.options.char_cnn is None
     if reads_words and new is not None:
         raise DataError(
-            f"{new}: {start.model} reads words of its own vocabulary and cannot be "
+            f"{new}: {source.model} reads words of its own vocabulary and cannot be "
             "fine-tuned with another one; remove --new_vocab"
         )
-    if start.model.n_words is None and new is None:
+    if source.model.n_words is None and new is None:
         raise DataError(
-            f"{start.model}: no softmax ({start.model.format.softmax_path.name}) beside the "
+            f"{source.model}: no softmax ({source.model.format.softmax_path.name}) beside the "
             "weights; pass the vocabulary of a new softmax with --new_vocab, for example the "
             "vocabulary that the model was trained with"
         )
 
-    vocab = start.vocabulary(of_source)
+    vocab = source.vocabulary(of_source)
     if new is not None:
         return vocab, Vocabulary(new, validate_file=True)
     if vocab is None:
         or_new = "" if reads_words else ", or a new one (--new_vocab)"
         raise DataError(
-            f"{start.model.folder / VOCABULARY}: file not found; pass the vocabulary of the source "
-            f"(--vocab){or_new}"
+            f"{source.model.folder / VOCABULARY}: file not found; pass the vocabulary of the "
+            f"source (--vocab){or_new}"
         )
     return vocab, vocab

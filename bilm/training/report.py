@@ -74,17 +74,15 @@ class RunReport:
     """Reports the progress of a run, as a bar or as lines, and the result of each evaluation.
 
     Args:
-        spec: the run; replaced if its length changes.
+        spec: the run at its start.
         history: writer of `history.csv`; None to write none.
     Attributes: `bar`, from `progress_bar`.
     """
 
     def __init__(self, spec: RunSpec, history: History | None = None):
-        self.spec = spec
         self.history = history or History(None)
         # The sampled loss is much lower than the full one, so it is never reported as a perplexity.
-        is_sampled = spec.options_of_replica(1).sample_softmax
-        self.loss_name = "sampled loss" if is_sampled else "full-softmax loss"
+        self.loss_name = "sampled loss" if spec.is_sampled else "full-softmax loss"
         self.directions = spec.options.model.directions
         self.bar: Callable[..., None] | None = None
 
@@ -92,15 +90,19 @@ class RunReport:
         self._rate = 0.0  # of the last step
         self._n_added = 0  # steps
         self._total: Any = 0.0  # sum of the losses of these steps, on the device
-        # The timing at the last report and now, and the time of a step between them.
-        self._before = self._timing = Timing()
+        # The run and its timing after the last step, the timing at the last report, and the time of
+        # a step between them.
+        self._spec = spec
+        self._timing = self._reported = Timing()
         self._step_seconds = math.inf
         # The last line, and the last figures and held-out perplexity in words.
         self._line_step = 0
         self._line_time = 0.0
         self._figures = self._perplexity = ""
 
-    def add(self, done: int, result: StepResult, timing: Timing, compiles: bool) -> None:
+    def add(
+        self, spec: RunSpec, done: int, result: StepResult, timing: Timing, compiles: bool
+    ) -> None:
         """Add the result of the last of `done` steps; report if a report is due. `compiles`:
         whether the step compiled the graph.
 
@@ -110,22 +112,23 @@ class RunReport:
         self._rate = result.learning_rate
         self._total += tf.cast(tf.reduce_mean(result.losses, axis=0), tf.float64)
         self._n_added += 1
+        self._spec = spec
         self._timing = timing
-        n_timed = timing.n_steps - self._before.n_steps
+        n_timed = timing.n_steps - self._reported.n_steps
         if n_timed:
-            self._step_seconds = max(timing.trained - self._before.trained, 1e-9) / n_timed
+            self._step_seconds = max(timing.trained - self._reported.trained, 1e-9) / n_timed
 
-        log_steps = self.spec.settings.log_steps
-        is_due = done == self.spec.n_steps
+        log_steps = self._spec.settings.log_steps
+        is_due = done == self._spec.n_steps
         if log_steps:
             is_due |= done % log_steps == 0
         else:
-            is_due |= timing.now - self._before.now >= RECORD_SECONDS
+            is_due |= timing.now - self._reported.now >= RECORD_SECONDS
 
         if is_due or compiles:
             self._figures = f"{self._place(done)}: {self.loss_name} {self._means().mean():.3f}"
             if self._step_seconds < math.inf:
-                speed = self.spec.predictions_a_step / self._step_seconds
+                speed = self._spec.predictions_a_step / self._step_seconds
                 self._figures += f", {speed:,.0f} tokens/s"
             self._update_bar(done)
             if self.bar is None and (compiles or self._is_line_due(done)):
@@ -139,20 +142,23 @@ class RunReport:
     def _update_bar(self, done: int) -> None:
         if self.bar is not None:
             shown = self._figures + self._perplexity
-            self.bar(completed=done, total=self.spec.n_steps, description=shown)
+            self.bar(completed=done, total=self._spec.n_steps, description=shown)
 
     def _is_line_due(self, done: int) -> bool:
-        if self.spec.settings.log_steps:
+        if self._spec.settings.log_steps:
             return True
-        if done == self.spec.n_steps:
-            return self.spec.heldout is None  # else an evaluation follows, which is a line itself
+        if done == self._spec.n_steps:
+            return self._spec.heldout is None  # else an evaluation follows, which is a line itself
         waited = self._timing.now - self._line_time
         fewest, most = LINE_SECONDS
-        is_far = done >= self._line_step + self.spec.n_steps / LINES
+        is_far = done >= self._line_step + self._spec.n_steps / LINES
         return waited >= (fewest if is_far else most)
 
-    def heldout(self, step: int, perplexity: Perplexity, compared: str, is_best: bool) -> None:
+    def heldout(
+        self, spec: RunSpec, step: int, perplexity: Perplexity, compared: str, is_best: bool
+    ) -> None:
         """Report an evaluation after `step` steps; `compared`: a `Comparison` in words."""
+        self._spec = spec
         self._perplexity = f"; held-out perplexity at step {step:,}: {perplexity}"
         best = ", the best so far" if is_best else ""
         measured = f"held-out perplexity {perplexity} (running text{best}); {compared}"
@@ -175,22 +181,22 @@ class RunReport:
         means = zip(self.directions, self._means(), strict=True)
         values = {f"loss_{direction}": float(mean) for direction, mean in means}
         if self._step_seconds < math.inf:
-            values["tokens_per_s"] = self.spec.predictions_a_step / self._step_seconds
+            values["tokens_per_s"] = self._spec.predictions_a_step / self._step_seconds
         self.history.add(done, epoch=self._epoch(done), learning_rate=self._rate, **values)
         self._total = 0.0
         self._n_added = 0
-        self._before = self._timing
+        self._reported = self._timing
 
     def _means(self) -> np.ndarray:
         """Return the mean loss of each direction since the last report: float64 (directions,)."""
         return self._total.numpy() / self._n_added
 
     def _epoch(self, done: int) -> int:
-        return (done - 1) // self.spec.epoch_steps + 1
+        return (done - 1) // self._spec.epoch_steps + 1
 
     def _place(self, done: int) -> str:
-        place = f"epoch {self._epoch(done)}, step {done:,} of {self.spec.n_steps:,}"
-        seconds = (self.spec.n_steps - done) * self._step_seconds
+        place = f"epoch {self._epoch(done)}, step {done:,} of {self._spec.n_steps:,}"
+        seconds = (self._spec.n_steps - done) * self._step_seconds
         if 0 < seconds < math.inf:
             place += f", {timedelta(seconds=int(seconds))} left"
         return place

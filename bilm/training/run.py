@@ -5,7 +5,7 @@ from __future__ import annotations
 import os
 import threading
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from dataclasses import replace
 from pathlib import Path
 from typing import Any, NamedTuple
@@ -14,7 +14,7 @@ import keras
 from absl import logging
 
 from bilm.data.shards import Shards
-from bilm.errors import DataError
+from bilm.errors import ArgumentError, DataError, explaining_memory
 from bilm.options import schema
 from bilm.options.run_options import RunOptions
 from bilm.scoring.measurement import Measurement
@@ -23,7 +23,6 @@ from bilm.scoring.running_text import Evaluator, heldout_dataset, heldout_window
 from bilm.scoring.verdict import Verdict
 from bilm.storage.checkpoint import Checkpoint
 from bilm.storage.tensor_reader import check_name
-from bilm.support.out_of_memory import explaining_memory
 from bilm.support.process import available_cores, is_machine_busy
 from bilm.training.checkpoints import RunCheckpoints
 from bilm.training.decisions import (
@@ -113,12 +112,12 @@ def train(
         result = bilm.train("text.txt", "run", hours=0.2)
         print(result.verdict)
     """
-    started = time.monotonic() if started is None else started
-    devices = devices or take_devices(others)
-    settings, changes = split_settings(others)
+    arguments = split_arguments(others)
+    devices = devices_of(devices, arguments)
     request = request_run(
-        text, heldout, options, vocab, settings,
-        changes=changes, hours=hours, started=started, from_scratch=from_scratch,
+        text, heldout, options, vocab, arguments.settings,
+        changes=arguments.options, hours=hours, from_scratch=from_scratch,
+        started=time.monotonic() if started is None else started,
     )  # fmt: skip
 
     def specify(home: RunFolder, checkpoint: Checkpoint | None) -> RunSpec:
@@ -126,25 +125,40 @@ def train(
             return new_run(request, home, devices)
         return resumed_run(request, home, devices, checkpoint)
 
-    return carry_out(folder, devices, settings, specify)
+    return carry_out(folder, devices, arguments.settings, specify)
 
 
-def take_devices(values: dict[str, Any]) -> Devices:
-    """Return the devices that the arguments of `make_strategy` among some arguments select, without
-    which the arguments are left. Raises: BilmError."""
-    names = values.keys() & {"gpus", "n_gpus", "cpu_replicas"}
-    return Devices(make_strategy(**{name: values.pop(name) for name in names}))
+class Arguments(NamedTuple):
+    """Arguments of `train` and `finetune` by what they belong to."""
+
+    devices: dict[str, Any]  # of `make_strategy`
+    settings: RunSettings
+    options: dict[str, Any]  # of `RunOptions`
 
 
-def split_settings(values: dict[str, Any]) -> tuple[RunSettings, dict[str, Any]]:
-    """Return the fields of `RunSettings` among some arguments, and the others, which must be
-    options of a run. Raises: OptionsError for a value that is not allowed; TypeError."""
-    names = {field.name for field in schema.keys(RunSettings)}
-    changes = {name: value for name, value in values.items() if name not in names}
-    unknown = changes.keys() - {field.name for field in schema.keys(RunOptions)}
+def split_arguments(values: Mapping[str, Any]) -> Arguments:
+    """Return arguments by what they belong to. Raises: OptionsError for a setting that is not
+    allowed; TypeError for another name."""
+    kinds = {
+        "devices": {"gpus", "n_gpus", "cpu_replicas"},
+        "settings": {field.name for field in schema.keys(RunSettings)},
+        "options": {field.name for field in schema.keys(RunOptions)},
+    }
+    unknown = values.keys() - set().union(*kinds.values())
     if unknown:
         raise TypeError(f"unexpected keyword argument {min(unknown)!r}")
-    return RunSettings(**{name: values[name] for name in values if name in names}), changes
+    by_kind = {kind: {k: values[k] for k in values if k in names} for kind, names in kinds.items()}
+    return Arguments(by_kind["devices"], RunSettings(**by_kind["settings"]), by_kind["options"])
+
+
+def devices_of(devices: Devices | None, arguments: Arguments) -> Devices:
+    """Return the devices, or those that arguments of `make_strategy` select. Raises:
+    ArgumentError if there are both; BilmError."""
+    if devices is None:
+        return Devices(make_strategy(**arguments.devices))
+    if arguments.devices:
+        raise ArgumentError(f"{min(arguments.devices)} and devices exclude each other")
+    return devices
 
 
 def carry_out(
@@ -166,7 +180,7 @@ def carry_out(
         checkpoint = _agreed_checkpoint(home, devices.hosts)
         spec = specify(home, checkpoint)
         devices.hosts.check_alike("run", spec.described)
-        run = Run(spec, home, devices, checkpoint)
+        run = set_up(spec, home, devices, checkpoint)
         if is_done(run.spec, run.progress):
             logging.info("%s: finished at step %d of %d", home, run.progress.step, spec.n_steps)
         else:
@@ -186,45 +200,94 @@ def _agreed_checkpoint(folder: RunFolder, hosts: Hosts) -> Checkpoint | None:
     return checkpoint
 
 
+def set_up(
+    spec: RunSpec, folder: RunFolder, devices: Devices, checkpoint: Checkpoint | None
+) -> Run:
+    """Create the model of a run with its first weights, or restore the checkpoint that it
+    continues; write the inputs to its folder. All workers then have the same weights and states."""
+    processor_time = time.process_time()
+    # The program may have drawn random numbers before.
+    keras.utils.set_random_seed(spec.settings.seed)
+    trainer = Trainer(
+        spec.options_of_replica(devices.n_replicas), spec.vocab.size, devices,
+        spec.settings.seed, spec.precision, spec.schedule,
+    )  # fmt: skip
+    checkpoints = RunCheckpoints(trainer, folder, spec.settings.keep_checkpoints)
+    evaluator = Evaluator(trainer.model, spec.vocab.unk)
+    progress = RunProgress()
+    if checkpoint is not None:
+        progress = checkpoints.restore(checkpoint)
+        progress = measured_before(spec, progress, folder, devices.hosts)
+    elif spec.start is not None:
+        spec.start.assign(trainer.model, spec.vocab)
+        spec = measured_at_start(spec, evaluator)
+    devices.hosts.check_alike("start", checkpoints.content.digests)
+    folder.write_inputs(spec.options.to_dict(), spec.vocab, spec.ngrams)
+    return Run(spec, progress, folder, trainer, checkpoints, evaluator, processor_time)
+
+
+def measured_before(
+    spec: RunSpec, progress: RunProgress, folder: RunFolder, hosts: Hosts
+) -> RunProgress:
+    """Return the progress of a resumed run with its last evaluation, as the chief reads it, if it
+    measured the same text; otherwise earlier scores do not count."""
+    heldout = spec.heldout
+    written = folder.read_measured() if hosts.is_chief and heldout else None
+    figures = hosts.from_chief("measured", lambda: written and written.to_record())
+    if heldout is None or figures is None:
+        return progress
+    measured = Measurement.from_record(figures)
+    if folder.check_heldout(measured, heldout.described):
+        return replace(progress, measured=measured)
+    return replace(progress, best=None)
+
+
+def measured_at_start(spec: RunSpec, evaluator: Evaluator) -> RunSpec:
+    """Return a fine-tuning run with the perplexity of its held-out text before the first step."""
+    if spec.finetuning is None or spec.heldout is None:
+        return spec
+    perplexity = measure(spec, evaluator, spec.heldout.shards)
+    logging.info("before the first step: held-out perplexity %s (running text)", perplexity)
+    return replace(spec, finetuning=spec.finetuning.replace(before=perplexity._asdict()))
+
+
+def measure(spec: RunSpec, evaluator: Evaluator, text: Shards) -> Perplexity:
+    """Return the perplexity of running text. Raises: DataError."""
+    reader = heldout_dataset(text, spec.vocab, spec.options.bidirectional)
+    return evaluator(heldout_windows(reader, spec.options.batch_size))
+
+
 class Run:
     """A run between two steps: `spec`, `progress` and `timing` are values that its methods replace
     as the functions of `bilm.training.decisions` decide.
 
     Args:
-        checkpoint: the checkpoint to continue; None for a new run.
+        processor_time: processor time of this process when the run began.
     """
 
     def __init__(
-        self, spec: RunSpec, folder: RunFolder, devices: Devices, checkpoint: Checkpoint | None
+        self,
+        spec: RunSpec,
+        progress: RunProgress,
+        folder: RunFolder,
+        trainer: Trainer,
+        checkpoints: RunCheckpoints,
+        evaluator: Evaluator,
+        processor_time: float,
     ):
-        self.folder = folder
-        self.devices = devices
-        self.hosts = devices.hosts
-
-        # The model and its first weights. The program may have drawn random numbers before.
-        settings = spec.settings
-        keras.utils.set_random_seed(settings.seed)
-        self.trainer = Trainer(
-            spec.options_of_replica(devices.n_replicas), spec.vocab.size, devices, settings.seed,
-            settings.precision or "float32", spec.schedule,
-        )  # fmt: skip
-        self.checkpoints = RunCheckpoints(self.trainer, folder, settings.saving.keep)
-        self.evaluator = Evaluator(self.trainer.model, spec.vocab.unk)
         self.spec = spec
-        self.progress = RunProgress()
-        if checkpoint is not None:
-            self.progress = self._measured_before(self.checkpoints.restore(checkpoint))
-        elif spec.start is not None:
-            spec.start.assign(self.trainer.model, spec.vocab)
-            self._measure_start()
-        self.hosts.check_alike("start", self.checkpoints.content.digests)
-
-        folder.write_inputs(spec.options.to_dict(), spec.vocab, spec.ngrams)
-        step = self.progress.step
-        self.report = RunReport(spec, History(folder.history_file if folder.writes else None, step))
+        self.progress = progress
+        self.folder = folder
+        self.trainer = trainer
+        self.checkpoints = checkpoints
+        self.evaluator = evaluator
+        self.devices = trainer.devices
+        self.hosts = trainer.devices.hosts
+        history = History(folder.history_file if folder.writes else None, progress.step)
+        self.report = RunReport(spec, history)
         self.timing = Timing.start(time)
-        self._saved = time.monotonic()
-        self._processors = 0.0  # processor time of this process at the last save
+        self._saved = time.monotonic()  # time of the last save
+        self._processor_time = processor_time  # that is part of `progress`
 
     def train(self) -> None:
         """Take the steps of the run until its end or a signal. Raises: DataError if the text cannot
@@ -236,6 +299,8 @@ class Run:
             # From here, a signal to any worker stops and saves the run.
             self.hosts.gather("start", None)
             self._log_start()
+            check_memory(self.trainer, spec.vocab.size, spec.settings.ignore_memory)
+            logging.info("the first step compiles the graph, which may take half a minute")
             if self.progress.step and not self.progress.is_measured:
                 self._evaluate_if_due()  # the run was killed before this evaluation ended
             with progress_bar(spec.n_steps) as self.report.bar:
@@ -246,8 +311,6 @@ class Run:
     def _take_steps(self, text: TrainingText, stop: threading.Event) -> None:
         """Take the steps of the run until its end or a signal."""
         batches = text.batches(self.devices, self.progress.step, self.progress.position)
-        is_speed_known = False
-        self.timing = Timing.start(time)
         while self.progress.step < self.spec.n_steps:
             # Each worker has its batch before the step: if one cannot read, no step may start,
             # because the others would wait for its gradients.
@@ -262,17 +325,18 @@ class Run:
             if any(stopped for stopped, _ in turn):
                 break
 
+            timing = self.timing
             compiles = not self.trainer.is_compiled
             result = self.trainer.step(batch, self.progress.step)
             self.progress = replace(self.progress, step=self.progress.step + 1, position=position)
-            self.timing = self.timing.after_step(time, compiles)
-            self.report.add(self.progress.step, result, self.timing, compiles)
+            self.timing = timing.after_step(time, compiles)
+            self.report.add(self.spec, self.progress.step, result, self.timing, compiles)
 
-            if self.timing.is_measured and not is_speed_known:
-                is_speed_known = True
+            # The pace first: a save contains the length of the run.
+            if self.timing.is_measured and not timing.is_measured:
                 self._warn_if_busy()
             change = pace(self.spec, self.progress, self.timing)
-            if change is not None and self.progress.step < self.spec.n_steps:
+            if change is not None:
                 self._change_pace(change)
             if is_save_due(self.spec, self.progress, any(late for _, late in turn)):
                 self.save()
@@ -283,17 +347,17 @@ class Run:
         """Log how the run ended, and return it."""
         progress = self.progress
         is_finished = progress.step >= self.spec.n_steps
-        model = self.folder.path
+        model = str(self.folder.path)
         if not is_finished:
             how = " with --resume=auto" if self.spec.settings.resume == "never" else ""
             logging.info("the same command%s continues the run", how)
-        elif self.hosts.is_chief:
-            model = self.folder.log_end(progress.step)
+        else:
+            model = self.hosts.from_chief("end", lambda: str(self.folder.log_end(progress.step)))
         measured = progress.measured
         heldout = measured and measured.perplexity
         verdict = measured and measured.verdict
-        before = self.spec.before
-        return TrainResult(progress.step, is_finished, heldout, verdict, model, before)
+        before = self.spec.start_perplexity
+        return TrainResult(progress.step, is_finished, heldout, verdict, Path(model), before)
 
     # --- what decisions lead to ---
 
@@ -314,9 +378,9 @@ class Run:
     def _write(self) -> str:
         self.folder.check_held(self.progress.step)
         self.report.flush(self.progress.step)
-        processors = time.process_time()
-        seconds = self.progress.processor_seconds + processors - self._processors
-        self._processors = processors
+        now = time.process_time()
+        seconds = self.progress.processor_seconds + now - self._processor_time
+        self._processor_time = now
         self.progress = replace(self.progress, processor_seconds=round(seconds, 1))
         path = self.checkpoints.save(self.spec, self.progress)
         self.timing = self.timing.after_save(time)
@@ -352,7 +416,7 @@ class Run:
             self.checkpoints.save_best(self.spec, self.progress, measured)
 
         # The history first: after a kill between the two, a resumed run measures again.
-        self.report.heldout(step, perplexity, str(compared), is_best)
+        self.report.heldout(self.spec, step, perplexity, str(compared), is_best)
         self.report.flush(step)
         self.folder.write_measured(measured)
 
@@ -362,66 +426,35 @@ class Run:
         heldout = self.spec.heldout
         assert heldout is not None
         check_unchanged(heldout.shards, heldout.described, self.progress.step)
-        perplexity = self._measure(heldout.shards)
+        perplexity = measure(self.spec, self.evaluator, heldout.shards)
         if heldout.shards.left_out and self.progress.step == self.spec.n_steps:
-            whole = self._measure(heldout.shards.without(()))  # once, as it takes as long
+            # Once, as it takes as long
+            whole = measure(self.spec, self.evaluator, heldout.shards.without(()))
             logging.info("with the sentences of the training text: perplexity %s", whole)
         check_unchanged(heldout.shards, heldout.described, self.progress.step)
         return perplexity
 
-    def _measure(self, text: Shards) -> Perplexity:
-        options = self.spec.options
-        reader = heldout_dataset(text, self.spec.vocab, options.bidirectional)
-        return self.evaluator(heldout_windows(reader, options.batch_size))
-
     def _change_pace(self, change: Pace) -> None:
         """Change the length of the run and the options that depend on it, and save."""
-        before = self.spec
-        self.spec = self.report.spec = before.with_pace(change.n_steps, change.changes)
+        n_steps = self.spec.n_steps
+        self.spec = self.spec.with_pace(change.n_steps, change.changes)
         options = self.spec.options_of_replica(self.devices.n_replicas)
         self.trainer.change(options, self.spec.schedule)
-        if change.n_steps < change.n_useful and before.auto and before.auto.n_steps is None:
-            hours = before.auto.hours or 0.0
+        if change.missing_hours is not None and self.spec.auto is not None:
+            hours = self.spec.auto.hours or 0.0
             logging.warning(
                 "--hours %g: too short: the run ends after %d steps; %.2g hours suffice for %d",
-                hours, change.n_steps, hours + change.missing_hours, change.n_useful,
+                hours, change.n_steps, hours + change.missing_hours, change.n_useful_steps,
             )  # fmt: skip
         if change.changes:
             self.folder.write_options(self.spec.options.to_dict())
             values = ", ".join(f"{key}={value}" for key, value in change.changes.items())
-            compiles = (
-                "" if self.trainer.is_compiled else "; the next step compiles the graph again"
-            )
-            logging.info("auto: for this length %s%s", values, compiles)
-        if change.n_steps != before.n_steps:
-            logging.info("%d steps instead of %d, to end on time", change.n_steps, before.n_steps)
+            again = "" if self.trainer.is_compiled else "; the next step compiles the graph again"
+            logging.info("auto: for this length %s%s", values, again)
+        if change.n_steps != n_steps:
+            logging.info("%d steps instead of %d, to end on time", change.n_steps, n_steps)
             self._log_expected()
         self.save()
-
-    # --- the start ---
-
-    def _measured_before(self, progress: RunProgress) -> RunProgress:
-        """Return the progress of a resumed run with its last evaluation, as the chief reads it, if
-        it measured the same text; otherwise earlier scores do not count."""
-        heldout = self.spec.heldout
-        written = self.folder.read_measured() if self.hosts.is_chief and heldout else None
-        figures = self.hosts.from_chief("measured", lambda: written and written.to_record())
-        if heldout is None or figures is None:
-            return progress
-        measured = Measurement.from_record(figures)
-        if self.folder.check_heldout(measured, heldout.described):
-            return replace(progress, measured=measured)
-        return replace(progress, best=None)
-
-    def _measure_start(self) -> None:
-        """Measure the held-out text before the first step of fine-tuning."""
-        finetuning, heldout = self.spec.finetuning, self.spec.heldout
-        if finetuning is None or heldout is None:
-            return
-        measured = self._measure(heldout.shards)
-        logging.info("before the first step: held-out perplexity %s (running text)", measured)
-        finetuning = finetuning.replace(before=measured._asdict())
-        self.spec = replace(self.spec, finetuning=finetuning)
 
     def _warn_if_busy(self) -> None:
         """Warn if other programs had the processors during the first steps."""
@@ -442,15 +475,13 @@ class Run:
             self.devices.n_replicas, options.batch_size, options.unroll_steps, spec.epoch_steps,
             spec.vocab.size,
         )  # fmt: skip
-        saving = spec.settings.saving
+        settings = spec.settings
         logging.info(
             "%s; saved every %d steps or %g minutes to %s",
-            spec.schedule, saving.steps, saving.minutes, self.folder,
+            spec.schedule, settings.checkpoint_steps, settings.checkpoint_minutes, self.folder,
         )  # fmt: skip
         if not step:
             self._log_expected()
-        check_memory(self.trainer, spec.vocab.size, spec.settings.ignore_memory)
-        logging.info("the first step compiles the graph, which may take half a minute")
 
     def _log_expected(self) -> None:
         """Log which held-out perplexity a run of `auto` should reach."""

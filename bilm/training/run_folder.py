@@ -42,8 +42,8 @@ class RunFolder:
     """The files in a run's folder, except the checkpoints: see `bilm.storage.checkpoint`.
 
     Args:
-        writes: False if another process writes the files of this run; the methods that write then
-            do nothing.
+        writes: False if another process writes the files of this run. `locked` and the methods that
+            write during a run then do nothing; the others must not be called.
     Attributes: `best`, the folder of the checkpoint with the lowest held-out perplexity, and the
         `*_file`s.
     """
@@ -256,14 +256,14 @@ class RunFolder:
     # --- which checkpoint to use ---
 
     def log_end(self, step: int) -> Path:
-        """Log which checkpoint to export after a run of `step` steps, the verdict on it and the
-        command for it; return its folder."""
+        """Choose the checkpoint to export after a run of `step` steps: the best one. Log it, the
+        verdict on it and the command for it; return its folder."""
         measured = self.read_measured()
         best = self.find_best()
-        source = self.path
+        chosen = self.path
         if measured and measured.step == step and best:
             if best.record.step != step:
-                source = self.best
+                chosen = self.best
             lowest = f"perplexity {best.record.best:,.2f} at step {best.record.step:,}"
             last = f"{measured.perplexity} at step {step:,}"
             logging.info(
@@ -272,9 +272,9 @@ class RunFolder:
             judged = RunFolder(self.best).read_measured() or measured
             for line in judged.verdict.lines if judged.verdict else ():
                 logging.info("%s", line)
-        flags = f"--model={source}", f"--output={self.path}/export", "--include_softmax"
+        flags = f"--model={chosen}", f"--output={self.path}/export", "--include_softmax"
         logging.info("to export: %s", shlex.join(["bilm", "export", *flags]))
-        return source
+        return chosen
 
 
 def _fixed_options(options: RunOptions) -> dict[str, Any]:

@@ -11,18 +11,7 @@ from bilm.precisions import PRECISIONS
 
 MAX_STEPS = schema.MAX_INT32  # step numbers are int32 in the graph
 RESUME = ("auto", "never", "must")
-
-
-@dataclass(frozen=True)
-class Saving(Checked):
-    """Intervals between checkpoints, in steps and in minutes (whichever ends first), and number of
-    recent checkpoints to keep, in addition to the best one."""
-
-    steps: int = key(NUMBER, 1_000)
-    minutes: float = key(
-        Rule(lambda value: isinstance(value, int | float) and value >= 0, "a number from 0"), 15.0
-    )
-    keep: int = key(NUMBER, 3)
+MINUTES = Rule(lambda value: isinstance(value, int | float) and value >= 0, "a number from 0")
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -35,8 +24,9 @@ class RunSettings(Checked):
         seed: determines the initial weights, the order of the text, dropout and negatives.
         resume: "auto" resumes a run if the folder contains one, "never" refuses a folder that
             contains a run, "must" refuses a folder that contains none.
-        saving: when to save and how many checkpoints to keep. A run also saves before each
-            evaluation and at its end.
+        checkpoint_steps, checkpoint_minutes: intervals between checkpoints, of which the shorter
+            counts. A run also saves before each evaluation and at its end.
+        keep_checkpoints: number of recent checkpoints to keep, in addition to the best one.
         log_steps: steps between reports; None for one every few seconds.
         precision: dtype of matrix-multiplication inputs, see `BiLM`; a run may be resumed with the
             other dtype. None for float32, or for that which `auto` chooses.
@@ -49,7 +39,9 @@ class RunSettings(Checked):
     eval_steps: int | None = key(NUMBER, None)
     seed: int = key(integer(0, MAX_SEED), 0)
     resume: str = key(choice(*RESUME), "auto")
-    saving: Saving = key(Saving, Saving())
+    checkpoint_steps: int = key(NUMBER, 1_000)
+    checkpoint_minutes: float = key(MINUTES, 15.0)
+    keep_checkpoints: int = key(NUMBER, 3)
     log_steps: int | None = key(NUMBER, None)
     precision: str | None = key(choice(*PRECISIONS), None)
     ignore_memory: bool = key(schema.BOOLEAN, False)

@@ -12,6 +12,7 @@ from bilm.data.shards import Shards
 from bilm.data.stream import Position, describe_shards, same_shards
 from bilm.data.vocabulary import Vocabulary
 from bilm.options.run_options import RunOptions
+from bilm.precisions import PRECISIONS
 from bilm.scoring.measurement import Measurement
 from bilm.scoring.ngrams import Ngrams
 from bilm.scoring.perplexity import Perplexity
@@ -53,22 +54,26 @@ class Start(Protocol):
 class RunSpec:
     """Everything that determines the steps of a run.
 
-    `bilm.training.starting` and `bilm.training.finetuning` make it. A time budget replaces it once
-    its pace was measured: see `with_pace`.
+    `bilm.training.starting` and `bilm.training.finetuning` make it. It is replaced when the pace of
+    a run with a time budget was measured, see `with_pace`, and when the held-out text was measured
+    before the first step of fine-tuning.
 
     Args:
         options: the content of `options.json`, with the sizes of text and vocabulary; `batch_size`
             is the number of rows of a replica when the run was started first.
         n_rows: rows of all replicas.
         vocab: the vocabulary. Its file may be edited later, so the run stores the words.
-        text: the training text, without the sentences that are left out.
+        text: the training text, without the sentences that are left out; `text_files`: its files,
+            see `describe_shards`.
         ngrams: counts of the training text, to be stored with the run; None if they are stored
             already or another process stores them.
         heldout: None to measure nothing.
         n_steps: length of the run.
         eval_steps: steps between evaluations.
+        settings: the requested settings, with the precision of the run.
         start: None to resume a checkpoint, or for random weights.
-        auto: what `auto` chose; None for other runs.
+        auto: what `auto` chose; None for other runs. Its `n_steps` is None until the pace of a run
+            with a time budget was measured.
         finetuning: None for runs that do not fine-tune a model.
         deadline: time of the clock at which the run should end; infinity for no budget.
     """
@@ -108,7 +113,24 @@ class RunSpec:
         return Schedule(self.options, self.n_steps, limits_warmup=self.auto is not None)
 
     @property
-    def before(self) -> Perplexity | None:
+    def precision(self) -> str:
+        """dtype of matrix-multiplication inputs."""
+        return self.settings.precision or PRECISIONS[0]
+
+    @property
+    def is_sampled(self) -> bool:
+        """Whether the loss is sampled: the vocabulary has more words than there are negatives."""
+        options = self.options
+        return options.sample_softmax and options.n_negative_samples_batch < self.vocab.size
+
+    @property
+    def awaits_pace(self) -> bool:
+        """Whether the pace of the first steps will determine the length."""
+        is_known = self.auto is None or self.auto.n_steps is not None
+        return self.deadline < math.inf and not is_known
+
+    @property
+    def start_perplexity(self) -> Perplexity | None:
         """The perplexity of the held-out text before the first step of fine-tuning; None if it was
         not measured, or on another text."""
         source = self.finetuning
@@ -118,12 +140,9 @@ class RunSpec:
         return Perplexity.from_record(source.before) if is_same_text else None
 
     def options_of_replica(self, n_replicas: int) -> RunOptions:
-        """Return the options that a replica computes with: its rows, and the full softmax if the
-        vocabulary is not larger than the number of negatives."""
-        options = self.options
-        is_sampled = options.sample_softmax and options.n_negative_samples_batch < self.vocab.size
+        """Return the options that a replica computes with: its rows and its softmax."""
         rows = self.n_rows // n_replicas
-        return options.replace(batch_size=rows, sample_softmax=is_sampled)
+        return self.options.replace(batch_size=rows, sample_softmax=self.is_sampled)
 
     def with_pace(self, n_steps: int, changes: Mapping[str, Any]) -> RunSpec:
         """Return the run with the length that its measured pace allows, and with the options that

@@ -90,9 +90,9 @@ def request_run(
     **others: Any,
 ) -> RunRequest:
     """Return the request of a run, with the files of its texts; `options` may be a file, the name
-    of packaged options, or "auto". `others`: see `RunRequest`. Raises: BilmError."""
+    of packaged options, or "auto". The `n_train_tokens` of a file is not used, because it belongs
+    to another text. `others`: see `RunRequest`. Raises: BilmError."""
     if isinstance(options, str | Path) and options != AUTO:
-        # The number of predictions in the file belongs to another text.
         options = load_run_options(options).replace(n_train_tokens=None)
     if isinstance(vocab, str | Path):
         vocab = Path(absolute(local_copy(vocab)))
@@ -121,19 +121,15 @@ class EncoderStart(NamedTuple):
 
 
 def new_run(request: RunRequest, folder: RunFolder, devices: Devices) -> RunSpec:
-    """Return a new run on a text. Raises: BilmError if an input cannot be used."""
+    """Return a new run on a text, whose inputs are prepared in its folder. Raises: BilmError if one
+    cannot be used."""
     options = request.options
     if devices.several_hosts and options is None:
         raise ArgumentError(NOT_FOR_WORKERS)
     if devices.several_hosts and request.vocab is None:
         raise ArgumentError("--vocab is required for several workers")
 
-    # Without a vocabulary, the run makes its own, and holds out a part of the text.
-    makes_vocab = request.vocab is None
-    holds_out = makes_vocab and request.heldout is None
-    make_inputs = partial(folder.make_inputs, request.text, makes_vocab, holds_out)
-    devices.hosts.from_chief("inputs", make_inputs)
-    inputs = open_inputs(request, folder)
+    inputs = prepare_inputs(request, folder, devices)
     check_words(inputs.vocab)
 
     # The options, if they do not depend on the text, and what the texts contain.
@@ -220,16 +216,11 @@ def specified(
     """Return the run with these options, whose sizes and length follow from its texts; `n_rows`:
     None for `batch_size` per replica."""
     inputs, facts, ngrams = texts
-    words = inputs.vocab.words
+    words = inputs.vocab.words  # the options decide whether they are spelled
     vocab = vocabulary_of(inputs.vocab.filename, options.model, n_tokens=None, words=words)
     options = options.replace(
         n_train_tokens=facts.n_train_tokens, n_tokens_vocab=vocab.size, once_from=facts.once_from
     )
-    if options.sample_softmax and options.n_negative_samples_batch >= vocab.size:
-        logging.warning(
-            "%d negatives are not below the vocabulary's %d words: the full softmax is used",
-            options.n_negative_samples_batch, vocab.size,
-        )  # fmt: skip
 
     # The length: by the request or by epochs, until the pace of a run with a time budget is known.
     n_rows = n_rows or options.batch_size * devices.n_replicas
@@ -243,7 +234,7 @@ def specified(
             deadline = request.started + 3600 * choice.hours
         else:
             choice = choice.replace(n_steps=n_steps)
-    return RunSpec(
+    spec = RunSpec(
         options=options,
         n_rows=n_rows,
         vocab=vocab,
@@ -259,9 +250,25 @@ def specified(
         finetuning=finetuning,
         deadline=deadline,
     )
+    if options.sample_softmax and not spec.is_sampled:
+        logging.warning(
+            "%d negatives are not below the vocabulary's %d words: the full softmax is used",
+            options.n_negative_samples_batch, vocab.size,
+        )  # fmt: skip
+    return spec
 
 
 # --- texts and vocabulary ---
+
+
+def prepare_inputs(request: RunRequest, folder: RunFolder, devices: Devices) -> Inputs:
+    """Make the vocabulary of a new run in its folder if none was requested, and hold out a part of
+    the text if neither was; open the inputs. Raises: DataError."""
+    makes_vocab = request.vocab is None
+    holds_out = makes_vocab and request.heldout is None
+    make_inputs = partial(folder.make_inputs, request.text, makes_vocab, holds_out)
+    devices.hosts.from_chief("inputs", make_inputs)
+    return open_inputs(request, folder)
 
 
 def open_inputs(request: RunRequest, folder: RunFolder) -> Inputs:

@@ -7,11 +7,9 @@ import keras
 import numpy as np
 import tensorflow as tf
 
-from bilm.data.windows import distinct_shapes
 from bilm.errors import NotFiniteError
 from bilm.language_model import BiLM
 from bilm.layers.functional import fold_seed
-from bilm.layers.sampled_softmax import Negatives
 from bilm.layers.stack import DropoutSeeds, Regularization
 from bilm.options.run_options import RunOptions
 from bilm.storage.names import stored_variables
@@ -19,6 +17,7 @@ from bilm.training.devices import Batches, Devices
 from bilm.training.optimizer import NORM, OPTIMIZERS
 from bilm.training.sampling import log_uniform_probability
 from bilm.training.schedule import Schedule
+from bilm.training.training_text import batch_signature
 
 LOSS = "loss"  # name of the checked value, which the error message contains
 # Keys of the random numbers, one per purpose; runs that resume depend on them.
@@ -216,31 +215,6 @@ class Trainer:
         replica = tf.distribute.get_replica_context().replica_id_in_sync_group
         seed = fold_seed(fold_seed(tf.stack([self.seed, step]), replica), purpose)
         return {d: fold_seed(seed, k) for k, d in enumerate(self.model.directions)}
-
-
-def batch_signature(options: RunOptions) -> Any:
-    """Return the `tf.TensorSpec` of each part of a replica's batch."""
-    directions = options.model.directions
-    of_window = tf.TensorSpec((options.batch_size, options.unroll_steps), tf.int64)
-    signature: dict[str, Any] = {
-        "places": dict.fromkeys(directions, of_window),
-        "targets": dict.fromkeys(directions, of_window),
-    }
-    shapes = distinct_shapes(options.model)  # of words, or of each group of spelled tokens
-    if options.char_cnn is None:
-        signature["distinct"] = tf.TensorSpec(shapes, tf.int64)
-    else:
-        signature["distinct"] = tuple(tf.TensorSpec(shape, tf.int64) for shape in shapes)
-    if options.sample_softmax:
-        n_negatives = options.n_negative_samples_batch
-        n_targets = options.batch_size * options.unroll_steps
-        draws = Negatives(
-            tf.TensorSpec((n_negatives,), tf.int64),
-            tf.TensorSpec((n_negatives,), tf.float32),
-            tf.TensorSpec((n_targets,), tf.float32),
-        )
-        signature["negatives"] = dict.fromkeys(directions, draws)
-    return signature
 
 
 def _regularization(options: RunOptions) -> Regularization:

@@ -2,10 +2,9 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Collection, Sequence
+from collections.abc import Callable, Collection, Mapping, Sequence
 from dataclasses import dataclass
-from functools import cache, partial
-from typing import NamedTuple
+from typing import Any, NamedTuple
 
 from absl import logging
 
@@ -71,9 +70,12 @@ def read_texts(
     inputs: Inputs, hosts: Hosts, read: Callable[[Inputs], tuple[Facts, Ngrams | None]]
 ) -> RunTexts:
     """Return the texts with the facts that `read` returns, which only the chief calls."""
-    read_once = cache(partial(read, inputs))
-    facts = hosts.from_chief("texts", lambda: read_once()[0].to_dict())
-    return RunTexts(inputs, Facts.from_dict(facts), read_once()[1] if hosts.is_chief else None)
+    ngrams = None
+    content: Mapping[str, Any] = {}
+    if hosts.is_chief:
+        facts, ngrams = read(inputs)
+        content = facts.to_dict()
+    return RunTexts(inputs, Facts.from_dict(hosts.from_chief("texts", lambda: content)), ngrams)
 
 
 def count_new(

@@ -4,12 +4,14 @@ from collections.abc import Iterator
 from typing import Any
 
 import numpy as np
+import tensorflow as tf
 
 from bilm.data.dataset import BidirectionalLMDataset, LMDataset
 from bilm.data.shards import Shards
 from bilm.data.stream import Position
 from bilm.data.vocabulary import Vocabulary
-from bilm.data.windows import model_batch
+from bilm.data.windows import distinct_shapes, model_batch
+from bilm.layers.sampled_softmax import Negatives
 from bilm.options.run_options import RunOptions
 from bilm.training.devices import Batches, Devices
 from bilm.training.reading_ahead import ReadAhead
@@ -54,7 +56,7 @@ class TrainingText:
                 of_replica = slice(k * n_rows, (k + 1) * n_rows)
                 values = {name: ids[of_replica] for name, ids in window.items() if ids is not None}
                 batches.append(self.batch(values, number, replica))
-            self.reader.words.trim()
+            self.reader.words.trim()  # the numbers in the window are not used any more
             yield batches, place
 
     def batch(self, window: dict, step: int, replica: int) -> dict:
@@ -76,3 +78,28 @@ class TrainingText:
                     (self.seed, step, replica, k), targets.reshape(-1),
                 )  # fmt: skip
         return {**batch, "negatives": negatives} if negatives else batch
+
+
+def batch_signature(options: RunOptions) -> Any:
+    """Return the `tf.TensorSpec` of each part of a replica's batch."""
+    directions = options.model.directions
+    of_window = tf.TensorSpec((options.batch_size, options.unroll_steps), tf.int64)
+    signature: dict[str, Any] = {
+        "places": dict.fromkeys(directions, of_window),
+        "targets": dict.fromkeys(directions, of_window),
+    }
+    shapes = distinct_shapes(options.model)  # of words, or of each group of spelled tokens
+    if options.char_cnn is None:
+        signature["distinct"] = tf.TensorSpec(shapes, tf.int64)
+    else:
+        signature["distinct"] = tuple(tf.TensorSpec(shape, tf.int64) for shape in shapes)
+    if options.sample_softmax:
+        n_negatives = options.n_negative_samples_batch
+        n_targets = options.batch_size * options.unroll_steps
+        draws = Negatives(
+            tf.TensorSpec((n_negatives,), tf.int64),
+            tf.TensorSpec((n_negatives,), tf.float32),
+            tf.TensorSpec((n_targets,), tf.float32),
+        )
+        signature["negatives"] = dict.fromkeys(directions, draws)
+    return signature

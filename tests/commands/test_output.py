@@ -2,6 +2,7 @@
 
 import csv
 import json
+import os
 import subprocess
 
 import click
@@ -110,8 +111,11 @@ def test_commands_that_read_twice_accept_a_redirected_file_and_refuse_a_pipe(tmp
     assert (
         "standard input is not a regular file, but this command reads the text twice" in done.stderr
     )
-    with pytest.raises(click.UsageError, match="reads the text more than once"):
-        TextInput("more than once").convert("-", None, None)
+    os.mkfifo(tmp_path / "pipe")
+    for name in ("-", str(tmp_path / "pipe")):
+        with pytest.raises(click.UsageError, match="reads the text more than once"):
+            TextInput("more than once").convert(name, None, None)
+    assert TextInput().convert(str(tmp_path / "pipe"), None, None) == str(tmp_path / "pipe")
     with open(tmp_path / "text") as text:
         done = subprocess.run(command, stdin=text, capture_output=True, text=True)
     assert (done.returncode, done.stdout) == (0, f"wrote {out}: 2 sentences\n")

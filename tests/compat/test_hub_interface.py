@@ -66,7 +66,7 @@ def test_tfhub_refuses_inputs_of_other_shapes_and_unknown_names(archive):
         module({"tokens": [["a"], ["b"]], "sequence_len": [1]}, **tokens)
     with pytest.raises(tf.errors.InvalidArgumentError, match="sequence_len exceeds"):
         module({"tokens": [["a"]], "sequence_len": [2]}, **tokens)
-    with pytest.raises(OptionsError, match="signature is 'words', expected default or tokens"):
+    with pytest.raises(OptionsError, match="signature is 'words', expected one of default, tokens"):
         module(["a"], signature="words")
     with pytest.raises(OptionsError, match="output_key is 'top', expected one of word_emb"):
         hub.KerasLayer(archive, output_key="top")(["a"])

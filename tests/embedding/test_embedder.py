@@ -163,7 +163,7 @@ def test_missing_layers_are_refused(embedder, layers):
 def test_sentences_of_other_types_are_refused(embedder, sentence):
     with pytest.raises(DataError, match=r"sentence 1 is .* list of words"):
         embedder.embed_batch([["a"], sentence])
-    with pytest.raises(DataError, match="the batch is the string 'a string', expected a list of s"):
+    with pytest.raises(DataError, match=r"the batch is 'a string' \(str\), expected a list of s"):
         embedder.embed_batch("a string")
     with pytest.raises(DataError, match="expected a list of sentences"):
         embedder.sentence_vectors({("a",), ("b",)})

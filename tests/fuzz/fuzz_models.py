@@ -23,7 +23,6 @@ from bilm.scoring.scorer import load_scorer
 from bilm.storage.checkpoint import latest_checkpoint
 from bilm.training.finetuning import Source
 from bilm.training.run_folder import RunFolder
-from bilm.training.settings import Saving
 
 # Errors that Keras raises for arguments of layers and for its archive.
 KERAS_ERRORS = (ValueError, TypeError, KeyError, OSError, AttributeError, OverflowError)
@@ -56,7 +55,7 @@ def runs() -> list[Path]:
     """Return a run with a best checkpoint and a run of the reference."""
     bilm.train(
         TEXT, home() / "run", options=tiny_options(), vocab=VOCABULARY, heldout=HELDOUT,
-        n_steps=3, saving=Saving(steps=1), n_gpus=0,
+        n_steps=3, checkpoint_steps=1, n_gpus=0,
     )  # fmt: skip
     return [home() / "run", GOLDEN / "checkpoint" / "chars"]
 

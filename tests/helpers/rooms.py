@@ -56,10 +56,10 @@ def nodes(node: ast.AST, functions: bool) -> Iterator[ast.AST]:
             yield from nodes(child, functions)
 
 
-def named_lazily(node: ast.Call) -> set[str]:
-    """Return the modules in the tables of a call of `bilm.support.imports.lazily`."""
-    tables = [part for part in ast.walk(node) if isinstance(part, ast.Dict)]
-    return {f"bilm.{ast.literal_eval(value)}" for table in tables for value in table.values}
+def named_lazily(node: ast.Assign) -> set[str]:
+    """Return the modules in a table `MODULES` for `bilm.support.imports.lazily`."""
+    is_table = ast.unparse(node.targets[0]) == "MODULES"
+    return {f"bilm.{module}" for module in ast.literal_eval(node.value)} if is_table else set()
 
 
 @functools.cache
@@ -68,8 +68,8 @@ def imported(name: str, functions: bool = True) -> set[str]:
     `functions`, also those that it imports later: in functions, and by `lazily`."""
     names: set[str] = set()
     for node in nodes(ast.parse(FILES[name].read_text(encoding="utf-8")), functions):
-        if functions and isinstance(node, ast.Call) and ast.unparse(node.func) == "lazily":
-            names |= named_lazily(node)
+        if functions and isinstance(node, ast.Assign):  # a package may list its own modules
+            names |= {other for other in named_lazily(node) if not other.startswith(f"{name}.")}
         elif isinstance(node, ast.Import):
             names |= {alias.name for alias in node.names}
         elif isinstance(node, ast.ImportFrom):

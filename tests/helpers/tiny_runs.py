@@ -16,7 +16,6 @@ from bilm.storage.stored_model import open_model
 from bilm.training.devices import Devices, make_strategy
 from bilm.training.run import TrainResult
 from bilm.training.run import train as bilm_train
-from bilm.training.settings import Saving
 
 # The project's own copy: the tests that use it know its counts.
 GOLDEN = Path(__file__).parents[1] / "golden"
@@ -139,7 +138,7 @@ def _own_home() -> tempfile.TemporaryDirectory:
 def run(save_dir, n_steps=4, text=TEXT, heldout=None, n_replicas=1, changes=WORDS, **arguments):
     """Train a tiny run, by default one that reads words forwards; it saves after each step."""
     options = tiny_options(**changes)
-    arguments = {"strategy": on_cpu(n_replicas), "saving": Saving(steps=1)} | arguments
+    arguments = {"strategy": on_cpu(n_replicas), "checkpoint_steps": 1} | arguments
     return train(
         options, str(VOCABULARY), text, str(save_dir), heldout, n_steps=n_steps, **arguments
     )
@@ -148,7 +147,7 @@ def run(save_dir, n_steps=4, text=TEXT, heldout=None, n_replicas=1, changes=WORD
 def three_steps() -> Path:
     """The folder of a run saved after each step and measured at its end, not to be written to."""
     return made_once(
-        "three_steps", lambda f: run(f, 3, heldout=HELDOUT, saving=Saving(steps=1, keep=9))
+        "three_steps", lambda f: run(f, 3, heldout=HELDOUT, checkpoint_steps=1, keep_checkpoints=9)
     )
 
 

@@ -112,7 +112,7 @@ def test_interrupted_write_keeps_the_earlier_file(place, tmp_path, monkeypatch):
     (tmp_path / "old").write_bytes(b"old\n")
     upload(tmp_path / "old", url)
 
-    def interrupted(source, out, size):
+    def interrupted(source, out):
         out.write(b"new\n")
         raise KeyboardInterrupt
 

@@ -16,11 +16,10 @@ from bilm.storage.names import SUFFIX, is_bilm
 from bilm.storage.stored_model import open_model
 from bilm.support.files import PREFIX, _prefix
 from bilm.training.finetuning import finetune
-from bilm.training.settings import Saving
 
 
 def test_checkpoint_pruning_keeps_the_requested_number(tmp_path):
-    run(tmp_path, 6, saving=Saving(steps=2, keep=2))
+    run(tmp_path, 6, checkpoint_steps=2, keep_checkpoints=2)
     assert sorted(path.name for path in tmp_path.glob("*.index")) == [
         "model.ckpt-4.index",
         "model.ckpt-6.index",
@@ -28,7 +27,7 @@ def test_checkpoint_pruning_keeps_the_requested_number(tmp_path):
 
 
 def test_checkpoints_are_saved_by_time(tmp_path):
-    run(tmp_path, 4, saving=Saving(minutes=0.0, keep=9))
+    run(tmp_path, 4, checkpoint_steps=100, checkpoint_minutes=0.0, keep_checkpoints=9)
     assert len(list(tmp_path.glob("*.index"))) == 4
 
 
@@ -37,7 +36,7 @@ WAYS = ["cut", "index cut", "a byte", "empty", "no data", "no index"]
 
 def test_resume_skips_several_damaged_checkpoints(tmp_path, log):
     """Each is damaged in another way; the result equals the result of an undamaged run."""
-    run(tmp_path, 2 + len(WAYS), saving=Saving(steps=1, keep=99))
+    run(tmp_path, 2 + len(WAYS), checkpoint_steps=1, keep_checkpoints=99)
     expected = weights_of(tmp_path)
     for step, how in enumerate(WAYS, start=3):
         damage(tmp_path, step, how)
@@ -140,7 +139,7 @@ def test_damaged_weight_is_noticed_if_it_is_selected(a_run):
 def test_unlisted_checkpoint_is_read_and_pruned(a_run, tmp_path):
     (a_run / "checkpoint").unlink()  # a kill between a checkpoint and TensorFlow's list
     assert load_run(a_run).n_tokens == 49
-    run(a_run, n_steps=4, saving=Saving(1, 15.0, 1))
+    run(a_run, n_steps=4, checkpoint_steps=1, keep_checkpoints=1)
     assert [path.name for path in a_run.glob("*.index")] == ["model.ckpt-4.index"]
     moved = a_run.rename(tmp_path / "moved")
     assert load_run(moved).n_tokens == 49

@@ -24,7 +24,7 @@ from bilm.training.decisions import (
     pace,
     processor_share,
 )
-from bilm.training.settings import RunSettings, Saving
+from bilm.training.settings import RunSettings
 from bilm.training.spec import RunProgress
 
 TINY = RunOptions.from_dict(RUN)
@@ -77,7 +77,7 @@ def simulate(
         timing = timing.after_step(clock, compiles)
         compiles = False
         change = pace(spec, progress, timing)
-        if change is not None and progress.step < spec.n_steps:
+        if change is not None:
             spec = spec.with_pace(change.n_steps, change.changes)
             lengths.append(spec.n_steps)
             compiles = bool(change.changes)
@@ -150,7 +150,7 @@ def test_budget_that_is_too_short_names_the_missing_time():
     clock.move(6.0)
     timing = timing.after_step(clock, compiles=False)
     change = pace(spec, RunProgress(2), timing)
-    assert change.n_steps == 4 and change.n_useful == 100
+    assert change.n_steps == 4 and change.n_useful_steps == 100
     assert change.missing_hours == pytest.approx((98 * 6 - 14) / 3600)
 
 
@@ -198,7 +198,7 @@ def test_saves_are_shared_by_the_steps_and_evaluations_are_not():
     clock.move(50.0)
     timing = timing.after_evaluation(clock)
     assert (timing.step_seconds, timing.compiling, timing.last_evaluation) == (2.0, 30.0, 50.0)
-    assert timing.processor_seconds == 20.0
+    assert timing.computed == 20.0
     assert timing.hours(3_600, eval_steps=10) == 2.0 + 5.0
 
 
@@ -236,7 +236,7 @@ def test_share_of_the_processors_is_named_if_it_is_small(share, expected):
 
 
 def run_of(n_steps=10, heldout=None):
-    settings = RunSettings(saving=Saving(steps=3, minutes=15))
+    settings = RunSettings(checkpoint_steps=3, checkpoint_minutes=15)
     return spec_of(TINY, n_steps, heldout, eval_steps=4, settings=settings)
 
 

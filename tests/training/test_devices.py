@@ -97,10 +97,12 @@ def test_devices_are_named_and_counted():
 
 def test_report_shows_the_mean_loss_since_the_report_before(log):
     options = tiny_options(**WORDS, n_train_tokens=50)
-    report = RunReport(spec_of(options, 9, settings=RunSettings(log_steps=4)))
+    spec = spec_of(options, 9, settings=RunSettings(log_steps=4))
+    report = RunReport(spec)
     for done in range(1, 10):
         result = StepResult(tf.constant([[float(done)]]), tf.constant(1.0), 0.2)
-        report.add(done, result, Timing(now=done, n_steps=done - 1, trained=done), done == 1)
+        timing = Timing(now=done, n_steps=done - 1, trained=done)
+        report.add(spec, done, result, timing, done == 1)
     for mean in (1.0, 2.5, 6.5, 9.0):  # of steps 1, 1 to 4, 5 to 8, 9
         assert f"sampled loss {mean:.3f}, " in log.text
     assert log.text.count("sampled loss") == 4

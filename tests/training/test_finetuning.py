@@ -19,7 +19,6 @@ from bilm.storage.names import is_bilm, stored_values
 from bilm.training import run as training
 from bilm.training.devices import Devices
 from bilm.training.finetuning import Source, finetune
-from bilm.training.settings import Saving
 
 TF1_CHARS, TF1_WORDS = (GOLDEN / "checkpoint" / name for name in ("chars", "tokens"))
 STORED = [case.values[0] for case in golden_cases("inference")]
@@ -187,7 +186,7 @@ def test_finetune_resume_is_bit_identical(kind, tmp_path, log):
         source = exported.parent
         shutil.copy(VOCABULARY, source / "vocab.txt")
     folder, killed = tmp_path / "straight", tmp_path / "killed"
-    straight = tune(source, folder, n_steps=6, saving=Saving(steps=3), **arguments)
+    straight = tune(source, folder, n_steps=6, checkpoint_steps=3, **arguments)
     before_last_save(folder, 6, killed)
     log.clear()
     again = tune(source, killed, n_steps=6, **arguments)

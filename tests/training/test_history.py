@@ -4,7 +4,6 @@ import pytest
 from tiny_runs import HELDOUT, WORDS, before_last_save, run
 
 from bilm.training.history import COLUMNS, read_history
-from bilm.training.settings import Saving
 
 
 def rows_of(folder):
@@ -18,9 +17,9 @@ def test_history_of_a_resumed_run_equals_that_of_a_straight_run(tmp_path, log_st
     straight, killed = tmp_path / "straight", tmp_path / "killed"
     settings = {"heldout": HELDOUT, "eval_steps": 2, "log_steps": log_steps}
     settings["changes"] = WORDS | {"bidirectional": True}
-    run(straight, 6, saving=Saving(steps=3), **settings)
+    run(straight, 6, checkpoint_steps=3, **settings)
     before_last_save(straight, 6, killed)  # its history is ahead of its checkpoint
-    run(killed, 6, saving=Saving(steps=3), **settings)
+    run(killed, 6, checkpoint_steps=3, **settings)
     assert rows_of(killed) == rows_of(straight)
     rows = read_history(killed / "history.csv")
     assert int(rows[-1]["step"]) == 6 and tuple(rows[0]) == COLUMNS
@@ -30,7 +29,7 @@ def test_history_of_a_resumed_run_equals_that_of_a_straight_run(tmp_path, log_st
 
 
 def test_history_has_rows_at_saves_without_a_report(tmp_path):
-    run(tmp_path, 5, saving=Saving(steps=2), log_steps=100)
+    run(tmp_path, 5, checkpoint_steps=2, log_steps=100)
     assert [row["step"] for row in rows_of(tmp_path)] == ["2", "4", "5"]
 
 

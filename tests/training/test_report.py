@@ -80,13 +80,14 @@ def test_log_without_a_terminal_has_few_lines(log, epochs, n_lines):
     """A minute of 1,200 steps: the first step, evaluations, and lines where none is near."""
     options = tiny_options(**WORDS, n_train_tokens=10_000)
     heldout = heldout_of(100) if epochs else None
-    reported = report.RunReport(spec_of(options, 1200, heldout))
+    spec = spec_of(options, 1200, heldout)
+    reported = report.RunReport(spec)
     for done in range(1, 1201):
         timing = Timing(now=0.05 * done, n_steps=done - 1, trained=0.05 * done)
         result = StepResult(tf.constant([[1.0]]), tf.constant(1.0), 0.2)
-        reported.add(done, result, timing, compiles=done == 1)
+        reported.add(spec, done, result, timing, compiles=done == 1)
         if epochs and done % (1200 // epochs) == 0:
-            reported.heldout(done, Perplexity({"forward": 9.0}, 9.0, 10), "compared", True)
+            reported.heldout(spec, done, Perplexity({"forward": 9.0}, 9.0, 10), "compared", True)
     assert epochs + 1 <= len(log.messages) <= n_lines, log.messages
     end = ": held-out perplexity 9.00 (running text, the best so far); compared"
     assert log.messages[-1].endswith(end if epochs else ", learning rate 0.2")

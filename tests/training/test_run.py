@@ -37,7 +37,6 @@ from bilm.training import run as training
 from bilm.training.finetuning import finetune
 from bilm.training.history import COLUMNS, read_history
 from bilm.training.run_folder import RunFolder
-from bilm.training.settings import Saving
 from bilm.training.signals import stop_on_signal
 from bilm.training.step import Trainer
 
@@ -80,7 +79,7 @@ def test_training_writes_every_column_of_the_history(tmp_path):
 
 def test_number_of_steps_from_epochs(tmp_path, log):
     changes = WORDS | {"n_train_tokens": 505, "n_epochs": 3}
-    result = run(tmp_path, None, heldout=HELDOUT, changes=changes, saving=Saving())
+    result = run(tmp_path, None, heldout=HELDOUT, changes=changes, checkpoint_steps=1_000)
     assert result.step == 150  # 50 an epoch
     assert log.text.count("held-out perplexity") == 3
     assert json.loads((tmp_path / "options.json").read_text())["n_train_tokens"] == 505
@@ -88,7 +87,9 @@ def test_number_of_steps_from_epochs(tmp_path, log):
 
 def test_sampled_loss_falls(tmp_path, log):
     changes = WORDS | {"dropout": 0.0, "n_epochs": 1}
-    result = run(tmp_path, 300, heldout=TEXT, changes=changes, saving=Saving(), log_steps=100)
+    result = run(
+        tmp_path, 300, heldout=TEXT, changes=changes, checkpoint_steps=1_000, log_steps=100
+    )
     losses = [float(found) for found in re.findall(r"sampled loss ([\d.]+)", log.text)]
     assert losses[-1] < losses[0] - 0.3
     assert result.heldout.mean < 40  # of 49 words
@@ -120,7 +121,7 @@ def test_sigint_finishes_the_step_and_saves_the_run(tmp_path, monkeypatch, log):
 
     before = signal.getsignal(signal.SIGINT), signal.getsignal(signal.SIGTERM)
     monkeypatch.setattr(Trainer, "step", step_and_signal)
-    result = run(tmp_path, 6, saving=Saving())
+    result = run(tmp_path, 6, checkpoint_steps=1_000)
     assert (result.step, result.finished) == (4, False)
     assert "stopped at step 4, saved" in log.text
     assert (signal.getsignal(signal.SIGINT), signal.getsignal(signal.SIGTERM)) == before
@@ -133,7 +134,7 @@ def test_signal_while_evaluating_loses_nothing(tmp_path, monkeypatch):
         return Perplexity({"forward": 9.0}, 9.0, 10)
 
     monkeypatch.setattr(training.Evaluator, "__call__", evaluate)
-    result = run(tmp_path, 6, heldout=HELDOUT, eval_steps=2, saving=Saving())
+    result = run(tmp_path, 6, heldout=HELDOUT, eval_steps=2, checkpoint_steps=1_000)
     assert (result.step, result.finished) == (2, False)
     assert (tmp_path / "model.ckpt-2.index").exists()
 
@@ -163,7 +164,7 @@ def test_error_in_the_text_saves_the_steps_before(tmp_path):
         pytest.raises(DataError, match=rf"text, line {SHUFFLE_BUFFER + 51}: not UTF-8"),
     ):
         patched.setattr("bilm.data.survey.SAMPLE_TOKENS", 50)
-        run(saved, 10_000, str(tmp_path / "text"), changes=changes, saving=Saving(10_000))
+        run(saved, 10_000, str(tmp_path / "text"), changes=changes, checkpoint_steps=10_000)
     step = latest_checkpoint(saved).record.step
     assert step > 1
     assert int(read_history(saved / "history.csv")[-1]["step"]) == step
@@ -174,7 +175,7 @@ def test_resume_is_bit_identical(tmp_path, log, n_replicas):
     """Each replica gets its own rows' states back after a kill."""
     straight, killed = tmp_path / "straight", tmp_path / "killed"
     flags = {"n_replicas": n_replicas, "changes": {} if n_replicas == 1 else WORDS}
-    run(straight, 6, saving=Saving(steps=3), **flags)
+    run(straight, 6, checkpoint_steps=3, **flags)
     before_last_save(straight, 6, killed)
     result = run(killed, 6, **flags)
     assert (result.step, result.finished) == (6, True)
@@ -290,14 +291,12 @@ def test_replicas_that_do_not_divide_the_rows_are_refused(tmp_path):
         ("n_steps", 2**31, "an integer from 1 to 2147483647"),
         ("eval_steps", 0, "an integer from 1"),
         ("resume", "perhaps", "auto or never or must"),
-        ("saving", None, "an object"),
+        ("checkpoint_minutes", -1, "a number from 0"),
     ],
 )
 def test_setting_out_of_range_is_refused(tmp_path, name, value, expected):
     with pytest.raises(OptionsError, match=f"^{name}: found .*, expected {expected}"):
         run(tmp_path / "run", **{"n_steps": 1, name: value})
-    with pytest.raises(OptionsError, match=r"^minutes: found -1, expected a number from 0"):
-        Saving(minutes=-1)
     assert not list(tmp_path.iterdir())
 
 
@@ -387,8 +386,8 @@ def test_text_that_includes_the_vocabulary_is_refused(tmp_path, monkeypatch, lin
     assert not (tmp_path / "run").exists()
 
 
-@pytest.mark.parametrize("saving", [Saving(steps=2), Saving(steps=100)], ids=["save", "epoch"])
-def test_text_that_changes_during_training_is_refused(tmp_path, monkeypatch, saving):
+@pytest.mark.parametrize("checkpoint_steps", [2, 100], ids=["save", "epoch"])
+def test_text_that_changes_during_training_is_refused(tmp_path, monkeypatch, checkpoint_steps):
     text, step = copy_of_the_text(tmp_path), Trainer.step
 
     def changing(self, iterator, number):
@@ -399,7 +398,7 @@ def test_text_that_changes_during_training_is_refused(tmp_path, monkeypatch, sav
     monkeypatch.setattr(Trainer, "step", changing)
     changes = WORDS | {"n_train_tokens": 20, "n_epochs": 9}  # epochs of two steps
     with pytest.raises(DataError, match=r"a\.txt: has changed during training: found .* step 2"):
-        run(tmp_path / "run", 9, text=str(text), saving=saving, changes=changes)
+        run(tmp_path / "run", 9, text=str(text), checkpoint_steps=checkpoint_steps, changes=changes)
     assert not RunFolder(tmp_path / "run").holds_run
 
 

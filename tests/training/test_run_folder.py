@@ -31,7 +31,6 @@ from bilm.training.checkpoints import RunCheckpoints
 from bilm.training.finetuning import finetune
 from bilm.training.hosts.exchange import Hosts
 from bilm.training.run_folder import RunFolder
-from bilm.training.settings import Saving
 from bilm.training.step import Trainer
 
 
@@ -50,7 +49,7 @@ def test_run_does_not_touch_neighbouring_folders(tmp_path, name):
         )
     before = contents(tmp_path)
     folder = shutil.copytree(three_steps(), tmp_path / name)
-    run(folder, 4, heldout=HELDOUT, eval_steps=1, saving=Saving(1, 15.0, 1))
+    run(folder, 4, heldout=HELDOUT, eval_steps=1, checkpoint_steps=1, keep_checkpoints=1)
     assert {path: data for path, data in contents(tmp_path).items() if path in before} == before
     assert [path.name for path in folder.glob("*.index")] == ["model.ckpt-4.index"]
     assert tf.train.latest_checkpoint(str(folder)) == f"{folder}/model.ckpt-4"

@@ -13,7 +13,6 @@ from bilm.training.finetuning import Source, finetune
 from bilm.training.history import read_history
 from bilm.training.run_folder import RunFolder
 from bilm.training.schedule import Schedule
-from bilm.training.settings import Saving
 from bilm.training.step import Trainer
 
 ADAM = {"optimizer": "adam", "learning_rate": 0.01}
@@ -92,12 +91,12 @@ def test_resume_is_bit_identical(tmp_path, monkeypatch, changes):
             return step(self, iterator, number)
 
         monkeypatch.setattr(Trainer, "step", step_to)
-        saving = Saving(steps=1 if end < 3 else 2)
+        arguments = {"changes": changes, "checkpoint_steps": 1 if end < 3 else 2}
         if end < 6:
             with pytest.raises(KeyboardInterrupt):
-                run(tmp_path / "run", 6, changes=changes, saving=saving)
+                run(tmp_path / "run", 6, **arguments)
         else:
-            assert run(tmp_path / "run", 6, changes=changes, saving=saving).finished
+            assert run(tmp_path / "run", 6, **arguments).finished
     assert_same_values(*(every_number(tmp_path / name, 6) for name in ("run", "straight")))
 
 

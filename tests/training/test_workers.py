@@ -11,7 +11,6 @@ from worker_runs import addresses, end_all, finish, log_file, start_worker, star
 from bilm.language_model import BiLM
 from bilm.storage.checkpoint import latest_checkpoint
 from bilm.training.run_folder import RunFolder
-from bilm.training.settings import Saving
 
 SMALLEST = WORDS | {"share_embedding_softmax": True, "lstm": {"n_layers": 1}}
 MUON = {"optimizer": "muon", "learning_rate": 0.01, "weight_decay": 0.05}
@@ -163,7 +162,7 @@ def test_workers_whose_folder_is_not_shared_are_refused(tmp_path, monkeypatch):
 
         with monkeypatch.context() as patched:
             patched.setattr(BiLM, "build", random_weights)
-            run(folder, 2, n_replicas=2, saving=Saving(steps=2))
+            run(folder, 2, n_replicas=2, checkpoint_steps=2)
     started = [
         start_worker(k, workers, folder, WORDS, n_steps=4, heldout=None)
         for k, folder in enumerate(folders)

@@ -1,8 +1,5 @@
-"""Readers of input files: text here, every other form in a module with a `FORM` that declares it.
-
-To add a form, write a module with a `FORM` and add it to `FORMS`. Help and error messages follow
-from the declaration.
-"""
+"""Readers of input files: text here, every other form in a module with a `FORM` that declares it,
+from which help and error messages follow. To add one, add its `FORM` to `FORMS`."""
 
 import os
 from collections.abc import Iterator
@@ -42,12 +39,9 @@ def form_of(path: str | os.PathLike) -> Form:
 
 class Corpus:
     """The records of a file or URL, whose ending determines its form. Iterable repeatedly. `signs`
-    counts signs in the first iteration, and is shared by the files of a text.
-
-    Attributes: `path`; `form`; `has_ids`, whether records have ids.
-    Raises: DataError for an option that does not apply to the form. Iterating raises DataError that
-        names file and line or row, and BilmError if a package is missing.
-    """
+    counts signs in the first iteration, and is shared by the files of a text. Attributes: `path`,
+    `form`, and `has_ids`, whether records have ids. Raises: DataError for an option that does not
+    apply to the form; iterating also for the file."""
 
     def __init__(
         self,
@@ -60,7 +54,6 @@ class Corpus:
         reading = reading or Reading()
         self.has_ids = self.form.has_ids or reading.id_column is not None
 
-        # Options with other values than the defaults must fit the form.
         for name in OPTIONS:
             is_chosen = getattr(reading, name) != getattr(Reading, name)
             if is_chosen and name not in self.form.options:

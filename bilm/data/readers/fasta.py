@@ -41,7 +41,6 @@ def read_fasta(source: InputFile) -> Iterator[Record]:
 
 
 def _sequence(id_: str, lines: list[str], where: str) -> Record:
-    """Return the sequence whose header is at `where`."""
     residues = "".join(lines).removesuffix("*")
     if not residues or "*" in residues:
         problem = "a * inside" if residues else "no residues"

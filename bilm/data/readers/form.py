@@ -16,8 +16,7 @@ Split = Callable[[Iterable[str]], Iterator[list[str]]]
 
 @dataclass(frozen=True)
 class Reading:
-    """How to read files: the values of the options of input forms, see `Form.options`, and of
-    options of every form."""
+    """How to read files: the values of options of all input forms or of some: `Form.options`."""
 
     column: str | None = None
     id_column: str | None = None  # strings or integers

@@ -1,8 +1,6 @@
-r"""Tables: one row per sentence, in CSV, TSV, JSON Lines or Parquet.
+"""Tables: one row per sentence, in CSV, TSV, JSON Lines or Parquet.
 
-CSV and TSV are read and written, by `bilm.commands.output`, as pandas reads and writes them by
-default (RFC 4180): a field that contains the delimiter, `"` or a line break is enclosed in `"`, and
-each `"` inside it is doubled. Quotation marks elsewhere, as in `a "b"`, are part of the text. A
+CSV and TSV are read, and written by `bilm.commands.output`, as pandas does by default (RFC 4180). A
 field that starts with `"` but is not quoted correctly is an error, as are rows that it may join.
 """
 
@@ -14,7 +12,7 @@ from pathlib import Path
 from typing import Any
 
 from bilm.data.readers.form import TOKENIZE, Form, InputFile, Record, Split, checked_id
-from bilm.data.text import opened, placed_lines, read_lines, unpacked_name
+from bilm.data.text import MAX_LINE_BYTES, opened, placed_lines, read_lines, unpacked_name
 from bilm.errors import DataError
 from bilm.support.imports import optional
 
@@ -29,6 +27,7 @@ def delimited_rows(source: InputFile, columns: Sequence[str]) -> Rows:
     delimiter = "\t" if unpacked_name(source.path).endswith(".tsv") else ","
     lines = (text for *_, text in placed_lines(source.path, source.reading.on_bad_utf8))
     quoting = QUOTING[source.reading.quoting or "csv"]
+    csv.field_size_limit(max(csv.field_size_limit(), MAX_LINE_BYTES))
     rows = csv.reader(lines, delimiter=delimiter, quoting=quoting, strict=True)
     where = f"{source.path}, line 1"
     try:

@@ -54,16 +54,13 @@ class Gap(NamedTuple):
 
 
 class Filler:
-    """Fills gaps with words.
-
-    The candidates that fit best by both sides of a gap are compared::
+    """Fills gaps with words. The candidates that fit best by both sides of a gap are compared::
 
         P(candidate) is proportional to the product of factor ** exponent
 
     The factors are the probability of the whole sentence with the candidate in each direction of
-    the model, and with a memory also those of `MEMORY_EXPONENTS`: the candidate's probability in
-    each view of the memory and its frequency, with the exponents of the memory. Without a memory,
-    the product is the geometric mean over the directions.
+    the model, and with a memory also those of `MEMORY_EXPONENTS`. Without a memory, the product is
+    the geometric mean over the directions.
 
     Args:
         others: candidates besides the vocabulary.
@@ -108,17 +105,15 @@ class Filler:
         self._log_sharing = np.where(is_unknown, np.log(is_unknown.sum() + 1), 0)  # C
 
     def fill(self, tokens: Sequence[str], n: int = 10, mask: str = MASK) -> list[Gap]:
-        """Fill the gaps of a sentence: lost words, and lost letters of words.
+        """Fill the gaps of a sentence, in its order: lost words, and lost letters of words.
 
         Several gaps are filled jointly: first the one whose best word is the most probable, then
         the others given this word, and finally each given the best words of all others.
 
         Args:
-            tokens: a sentence. `mask` is a lost word; `ki[..]g` is a word without two of its
-                letters, and `k[---]` a word without an unknown number of letters. A warning names
-                other tokens that look like gaps, and gaps that no word matches.
+            tokens: a sentence. `mask` is a lost word; for other gaps, see `pattern`. A warning
+                names tokens that only look like gaps, and gaps that no word matches.
             n: maximum number of words for each gap.
-        Returns: the gaps in the order of the sentence.
         """
         if n < 1:
             raise ValueError(f"n is {n}, expected at least 1")
@@ -162,7 +157,7 @@ class Filler:
             remaining.remove(surest)
 
     def _ranked(self, text: list[str], i: int, allowed: np.ndarray, n: int) -> list[Candidate]:
-        """Return the best allowed words, `n` or more, at place `i`, whose word has no effect."""
+        """Return the best allowed words, `n` or more, at place `i`."""
         if not len(allowed):
             return []
         compared, factors = self._compare(text, i, allowed, max(n, N_COMPARED))

@@ -1,8 +1,5 @@
-"""Fits a memory.
-
-The weights of the features are fitted to the remembered text. The shares of the mixture with the
-biLM, and the exponents with which a `Filler` compares candidates, are fitted to held-out text.
-"""
+"""Fits a memory: the weights of the features to the remembered text; the shares of the mixture with
+the biLM, and the exponents with which a `Filler` compares candidates, to held-out text."""
 
 from collections.abc import Iterable, Sequence
 
@@ -29,9 +26,6 @@ MIN_SHARE = 1e-6  # of the biLM and of the memory
 NEAR_BOUND = 1e-3  # a smaller share causes a warning
 PRIOR = 0.06  # precision of the normal prior of an exponent, per fitted word
 NEWTON_STEPS = 20
-
-
-# --- weights ---
 
 
 def fit_memory(
@@ -107,9 +101,6 @@ def log_gradient(text: RememberedText, view: str, weights: np.ndarray, place: in
     return np.stack([row @ derivatives for row, derivatives in rows])
 
 
-# --- shares of the mixture ---
-
-
 def fit_shares(scored: Sequence[tuple[Score, Logs]]) -> np.ndarray:
     """Return the shares of the biLM in the mixture by direction, float64 (directions,), that
     maximize the probability of held-out sentences, by expectation maximization. `scored`: for each
@@ -135,17 +126,11 @@ def fit_shares(scored: Sequence[tuple[Score, Logs]]) -> np.ndarray:
     return np.array(shares)
 
 
-# --- exponents of candidates ---
-
-
 def fit_exponents(words: Sequence[np.ndarray], first: np.ndarray) -> np.ndarray:
     """Return the exponents that maximize the probability of words among their candidates, with a
-    normal prior around the first ones, float64 (factors,), by Newton's method.
-
-    Args:
-        words: for each word the logarithms of the factors of its candidates minus those of the word
-            itself, float64 (candidates, factors).
-    """
+    normal prior around the first ones, float64 (factors,), by Newton's method. `words`: the
+    logarithms of the factors of the candidates of each word minus those of the word itself, float64
+    (candidates, factors)."""
     precision = PRIOR * max(len(words), 1) * np.eye(len(first))
 
     def log_posterior(exponents: np.ndarray) -> float:

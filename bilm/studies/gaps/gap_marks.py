@@ -16,10 +16,7 @@ BARE = r"[.…‥]{2,}|[…‥]|(?<!\w)\.(?: \.){2,}|[-‐-―−]{3,}|[-‐-―
 
 def pattern(token: str, mask: str = MASK) -> re.Pattern[str] | None:
     """Return the pattern of the words, in NFC, that a token with a gap can be; None without a gap.
-
-    A gap is the mask, or letters in brackets: `ki[..]g` lacks two letters, and `k[---]` lacks an
-    unknown number of them, at least one.
-    """
+    A gap is the mask, or in brackets: `ki[..]g` lacks two letters, and `k[---]` one or more."""
     if token == mask:
         return re.compile(".+")
     first, *rest = re.split(LOST, normalize("NFC", token))
@@ -43,9 +40,8 @@ def marks(mask: str = MASK) -> re.Pattern[str]:
 
 
 def unread_marks(tokens: Sequence[str], mask: str = MASK, known: Container[str] = ()) -> list[str]:
-    """Return the tokens of a sentence that contain or look like a mark, but are not gaps. Parts of
-    a mark that was split are joined with blanks. Known words such as `...` are punctuation. Raises:
-    as `marks`."""
+    """Return the tokens of a sentence that contain or look like a mark, but are not gaps; parts of
+    a mark that was split are joined. Known words such as `...` are punctuation."""
     text = " ".join("\n" if pattern(token, mask) else token for token in tokens)
     marked = rf"(?<!\S)\S*?(?:{marks(mask).pattern}|{OTHER}|{BARE})\S*"
     unread = (match[0] for match in re.finditer(marked, text))

@@ -108,8 +108,7 @@ class Memory:
         return probabilities
 
     def save(self, path: str | Path, model: StoredModel) -> None:
-        """Write the file of a memory with exponents, whole or not at all; `model` is the one that
-        the memory was fitted to."""
+        """Write the file of a memory with exponents, which was fitted to a model."""
         arrays = {
             **self.weights,
             "shares": self.shares,
@@ -121,11 +120,8 @@ class Memory:
 
     @classmethod
     def load(cls, path: str | Path, model: StoredModel, words: Sequence[str]) -> Memory:
-        """Read the file; `words` is the vocabulary of the model, in the order of ids.
-
-        Raises: WeightsError if the file is missing, damaged or another one; DataError for the
-            memory of a model with other weights or another vocabulary.
-        """
+        """Read the file; `words` is the vocabulary of the model. Raises: WeightsError if the file
+        cannot be read; DataError for the memory of another model or vocabulary."""
         with open_hdf5(path) as file:
             names = (*OFFSETS, "text", "sentences", "shares", "exponents")
             arrays = {name: numbers(file, name)[...] for name in names}

@@ -96,11 +96,9 @@ class RememberedText:
         return self._padded[REACH + offset : last + offset]
 
     def features(self, view: str, sentence: np.ndarray, place: int) -> np.ndarray:
-        """Return phi of a context and of all words u, float32 (offsets + 1, F, V + 1): at each
-        offset of the view, and in the last row the sum over the different words of the sentence.
-
-        The context is a place of a sentence with its marks, whose own word has no effect.
-        """
+        """Return phi of a place of a sentence with its marks and of all words u, float32
+        (offsets + 1, F, V + 1): at each offset of the view, and in the last row the sum over the
+        different words of the sentence. The word at the place has no effect."""
         offsets = OFFSETS[view]
         shape = len(offsets) + 1, 2 + len(AFFIXES), self.nothing + 1
         phi: np.ndarray = np.zeros(shape, np.float32)

@@ -1,10 +1,6 @@
-"""What a biLM says about reading: surprisal of words and regions, and minimal pairs of sentences.
+"""What a biLM says about reading: surprisal of words and regions, and minimal pairs."""
 
-`surprisal` computes columns for joining with reading times, `minimal_pairs` the accuracy on pairs;
-`surprisal_command` and `minimal_pairs_command` print them.
-"""
-
-from bilm.support import by_module, lazily
+from bilm.support import lazily
 
 MODULES = {
     "studies.reading.minimal_pairs": (
@@ -12,4 +8,4 @@ MODULES = {
     ),
     "studies.reading.surprisal": "load_trigrams surprisal_table word_surprisals",
 }
-__getattr__, __dir__, __all__ = lazily(__name__, by_module(MODULES))
+__getattr__, __dir__, __all__ = lazily(__name__, MODULES)

@@ -32,12 +32,9 @@ class MinimalPair(NamedTuple):
 
 
 class PairScore(NamedTuple):
-    """How strongly a language model prefers the acceptable sentence of a pair.
-
-    The preference is log2 p(good) - log2 p(bad) in bits, by direction: "forward", "backward" and
-    "both", their sum. A forward-only model has "forward" only. The probability of a sentence
-    includes its end: `</S>`, or `<S>` for the backward direction.
-    """
+    """How strongly a language model prefers the acceptable sentence of a pair: log2 p(good) -
+    log2 p(bad) in bits, by direction: "forward", and if the model has them "backward" and "both",
+    their sum. The probability of a sentence includes its end, `</S>` or `<S>`."""
 
     pair: MinimalPair
     preference: dict[str, float]

@@ -126,7 +126,6 @@ def _groups(results: PairResults) -> Iterator[dict[str, Any]]:
 
 
 def _columns(kind: str, phenomenon: str, uid: str, counts: Accuracy) -> dict[str, Any]:
-    """Return the columns `GROUP_COLUMNS` of a group."""
     percents = [counts.percent.get(direction, MISSING) for direction in DIRECTIONS]
     ties = [counts.n_ties[direction] for direction in DIRECTIONS]
     values = kind, phenomenon, uid, counts.n_pairs, counts.n_unknown, *percents, *ties
@@ -134,7 +133,6 @@ def _columns(kind: str, phenomenon: str, uid: str, counts: Accuracy) -> dict[str
 
 
 def _printed_row(group: dict[str, Any]) -> Row:
-    """Return the values of `PRINTED_COLUMNS`."""
     names = {"phenomenon": group["linguistics_term"], "UID": f"  {group['UID']}"} | NAMES
     percents = [round(group[direction], 1) for direction in DIRECTIONS]
     n_ties = max(group[f"{direction}_ties"] for direction in DIRECTIONS)

@@ -1,18 +1,11 @@
-"""Usages of words: collected from texts with vectors, compared between texts, and drawn as maps.
-
-`finding` finds words in texts, `dwug` reads data sets in DWUG's layout, and `collecting` computes
-vectors. `usages` contains usages in memory, `usages_file` on the disk. `change` compares two
-groupings of them by `measures`, and `answers` states the result in words. `maps` computes clusters
-and coordinates, which `pictures` and `page` draw. These modules require the extra analysis;
-`settings`, `options` and the commands, `usages_command`, `change_command` and `explore_command`,
-do not.
+"""Usages of words: collected from texts with vectors, compared between texts, drawn as maps. All
+modules except `settings`, `options` and the commands require the extra analysis.
 """
 
-from bilm.support import by_module, lazily
+from bilm.support import lazily
 
 MODULES = {
-    "studies.usages.answers": "in_words",
-    "studies.usages.change": "Measured measure measure_change",
+    "studies.usages.change": "Measured in_words measure measure_change",
     "studies.usages.collecting": "collect_usages write_usages",
     "studies.usages.dwug": "read_dwug",
     "studies.usages.finding": "FoundUsages Query find_usages open_texts parse_query read_queries",
@@ -23,4 +16,4 @@ MODULES = {
     "studies.usages.usages": "Usage Usages",
     "studies.usages.usages_file": "UsagesFile read_usages",
 }
-__getattr__, __dir__, __all__ = lazily(__name__, by_module(MODULES))
+__getattr__, __dir__, __all__ = lazily(__name__, MODULES)

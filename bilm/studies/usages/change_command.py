@@ -67,8 +67,7 @@ def change(
       bilm change --usages usages.parquet --controls door,night --no_proper_names
       bilm change --usages usages.parquet --between 1850,2000 --measures prt
     """
-    from bilm.studies.usages.answers import in_words
-    from bilm.studies.usages.change import measure_change
+    from bilm.studies.usages.change import in_words, measure_change
     from bilm.studies.usages.pictures import draw_change
     from bilm.studies.usages.usages_file import UsagesFile
 

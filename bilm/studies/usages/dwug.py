@@ -70,8 +70,7 @@ def read_dwug(
 
 
 def _read_uses(path: Path, split: Callable[[str], list[str]]) -> Iterator[Usage]:
-    """Yield the usages of a file; warn if most do not begin like their lemma, as inflected forms
-    do: their ranges may belong to another text."""
+    """Yield the usages of a file; warn if most do not begin like their lemma."""
     lines = (line for _, line in read_lines(str(path)))
     rows = csv.DictReader(lines, delimiter="\t", quoting=csv.QUOTE_NONE, restval="")
     names = rows.fieldnames or []

@@ -20,9 +20,6 @@ NAMED = re.compile(r"(?P<name>\S+):\s+(?P<forms>\S.*)")
 EXPRESSION = re.compile("/(?P<pattern>.+)/")
 
 
-# --- the words to find ---
-
-
 class Query(NamedTuple):
     """A word to look for."""
 
@@ -32,13 +29,9 @@ class Query(NamedTuple):
 
 
 def parse_query(line: str, where: str) -> Query:
-    """Read an entry of a list of words; `where` is its place, for messages.
-
-    `cell` is one form, `cell: cell cells` gives several forms a name, and a part between slashes
-    such as `/cells?/` is a regular expression that must match a whole form.
-
-    Raises: DataError for an entry without forms, or an invalid expression.
-    """
+    """Read an entry of a list of words; `where` is its place, for messages. `cell` is one form,
+    `cell: cell cells` gives several forms a name, and `/cells?/` is a regular expression that must
+    match a whole form. Raises: DataError without forms, or for an invalid expression."""
     text = line.strip()
     named = NAMED.fullmatch(text)
     name = named["name"] if named else text
@@ -67,10 +60,8 @@ def read_queries(path: str) -> list[Query]:
 
 
 def matcher(queries: Sequence[Query], ignore_case: bool = False) -> Callable[[str], frozenset[str]]:
-    """Return a function from a form to the names of the queries that it matches.
-
-    Raises: DataError if there are no queries, or two of the same name.
-    """
+    """Return a function from a form to the names of the queries that it matches. Raises: DataError
+    if there are no queries, or two of the same name."""
     counts = Counter(query.name for query in queries)
     if not counts:
         raise DataError("the list of words is empty; expected at least one")
@@ -94,9 +85,6 @@ def matcher(queries: Sequence[Query], ignore_case: bool = False) -> Callable[[st
         return frozenset(names | by_form.get(fold(form), set()))
 
     return matches
-
-
-# --- their usages ---
 
 
 class FoundUsages(NamedTuple):

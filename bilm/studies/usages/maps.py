@@ -60,11 +60,9 @@ def usage_map(
 
 
 def cluster_names(frame: pandas.DataFrame) -> list[str]:
-    """Return names of the clusters of a map: numbers from 1, and typical words.
-
-    Typical words occur n > 1 times near the usages and have the largest
-    sqrt(n) log(p(word | cluster) / p(word)), about the log-ratio divided by its standard error.
-    """
+    """Return names of the clusters of a map: numbers from 1, and typical words, which occur n > 1
+    times near the usages and have the largest sqrt(n) log(p(word | cluster) / p(word)), about the
+    log-ratio divided by its standard error."""
     near = [Counter[str]() for _ in range(frame["cluster"].max() + 1)]  # words by cluster
     for usage in frame.itertuples():
         words = words_near(usage.sentence, usage.position)

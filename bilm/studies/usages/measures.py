@@ -66,10 +66,8 @@ FUNCTIONS = {  # by the names in `MEASURES` of `bilm.studies.usages.settings`
 
 
 class Resampling:
-    """Draws usages of a word and computes the values of a measure for them.
-
-    A draw states how often each of the N usages belongs to each grouping. Its value depends on the
-    means of the features, weighted by these numbers.
+    """Draws usages of a word and computes the values of a measure for them. A draw states how often
+    each of the N usages belongs to each grouping; its value depends on the weighted means.
 
     Args:
         vectors: vectors of the usages, float64 (N, D).

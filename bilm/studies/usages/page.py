@@ -1,7 +1,5 @@
-"""A self-contained HTML page with maps of the usages of words, drawn by plotly.js.
-
-`page.html` is its template, and shows the data that `write_page` embeds as JSON.
-"""
+"""A self-contained HTML page with maps of the usages of words, drawn by plotly.js. Its template,
+`page.html`, shows the data that `write_page` embeds as JSON."""
 
 import json
 from collections.abc import Sequence
@@ -67,7 +65,6 @@ def write_page(
 
 
 def _content(usages: Usages, n_clusters: int, seed: int, bar: Progress) -> dict[str, object]:
-    """Return what the page shows of a word."""
     columns = usages.frame[list(FIELDS)]
     without_nan = columns.astype(object).where(columns.notna(), None)
     by_layer: dict[str, dict] = {"points": {}, "clusters": {}, "names": {}, "neighbours": {}}

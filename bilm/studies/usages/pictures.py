@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING
 import numpy as np
 
 from bilm.errors import OptionsError
-from bilm.studies.usages.answers import CHANGED, FEW, groupings_of, ranked
+from bilm.studies.usages.change import CHANGED, FEW, groupings_of, ranked
 from bilm.studies.usages.maps import N_CLUSTERS, cluster_names, usage_map
 from bilm.studies.usages.settings import MEASURES
 from bilm.studies.usages.usages import Usages
@@ -45,9 +45,7 @@ SAME = "#4d4d4d"  # of other answers
 @contextmanager
 def drawing(output: str | Path, width: float, height: float) -> Iterator[Figure]:
     """Yield an empty figure of a size in inches, and save it when the block ends without an error.
-
-    Raises: OptionsError for an unknown ending; DataError if the output belongs to a model.
-    """
+    Raises: OptionsError for an unknown ending; DataError if the output belongs to a model."""
     ending = Path(output).suffix.lower()
     if ending not in ENDINGS:
         raise OptionsError(f"{output}: unknown ending; expected {', '.join(ENDINGS)}")
@@ -106,10 +104,8 @@ def draw_map(
 
 
 def draw_change(frame: pandas.DataFrame, output: str | Path, measure: str = "apd") -> None:
-    """Draw the words of a table, of its last layer, ranked by a measure, with their intervals.
-
-    The numbers of compared usages in both texts follow each word. Words with few usages are below
-    the others. Of more than `MAX_WORDS` words, the first ones are drawn.
+    """Draw the first `MAX_WORDS` words of a table, of its last layer, ranked by a measure, with
+    their intervals; those with few usages are below the others.
 
     Args:
         frame: result of `measure_change`; its first measure gave the answers.

@@ -1,7 +1,5 @@
-"""Usages of words in memory: the places where words occur, with a vector per layer.
-
-`usages_file` describes the columns, and stores them as a table.
-"""
+"""Usages of words in memory: the places where words occur, with a vector per layer. `usages_file`
+describes the columns, and stores them as a table."""
 
 from __future__ import annotations
 
@@ -139,10 +137,8 @@ class Usages:
         return counts.rename_axis("word").reindex(columns=self.groupings)
 
     def vectors(self, layer: int | None = None) -> np.ndarray:
-        """Return the vectors of a layer, float32 (N, D); None for the highest layer.
-
-        Raises: OptionsError if it is missing; DataError if the vectors are not finite.
-        """
+        """Return the vectors of a layer, float32 (N, D); None for the highest layer. Raises:
+        OptionsError if it is missing; DataError if the vectors are not finite."""
         number = max(self.arrays, default=0) if layer is None else layer
         if number not in self.arrays:
             raise OptionsError(

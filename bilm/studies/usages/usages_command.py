@@ -123,7 +123,6 @@ def usages(
 
 
 def _patterns(inputs: Sequence[str]) -> dict[str, list[str]]:
-    """Return the patterns of each grouping from values of --input."""
     patterns: dict[str, list[str]] = {}
     for text in inputs:
         if named := NAMED.fullmatch(text):

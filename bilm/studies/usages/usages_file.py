@@ -62,11 +62,8 @@ def write_table(
 
 
 class UsagesFile:
-    """A table of usages on the disk. Vectors are read by `read` only.
-
-    Attributes: `path`, of the Parquet file; `description`.
-    Raises: DataError if the file is not a table of usages.
-    """
+    """A table of usages on the disk. Vectors are read by `read` only. Attributes: `path`, of the
+    Parquet file; `description`. Raises: DataError if the file is not a table of usages."""
 
     def __init__(self, path: str | Path):
         self.path = str(Path(path).expanduser())

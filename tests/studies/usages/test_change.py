@@ -16,8 +16,7 @@ pytest.importorskip("sklearn")
 pytestmark = pytest.mark.clients
 
 from bilm.errors import DataError
-from bilm.studies.usages.answers import in_words
-from bilm.studies.usages.change import measure, measure_change
+from bilm.studies.usages.change import in_words, measure, measure_change
 from bilm.studies.usages.measures import LARGEST
 from bilm.studies.usages.settings import MIN_USAGES, Settings
 from bilm.studies.usages.usages import Description, Grouping, Usage, Usages, frame_of
