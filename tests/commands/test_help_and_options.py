@@ -2,12 +2,11 @@
 
 import os
 import re
-import subprocess
 import sys
 from pathlib import Path
 
 import pytest
-from command_runs import BIN, help_texts, run_code
+from command_runs import BIN, help_texts, run_code, run_words
 
 import bilm
 from bilm.commands.main import cli, run
@@ -119,8 +118,8 @@ def test_bash_completes_commands_options_and_values(words, expected, tmp_path):
     program.chmod(0o755)
     quoted = " ".join(f"'{word}'" for word in ("bilm", *words))
     script = COMPLETE.format(bilm=program, words=quoted, place=len(words))
-    environment = os.environ | {"PATH": f"{tmp_path}:{os.environ['PATH']}", "PYTHONPATH": str(ROOT)}
-    done = subprocess.run(["bash", "-c", script], capture_output=True, text=True, env=environment)
+    path = f"{tmp_path}:{os.environ['PATH']}"
+    done = run_words(["bash", "-c", script], PATH=path, PYTHONPATH=str(ROOT))
     assert (done.stdout.split(), done.stderr) == (expected, "")
 
 

@@ -65,11 +65,11 @@ def output_of(code, *arguments, **how):
     return done.stdout
 
 
-def run_words(words, cwd=None, **variables):
+def run_words(words, cwd=None, timeout=600, **variables):
     """Run a program in a folder with environment variables in addition to `environment()`."""
     return subprocess.run(
         list(map(str, words)), capture_output=True, text=True, cwd=cwd,
-        env=environment(**variables), timeout=300,
+        env=environment(**variables), timeout=timeout,
     )  # fmt: skip
 
 

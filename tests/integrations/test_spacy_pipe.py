@@ -2,13 +2,12 @@
 
 import multiprocessing
 import shutil
-import subprocess
 import sys
 from importlib.util import find_spec
 
 import numpy as np
 import pytest
-from command_runs import output_of
+from command_runs import output_of, run_words
 from stored_files import CASE
 
 if find_spec("spacy") is None:
@@ -147,12 +146,8 @@ def test_spacy_pipe_in_two_processes(start, tmp_path, stored_embedder):
     if start not in multiprocessing.get_all_start_methods():
         pytest.skip(f"this system has no {start}")
     (tmp_path / "program.py").write_text(PROCESSES)
-    subprocess.run(
-        [sys.executable, "program.py", start, CASE, "found.npy"],
-        cwd=tmp_path,
-        check=True,
-        timeout=300,
-    )
+    done = run_words([sys.executable, "program.py", start, CASE, "found.npy"], cwd=tmp_path)
+    assert done.returncode == 0, done.stderr[-3000:]
     expected = stored_embedder.embed_sentence(["The", "bank", "closed", "."], "average")
     found = np.load(tmp_path / "found.npy")
     np.testing.assert_allclose(found, np.broadcast_to(expected, found.shape), atol=1e-6)
