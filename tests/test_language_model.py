@@ -10,13 +10,9 @@ from bilm.language_model import BiLM
 from bilm.options.model_options import ModelOptions
 
 CHARACTERS = {
-    "activation": "relu",
-    "embedding": {"dim": 4},
-    "filters": [[1, 5], [3, 6]],
-    "max_characters_per_token": 9,
-    "n_characters": 261,
-    "n_highway": 1,
-}
+    "activation": "relu", "embedding": {"dim": 4}, "filters": [[1, 5], [3, 6]],
+    "max_characters_per_token": 9, "n_characters": 261, "n_highway": 1,
+}  # fmt: skip
 LSTM = {"dim": 8, "projection_dim": 6, "n_layers": 2, "use_skip_connections": True}
 
 

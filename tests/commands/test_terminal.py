@@ -7,12 +7,8 @@ import subprocess
 import pytest
 from command_runs import environment, words_of
 
-NO_UTF8 = {
-    "LC_ALL": "C",
-    "PYTHONUTF8": "0",
-    "PYTHONCOERCECLOCALE": "0",
-    "PYTHONIOENCODING": "ascii",
-}
+NO_UTF8 = {"LC_ALL": "C", "PYTHONUTF8": "0", "PYTHONCOERCECLOCALE": "0"}
+NO_UTF8 |= {"PYTHONIOENCODING": "ascii"}
 
 
 @pytest.fixture

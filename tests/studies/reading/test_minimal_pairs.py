@@ -12,12 +12,9 @@ from bilm.studies.reading import MinimalPair, PairResults, PairScore, read_pairs
 from bilm.studies.reading.minimal_pairs import TIE
 
 PAIR = {
-    "sentence_good": "the cat sat",
-    "sentence_bad": "the sat cat",
-    "linguistics_term": "order",
-    "UID": "swap",
-    "pairID": "0",
-}
+    "sentence_good": "the cat sat", "sentence_bad": "the sat cat", "linguistics_term": "order",
+    "UID": "swap", "pairID": "0",
+}  # fmt: skip
 
 
 def pair(good, bad, phenomenon="order", uid="swap"):
@@ -52,14 +49,8 @@ def test_sentences_that_a_word_model_cannot_tell_apart_are_ties():
 
 
 def test_accuracy_counts_ties_as_wrong_and_groups_by_phenomenon_and_uid():
-    results = PairResults.of(
-        [
-            scored(3.0),
-            scored(-2.0, ["wug"], uid="other"),
-            scored(TIE / 2),
-            scored(1.0, phenomenon="agreement"),
-        ]
-    )
+    pairs = scored(3.0), scored(-2.0, ["wug"], uid="other"), scored(TIE / 2)
+    results = PairResults.of([*pairs, scored(1.0, phenomenon="agreement")])
     overall = results.overall
     assert (overall.n_pairs, overall.n_unknown) == (4, 1)
     assert overall.percent == {"forward": 50.0, "backward": 25.0, "both": 0.0}
