@@ -13,6 +13,7 @@ setup(
     package_dir={"bilm._options": "options"},
     package_data={
         "bilm": ["py.typed"],
+        "bilm.export": ["model_card.template"],
         "bilm.studies.usages": ["page.html"],
         "bilm.doctor.golden_case": ["*"],
         "bilm.models": ["*/*"],

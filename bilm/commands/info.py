@@ -86,8 +86,7 @@ def describe(model: StoredModel) -> dict[str, Any]:
     measured = Measurement.of(model)
     verdict = measured and measured.verdict
     n_words = names.n_words(model.tensors) if model.options.reads_words else n_classes or None
-    with model.tensors.opened() as read:
-        types = {read(name).dtype.name for name in model.tensors.names}
+    types = {tensor.dtype.name for tensor in model.tensors.values()}
     archive = read_record(model.folder.parent).get("archive")  # that it was unpacked from
     card = model.folder / CARD
     return {

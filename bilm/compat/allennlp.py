@@ -34,7 +34,7 @@ from bilm.layers.scalar_mix import ScalarMix
 from bilm.options.model_options import N_CHARACTERS_WITH_PADDING
 from bilm.storage import names
 from bilm.storage.formats import allennlp as stored_allennlp
-from bilm.storage.formats.base import LazyTensors
+from bilm.storage.formats.base import Tensors
 from bilm.storage.formats.pytorch_rows import variables_of
 from bilm.storage.hdf5 import NewHDF5
 from bilm.storage.stored_model import StoredModel, open_model
@@ -228,8 +228,8 @@ class Elmo(torch.nn.Module):
         arrays = {name: state_dict.pop(name).detach().cpu().numpy() for name in theirs}
         source = "state dict of AllenNLP"
         by_name = variables_of(arrays, stored_allennlp.ROWS, source, outer)
-        tensors = LazyTensors(source, [], by_name)
-        values = names.checked_values(names.specs_of(bilm), tensors, padding=bilm.padding)
+        tensors = Tensors(source, [], by_name)
+        values = names.checked_values(names.specs_of(bilm), [tensors], bilm.padding)
         variables = names.stored_variables(bilm)
         new = {id(variables[name].value): torch.as_tensor(value) for name, value in values}
 

@@ -7,7 +7,7 @@ import io
 import lzma
 import os
 import sys
-from collections.abc import Iterable, Iterator
+from collections.abc import Callable, Iterable, Iterator
 from contextlib import ExitStack, contextmanager
 from functools import partial
 from typing import Any, BinaryIO, TextIO, cast
@@ -134,8 +134,8 @@ def opened(path: str | os.PathLike) -> Iterator[BinaryIO]:
             return
         try:
             # `BufferedReader` splits lines faster than the decompressing classes.
-            with io.BufferedReader(packed(ending, file, "rb"), READ_BUFFER) as unpacked:
-                yield unpacked
+            with io.BufferedReader(unpacked(ending, file), READ_BUFFER) as content:
+                yield content
         except (BilmError, OSError, UnicodeDecodeError):
             raise
         except Exception as error:  # zlib.error, lzma.LZMAError, zstd.ZstdError, EOFError
@@ -148,7 +148,7 @@ def writing_text(path: str | os.PathLike) -> Iterator[TextIO]:
     with replacing(path) as temporary, ExitStack() as stack:
         file: BinaryIO = stack.enter_context(open(temporary, "wb"))
         if ending := ending_of(path):
-            file = stack.enter_context(packed(ending, file, "wb"))
+            file = stack.enter_context(packed(ending, file))
         yield stack.enter_context(io.TextIOWrapper(file, encoding="utf-8", newline="\n"))
 
 
@@ -163,12 +163,83 @@ def unpacked_name(path: str | os.PathLike) -> str:
     return name_of(path).lower().removesuffix(ending_of(path))
 
 
-def packed(ending: str, file: BinaryIO, mode: str) -> Any:
-    """Return a file that decompresses or compresses; the same content results in the same bytes."""
+def packed(ending: str, file: BinaryIO) -> Any:
+    """Return a file that compresses what is written; the same content results in the same bytes."""
     if ending == ".gz":
-        return gzip.GzipFile("", mode, 6, file, mtime=0)  # no name, no time
+        return gzip.GzipFile("", "wb", 6, file, mtime=0)  # no name, no time
     if ending == ".zst":
-        name = "compression.zstd" if sys.version_info >= (3, 14) else "backports.zstd"
-        return optional(name, "zstd", "zstd").ZstdFile(file, mode)
-    opener: Any = bz2.BZ2File if ending == ".bz2" else lzma.LZMAFile
-    return opener(file, mode)
+        return _zstd().ZstdFile(file, "wb")
+    return bz2.BZ2File(file, "wb") if ending == ".bz2" else lzma.LZMAFile(file, "wb")
+
+
+def unpacked(ending: str, file: BinaryIO) -> io.RawIOBase:
+    """Return a file that decompresses."""
+    if ending == ".gz":
+        return cast(io.RawIOBase, gzip.GzipFile(fileobj=file))
+    decompressors: dict[str, Callable[[], Any]] = {
+        ".bz2": bz2.BZ2Decompressor,
+        ".xz": lzma.LZMADecompressor,
+        ".zst": _zstd_decompressor,
+    }
+    return _Streams(file, decompressors[ending])
+
+
+class _Streams(io.RawIOBase):
+    """The content of all streams of a compressed file, one after another, from `decompressor` for
+    each. Python's own files end without an error where a later stream is damaged or padded."""
+
+    def __init__(self, file: BinaryIO, decompressor: Callable[[], Any]):
+        self._file = file
+        self._new = decompressor
+        self._stream = decompressor()
+        self._position = 0
+
+    def readable(self) -> bool:
+        return True
+
+    def seekable(self) -> bool:
+        return True
+
+    def tell(self) -> int:
+        return self._position
+
+    def seek(self, offset: int, whence: int = io.SEEK_SET) -> int:
+        """Read until a later position."""
+        if whence != io.SEEK_SET or offset < self._position:
+            raise io.UnsupportedOperation("compressed text is read forwards")
+        while self._position < offset and self.read(min(offset - self._position, READ_BUFFER)):
+            pass
+        return self._position
+
+    def readinto(self, buffer: Any) -> int:
+        """Decompress into a buffer; return the number of bytes, 0 at the end of the file."""
+        content = b""
+        while not content:
+            block = b""
+            if self._stream.eof:
+                block = self._stream.unused_data.lstrip(b"\0")
+                while not block:  # only padding
+                    block = self._file.read(READ_BUFFER)
+                    if not block:
+                        return 0
+                    block = block.lstrip(b"\0")
+                self._stream = self._new()
+            elif self._stream.needs_input:
+                block = self._file.read(READ_BUFFER)
+                if not block:
+                    raise EOFError("it ends inside a stream")
+            content = self._stream.decompress(block, len(buffer))
+        buffer[: len(content)] = content
+        self._position += len(content)
+        return len(content)
+
+
+def _zstd() -> Any:
+    name = "compression.zstd" if sys.version_info >= (3, 14) else "backports.zstd"
+    return optional(name, "zstd", "zstd")
+
+
+def _zstd_decompressor() -> Any:
+    zstd = _zstd()
+    longest = zstd.DecompressionParameter.window_log_max
+    return zstd.ZstdDecompressor(options={longest: longest.bounds()[1]})  # of `zstd --long`

@@ -19,7 +19,7 @@ import zipfile
 from abc import ABC, abstractmethod
 from collections.abc import Sequence
 from pathlib import Path
-from typing import Any, NamedTuple
+from typing import TYPE_CHECKING, Any, NamedTuple
 
 import h5py
 import numpy as np
@@ -30,6 +30,9 @@ from bilm.embedding.forms import FORMATS
 from bilm.errors import DataError, OptionsError
 from bilm.storage.hdf5 import NewHDF5
 from bilm.support.imports import optional
+
+if TYPE_CHECKING:
+    import pyarrow
 
 GROUP_BYTES = 1 << 24  # vectors written at a time, a row group of Parquet
 
@@ -210,10 +213,13 @@ class ParquetWriter(OrderedWriter):
         from pyarrow import parquet
 
         self._parquet = parquet
-        self._schema = parquet_schema(content)
         # Vectors do not compress well, and words are small in comparison.
         self._file = parquet.ParquetWriter(
-            path, self._schema, compression="none", use_dictionary=False, write_statistics=False
+            path,
+            parquet_schema(content),
+            compression="none",
+            use_dictionary=False,
+            write_statistics=False,
         )
 
     def _append(self, part: Path) -> None:
@@ -222,57 +228,47 @@ class ParquetWriter(OrderedWriter):
                 self._file.write_table(file.read_row_group(k))
 
     def _write(self, records: Sequence[Record], rows: np.ndarray) -> None:
-        import pyarrow
-
-        columns = parquet_columns(self._content, records, rows)
-        self._file.write_table(pyarrow.table(columns, self._schema))
+        self._file.write_batch(parquet_batch(self._content, records, rows))
 
     def close(self) -> None:
         self._flush()
         self._file.close()
 
 
-def parquet_schema(content: Content) -> Any:
-    """Return the `pyarrow.Schema` of a Parquet file: see the module."""
-    import pyarrow
-
-    kind = {"float32": pyarrow.float32(), "float16": pyarrow.float16()}[content.dtype]
-    vector = pyarrow.list_(kind, content.shape[-1])
-    fields = [("id", pyarrow.string())] if content.has_ids else []
-    if content.is_pooled:
-        fields.append(("sentence", pyarrow.string()))
-    else:
-        fields.append(("words", pyarrow.list_(pyarrow.string())))
-        vector = pyarrow.list_(vector)
-    names = [f"layer_{number}" for number in content.layers]
-    names = names or ["vector" if content.is_pooled else "vectors"]
-    return pyarrow.schema([*fields, *((name, vector) for name in names)])
-
-
-def parquet_columns(content: Content, records: Sequence[Record], rows: np.ndarray) -> list[Any]:
-    """Return the columns of `parquet_schema`, Arrow arrays, for sentences and their rows."""
+def parquet_batch(
+    content: Content, records: Sequence[Record], rows: np.ndarray
+) -> pyarrow.RecordBatch:
+    """Return the columns of a Parquet file, see the module, for sentences and their rows."""
     import pyarrow
 
     # The columns of ids and words.
     words = [record.words for record in records]
-    columns: list[Any] = []
+    columns: dict[str, Any] = {}
     if content.has_ids:
-        columns.append(pyarrow.array([record.id for record in records], pyarrow.string()))
+        columns["id"] = pyarrow.array([record.id for record in records], pyarrow.string())
     if content.is_pooled:
-        columns.append(pyarrow.array(map(embedding_file.join_words, words), pyarrow.string()))
+        sentences = map(embedding_file.join_words, words)
+        columns["sentence"] = pyarrow.array(sentences, pyarrow.string())
     else:
-        columns.append(pyarrow.array(words, pyarrow.list_(pyarrow.string())))
+        columns["words"] = pyarrow.array(words, pyarrow.list_(pyarrow.string()))
 
     # A column of vectors per layer.
     offsets: np.ndarray = np.cumsum([0, *map(len, words)], dtype=np.int32)
     layers = [rows] if rows.ndim == 2 else rows.swapaxes(0, 1)
-    for values in layers:
+    names = [f"layer_{number}" for number in content.layers]
+    names = names or ["vector" if content.is_pooled else "vectors"]
+    for name, values in zip(names, layers, strict=True):
         flat = pyarrow.array(np.ascontiguousarray(values).reshape(-1))
         vectors = pyarrow.FixedSizeListArray.from_arrays(flat, content.shape[-1])
         if not content.is_pooled:
             vectors = pyarrow.ListArray.from_arrays(pyarrow.array(offsets), vectors)
-        columns.append(vectors)
-    return columns
+        columns[name] = vectors
+    return pyarrow.record_batch(columns)
+
+
+def parquet_schema(content: Content) -> pyarrow.Schema:
+    """Return the names and types of the columns of a Parquet file."""
+    return parquet_batch(content, [], np.empty((0, *content.shape), content.dtype)).schema
 
 
 def rows_of(vectors: np.ndarray, content: Content) -> np.ndarray:

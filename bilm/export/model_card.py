@@ -14,43 +14,7 @@ from bilm.support.files import replacing, sha256_of
 from bilm.support.model_files import CARD
 from bilm.tensors import sizes_of
 
-TEMPLATE = """---
-library_name: "bilm-keras"
-pipeline_tag: "feature-extraction"
-tags: ["elmo", "bilm", "language-model", "word-embeddings"]
----
-
-# {name}
-
-A language model of the kind behind ELMo, exported with bilm {version} from: {source}.
-It gives each word of a sentence a vector that depends on the sentence.
-
-To be written by the author: what the text is and in which language, under which licence the model
-is given away, and what it is meant for. Language and licence also belong in the head of this file
-(`language:`, `license:`).
-
-## Use
-
-```python
-import bilm
-
-embedder = bilm.ElmoEmbedder("{options}", "{weights}"{vocabulary})
-vectors = embedder.embed_sentence(["A", "sentence", "."])
-```
-
-{readers}
-
-## Model and training
-
-{facts}
-
-## Files
-
-{files}
-
-ELMo: Peters et al. 2018,
-[Deep Contextualized Word Representations](https://doi.org/10.18653/v1/N18-1202).
-"""
+TEMPLATE = Path(__file__).with_name("model_card.template")
 MAX_SHARDS = 20  # maximum number of listed files
 SIZES = (
     "reads", "directions", "lstm_layers", "lstm_dim", "projection_dim", "vector_dim", "parameters",
@@ -90,7 +54,7 @@ def write_card(model: StoredModel, written: list[Path]) -> Path | None:
     for file in written:
         files[file.name] = f"{file.stat().st_size:,} bytes, SHA-256 `{sha256_of(file)}`"
 
-    text = TEMPLATE.format(
+    text = TEMPLATE.read_text(encoding="utf-8").format(
         name=weight_file.absolute().parent.name if is_usual else weight_file.stem,
         source=model.format.description,
         version=bilm.__version__,

@@ -28,7 +28,7 @@ from absl import logging
 from bilm.data.stream import Position
 from bilm.errors import NotFiniteError, WeightsError
 from bilm.storage import names
-from bilm.storage.formats.base import LazyTensors
+from bilm.storage.formats.base import Tensors
 from bilm.storage.run_record import RunRecord
 from bilm.storage.tensor_reader import UNREADABLE, TensorReader, reason
 from bilm.support.files import expanded, replacing, scratch
@@ -72,13 +72,8 @@ class Checkpoint:
             name = names.name_of_key(key)
             if name is not None:
                 weights[name] = tensor._replace(read=partial(self._tensor, key))
-        self.tensors = LazyTensors(self.path, self.files, weights)
-        bias = weights.get("softmax/b")
-        if bias is None or len(bias.shape) != 1:
-            raise WeightsError(
-                f"{self.path}: softmax/b is missing; expected the checkpoint of a biLM's training"
-            )
-        self.n_words = bias.shape[0]
+        self.tensors = Tensors(self.path, self.files, weights)
+        self.n_words = self.tensors.axis_lengths("softmax/b")["words"]
 
         # The record and the position, which the reference does not store.
         self._record = RunRecord.read(self.path)
@@ -109,8 +104,8 @@ class Checkpoint:
 
     def check(self, only: Callable[[str], bool]) -> None:
         """Read the weights whose names `only` selects. Raises: WeightsError if one is damaged."""
-        for name in filter(only, self.tensors.names):
-            self.tensors.by_name[name].read()
+        for tensor in self.tensors.only(only).values():
+            tensor.read()
 
     def check_all(self) -> None:
         """Read every tensor once. Raises: WeightsError if one is damaged or not finite, or for a
@@ -120,7 +115,6 @@ class Checkpoint:
             self._tensor(key)
 
     def _keys_of(self, group: str) -> list[str]:
-        """Return the keys of one group of tensors, such as `state/`."""
         return [key for key in self._reader if key.startswith(group)]
 
     def _tensor(self, key: str) -> np.ndarray:
@@ -177,7 +171,12 @@ def checkpoint_paths(folder: str | Path) -> list[str]:
     """Return the paths of a folder's checkpoints that have our names, the latest first."""
     matches = (CHECKPOINT_FILE.fullmatch(path.name) for path in _entries(folder))
     steps = {int(match[1]) for match in matches if match}
-    return [f"{Path(folder)}/{CHECKPOINT}-{step}" for step in sorted(steps, reverse=True)]
+    return [checkpoint_path(folder, step) for step in sorted(steps, reverse=True)]
+
+
+def checkpoint_path(folder: str | Path, step: int) -> str:
+    """Return the path of a step's checkpoint, without the endings of its files."""
+    return f"{Path(folder)}/{CHECKPOINT}-{step}"
 
 
 def _files(path: str) -> tuple[Path, ...]:
@@ -266,60 +265,41 @@ class CheckpointContent:
         return {f"SHA-256 of {group}": hash_.hexdigest()[:16] for group, hash_ in hashes.items()}
 
     def _variables(self) -> Iterator[tuple[str, str, Any]]:
-        """Yield group, name and variable of each tensor except the position."""
         for group, variables in self._model.items():
             named = variables.items() if isinstance(variables, dict) else enumerate(variables)
             for name, variable in named:
                 yield group, str(name), variable
 
-
-class CheckpointFolder:
-    """Writes checkpoints to an existing folder and keeps the latest `keep` ones.
-
-    TensorFlow's CheckpointManager would treat the folder's name as a pattern: in `run?` it would
-    remove files of `run1`.
-    """
-
-    def __init__(self, folder: str | Path, keep: int):
-        self.folder, self.keep = Path(folder), keep
-
-    def path(self, step: int) -> str:
-        """Return the path of a step's checkpoint, without the endings of its files."""
-        return f"{self.folder}/{CHECKPOINT}-{step}"
-
-    def write(self, content: CheckpointContent, record: RunRecord) -> None:
-        """Write a checkpoint, list it and remove the oldest ones. Raises: WeightsError if it cannot
-        be written; nothing has changed then."""
-        path = self.path(record.step)
+    def write(self, folder: Path, record: RunRecord, keep: int) -> None:
+        """Write a checkpoint to an existing folder, list it and remove all but the latest `keep`.
+        Raises: WeightsError if it cannot be written; nothing has changed then."""
+        path = checkpoint_path(folder, record.step)
         try:
             # TensorFlow would create the folder of the run, without the other files of a run.
-            os.stat(self.folder)
-            with scratch(self.folder / CHECKPOINT) as unfinished:
-                self._write_files(content, record, unfinished)
+            os.stat(folder)
+            with scratch(folder / CHECKPOINT) as unfinished:
+                name = os.path.basename(path)
+                self.variables.write(os.fspath(unfinished / name))
+                with replacing(unfinished / f"{name}.json") as temporary:
+                    temporary.write_text(json.dumps(record.to_dict(), indent=1), encoding="utf-8")
+                for file in sorted(unfinished.iterdir()):  # the JSON file is the last
+                    os.replace(file, folder / file.name)
             # Checkpoints of later steps are removed: they were damaged, so training resumed from an
-            # earlier one.
-            paths = checkpoint_paths(self.folder)
-            kept = paths[paths.index(path) :][: self.keep]
+            # earlier one. TensorFlow's CheckpointManager would treat the folder's name as a
+            # pattern: in `run?` it would remove files of `run1`.
+            paths = checkpoint_paths(folder)
+            kept = paths[paths.index(path) :][:keep]
             listed = [os.path.basename(kept_path) for kept_path in kept]
             state = tf.compat.v1.train.generate_checkpoint_state_proto(
-                str(self.folder), listed[0], listed[::-1]
+                str(folder), listed[0], listed[::-1]
             )
-            with replacing(self.folder / CHECKPOINT_LIST) as temporary:
+            with replacing(folder / CHECKPOINT_LIST) as temporary:
                 temporary.write_text(str(state), encoding="utf-8")
         except (tf.errors.OpError, OSError) as error:
-            last = next(iter(checkpoint_paths(self.folder)), "none")
+            last = next(iter(checkpoint_paths(folder)), "none")
             raise WeightsError(
                 f"{path}: cannot be saved: {reason(error)}; the last checkpoint: {last}"
             ) from error
         for old in set(paths) - set(kept):
             for file in _files(old):
                 file.unlink(missing_ok=True)
-
-    def _write_files(self, content: CheckpointContent, record: RunRecord, unfinished: Path) -> None:
-        """Write the files of a checkpoint to a new folder, then rename them into place."""
-        name = f"{CHECKPOINT}-{record.step}"
-        content.variables.write(os.fspath(unfinished / name))
-        with replacing(unfinished / f"{name}.json") as temporary:
-            temporary.write_text(json.dumps(record.to_dict(), indent=1), encoding="utf-8")
-        for file in sorted(unfinished.iterdir()):  # the JSON file is the last
-            os.replace(file, self.folder / file.name)

@@ -7,9 +7,8 @@ file or read values of other files, and reject declared sizes that exceed the fi
 import io
 import math
 import os
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
-from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -105,9 +104,9 @@ def save_hdf5(
             file.check()
 
 
-def dataset_names(group: h5py.Group) -> set[str]:
-    """Return the names of all datasets below a group, without following links. Raises: WeightsError
-    if there are too many groups and datasets for a model."""
+def datasets_of(group: h5py.Group) -> dict[str, h5py.Dataset]:
+    """Return all datasets below a group by name, without following links. Raises: WeightsError if
+    there are too many groups and datasets for a model."""
     items: dict[str, Any] = {}
 
     def add(name: str, item: Any) -> None:
@@ -119,7 +118,7 @@ def dataset_names(group: h5py.Group) -> set[str]:
             )
 
     group.visititems(add)
-    return {name for name, item in items.items() if isinstance(item, h5py.Dataset)}
+    return {name: item for name, item in items.items() if isinstance(item, h5py.Dataset)}
 
 
 def numbers(file: h5py.File, name: str) -> h5py.Dataset:
@@ -187,19 +186,3 @@ def _check_stored(dataset: h5py.Dataset, name: str) -> None:
     n_required = 1 if is_filtered else dataset.nbytes
     if dataset.size and n_stored < n_required:
         raise WeightsError(f"{where} contains {dataset.nbytes:,} bytes that were never written")
-
-
-class HDF5Tensors:
-    """The datasets of an HDF5 file: see `bilm.storage.formats.base.Tensors`."""
-
-    def __init__(self, path: str | Path):
-        self.paths: tuple[Path, ...] = (Path(path).absolute(),)  # the working folder may change
-        self.source = str(self.paths[0])
-        with open_hdf5(path) as file:
-            self.names = dataset_names(file)
-
-    @contextmanager
-    def opened(self) -> Iterator[Callable[[str], Any]]:
-        """Open the file."""
-        with open_hdf5(self.source) as file:
-            yield partial(numbers, file)

@@ -7,7 +7,7 @@ All files store the same values: the variables in memory, without the row of pad
 from __future__ import annotations
 
 import re
-from collections.abc import Callable, Iterable, Iterator, Mapping
+from collections.abc import Iterator, Mapping, Sequence
 from operator import attrgetter
 from typing import TYPE_CHECKING, Any
 
@@ -15,7 +15,7 @@ import numpy as np
 from absl import logging
 
 from bilm.errors import WeightsError
-from bilm.storage.formats.base import Tensors
+from bilm.storage.formats.base import LazyTensor, Tensors
 from bilm.tensors import CELL, ROWS, TensorSpec, template_pattern, tensors_of
 
 if TYPE_CHECKING:
@@ -90,51 +90,48 @@ def stored_values(model: BiLM) -> dict[str, np.ndarray]:
     return values
 
 
-def names_in_file(
-    wanted: Iterable[str], tensors: Tensors, only: Callable[[str], bool]
-) -> dict[str, str]:
-    """Return the name in a file of each wanted tensor that `only` selects; unused tensors cause one
-    warning. Raises: WeightsError if a tensor is missing in the file."""
-    stored_names = {}
-    for name in filter(only, wanted):
-        in_one_layer = name.replace("MultiRNNCell/Cell0/", "")  # files of one layer may omit this
-        stored = name if name in tensors.names else in_one_layer
-        if stored not in tensors.names:
-            raise WeightsError(f"{tensors.source}: {name} is missing; the options require it")
-        stored_names[name] = stored
-    extra = sorted(filter(only, tensors.names.difference(stored_names.values())))
-    if extra:
-        logging.warning(
-            "%s: the model does not use %d datasets: %s",
-            tensors.source, len(extra), ", ".join(extra[:8]),
-        )  # fmt: skip
-    return stored_names
+def stored_tensors(
+    specs: Mapping[str, TensorSpec], sources: Sequence[Tensors]
+) -> list[tuple[TensorSpec, LazyTensor, str]]:
+    """Return each tensor of a model, as stored in one of the sources, and its place for messages;
+    unused tensors cause one warning. Raises: WeightsError if a tensor is missing."""
+    source = " and ".join(dict.fromkeys(tensors.source for tensors in sources))
+    unused = {name: tensors for tensors in sources for name in tensors}
+    stored = []
+    for name, spec in specs.items():
+        if name not in unused:
+            name = name.replace("MultiRNNCell/Cell0/", "")  # files of one layer may omit this
+        if name not in unused:
+            raise WeightsError(f"{source}: {spec.name} is missing; the options require it")
+        tensors = unused.pop(name)
+        stored.append((spec, tensors[name], f"{tensors.source}: {name}"))
+    if unused:
+        listed = ", ".join(sorted(unused)[:8])
+        logging.warning("%s: the model does not use %d datasets: %s", source, len(unused), listed)
+    return stored
 
 
 def checked_values(
-    specs: Mapping[str, TensorSpec],
-    tensors: Tensors,
-    only: Callable[[str], bool] = lambda name: True,
-    padding: bool = False,
+    specs: Mapping[str, TensorSpec], sources: Sequence[Tensors], padding: bool = False
 ) -> Iterator[tuple[str, np.ndarray]]:
-    """Yield name and value of the tensors that `only` selects, with a padding row if the model has
-    padding. Raises: WeightsError if one is missing, damaged, of another shape or not finite."""
-    with tensors.opened() as read:
-        for name, stored in names_in_file(specs, tensors, only).items():
-            where = f"{tensors.source}: {stored}"
-            yield name, checked(read(stored), specs[name], padding, where)
+    """Yield name and value of the tensors of a model, with a padding row if it has padding. Raises:
+    WeightsError if one is missing, damaged, of another shape or not finite."""
+    for spec, tensor, where in stored_tensors(specs, sources):
+        yield spec.name, checked(tensor, spec, padding, where)
 
 
-def checked(value: Any, spec: TensorSpec, padding: bool, where: str) -> np.ndarray:
-    """Return a stored value, an object with a shape that NumPy can convert to an array, as that of
-    a variable: float32, with a padding row if the model has padding. Raises: WeightsError, which
-    contains `where`, if it has another shape than `spec` or is not finite."""
-    if value.shape != spec.shape:
-        raise WeightsError(f"{where} has shape {value.shape}, but the options require {spec.shape}")
+def checked(tensor: LazyTensor, spec: TensorSpec, padding: bool, where: str) -> np.ndarray:
+    """Return a stored value as that of a variable: float32, with a padding row if the model has
+    padding. Raises: WeightsError, which contains `where`, if it has another shape than `spec` or is
+    not finite."""
+    if tensor.shape != spec.shape:
+        raise WeightsError(
+            f"{where} has shape {tensor.shape}, but the options require {spec.shape}"
+        )
     # NumPy converts values, because HDF5 converts float16 ten times more slowly. A float64 value
     # that exceeds the range of float32 becomes infinite.
     with np.errstate(over="ignore"):
-        value = np.asarray(value).astype(np.float32, copy=False)
+        value = np.asarray(tensor).astype(np.float32, copy=False)
     if not np.isfinite(value).all():
         raise WeightsError(f"{where} contains values that are not finite")
     if padding and spec.row.has_padding:
@@ -149,10 +146,4 @@ def is_bilm(name: str) -> bool:
 
 def n_words(stored: Tensors) -> int:
     """Return the number of rows of the word table `embedding`. Raises: WeightsError."""
-    with stored.opened() as tensor:
-        shape = tensor("embedding").shape
-    if len(shape) != 2 or not all(shape):
-        raise WeightsError(
-            f"{stored.source}: embedding has shape {shape}, expected (words, projection_dim)"
-        )
-    return shape[0]
+    return stored.axis_lengths("embedding")["words"]

@@ -18,8 +18,8 @@ from bilm.options.model_options import ModelOptions
 from bilm.storage import names
 from bilm.storage.finding.locate import locate
 from bilm.storage.formats.base import Format, Mix, Softmax, Tensors
-from bilm.storage.hdf5 import HDF5Tensors
-from bilm.storage.stored_weights import Source, StoredWeights
+from bilm.storage.formats.bilm_tf import hdf5_tensors
+from bilm.storage.stored_weights import StoredWeights
 from bilm.support.files import expanded, sha256_of
 from bilm.support.urls import masked
 
@@ -199,11 +199,11 @@ class StoredModel:
             has_softmax: whether the biLM has its softmax.
         """
         options, n_words = self.options, None
-        sources: list[Source] = [(self.tensors, names.is_bilm)]
+        sources = [self.tensors.only(names.is_bilm)]
         if options.reads_words or token_ids:
-            table: Tensors = self.tensors
+            table = self.tensors
             if token_table is not None:
-                table = HDF5Tensors(os.path.expanduser(token_table))
+                table = hdf5_tensors(os.path.expanduser(token_table))
             elif options.lexicon_encoder is not None:
                 raise OptionsError(
                     f"{self}: the model reads characters and words of lexicons; to read token ids, "
@@ -212,13 +212,13 @@ class StoredModel:
             options = options.replace(char_cnn=None, lexicon_encoder=None)
             n_words = names.n_words(table)
             sources = [
-                (table, lambda name: name == "embedding"),
-                (self.tensors, lambda name: name.startswith("RNN_")),
+                table.only(lambda name: name == "embedding"),
+                self.tensors.only(lambda name: name.startswith("RNN_")),
             ]
         if has_softmax:
             softmax = self.require_softmax()
             n_words = softmax.n_words
-            sources.append((softmax.tensors, lambda name: not names.is_bilm(name)))
+            sources.append(softmax.tensors.only(lambda name: not names.is_bilm(name)))
         return StoredWeights(options, n_words, sources, has_softmax)
 
     def build(self, token_ids: bool = False, token_table: str | Path | None = None) -> BiLM:

@@ -14,7 +14,7 @@ import numpy as np
 from bilm.errors import WeightsError
 from bilm.options.model_options import ModelOptions
 from bilm.storage import names
-from bilm.storage.formats.base import Tensors
+from bilm.storage.formats.base import LazyTensor, Tensors
 from bilm.support.files import version_of
 from bilm.tensors import TensorSpec, tensors_of
 
@@ -24,7 +24,6 @@ if TYPE_CHECKING:
 MAX_KNOWN = 64  # weights that `known_weights` finds; their values are not in memory
 _known: dict[str, StoredWeights] = {}  # by key, those opened last at the end
 _changing = Lock()  # of `_known`
-Source = tuple[Tensors, Callable[[str], bool]]  # tensors, and a function that selects their names
 
 
 class StoredWeights:
@@ -45,7 +44,7 @@ class StoredWeights:
         self,
         options: ModelOptions,
         n_words: int | None,
-        sources: Sequence[Source],
+        sources: Sequence[Tensors],
         has_softmax: bool = False,
     ):
         self.options, self.n_words, self.has_softmax = options, n_words, has_softmax
@@ -61,8 +60,7 @@ class StoredWeights:
                 del _known[next(iter(_known))]
 
     def _file_versions(self) -> list[tuple]:
-        """Return the path and the version of each file."""
-        paths = [path for tensors, _ in self._sources for path in tensors.paths]
+        paths = [path for tensors in self._sources for path in tensors.paths]
         return [(str(path), version_of(path)) for path in paths]
 
     @property
@@ -90,32 +88,27 @@ class StoredWeights:
 
     def values(self, padding: bool = False) -> Iterator[tuple[str, np.ndarray]]:
         """Yield name and value of each tensor: see `bilm.storage.names.checked_values`."""
-        for tensors, only in self._sources:
-            yield from names.checked_values(self._specs, tensors, only, padding)
+        return names.checked_values(self._specs, self._sources, padding)
 
     def start(self, model: BiLM) -> None:
         """Set the initializers of a model that is not built yet; unused datasets cause one warning.
         Raises: WeightsError if a dataset is missing; when a variable is created, if its value has
         the wrong shape or is not finite."""
-        for tensors, only in self._sources:
-            for name, stored in names.names_in_file(self._specs, tensors, only).items():
-                spec = self._specs[name]
-                initializer = self._initializer(tensors, stored, spec, model.padding)
-                names.layer_of(model, spec).initial[spec.attribute] = initializer
+        for spec, tensor, where in names.stored_tensors(self._specs, self._sources):
+            initializer = self._initializer(tensor, spec, model.padding, where)
+            names.layer_of(model, spec).initial[spec.attribute] = initializer
 
     def _initializer(
-        self, tensors: Tensors, stored: str, spec: TensorSpec, padding: bool
+        self, tensor: LazyTensor, spec: TensorSpec, padding: bool, where: str
     ) -> Callable:
-        """Return the initializer of a variable; `stored` is the tensor's name in the file."""
 
         def read() -> np.ndarray:
             if not self.unchanged:
                 raise WeightsError(
-                    f"{tensors.source}: the file has changed since the layer was created, or is "
-                    "missing; create the layer again"
+                    f"{where}: the file has changed since the layer was created, or is missing; "
+                    "create the layer again"
                 )
-            with tensors.opened() as tensor:
-                return names.checked(tensor(stored), spec, padding, f"{tensors.source}: {stored}")
+            return names.checked(tensor, spec, padding, where)
 
         def initial_value(shape: Any, dtype: Any = None) -> Any:
             import keras

@@ -1,7 +1,7 @@
 """Saves a run (its progress, weights, slots, LSTM states) to its folder and restores it."""
 
 from bilm.scoring.measurement import Measurement
-from bilm.storage.checkpoint import Checkpoint, CheckpointContent, CheckpointFolder
+from bilm.storage.checkpoint import Checkpoint, CheckpointContent, checkpoint_path
 from bilm.storage.names import stored_variables
 from bilm.training.run_folder import RunFolder
 from bilm.training.spec import RunProgress, RunSpec
@@ -15,6 +15,7 @@ class RunCheckpoints:
     def __init__(self, trainer: Trainer, folder: RunFolder, keep: int):
         self.trainer = trainer
         self.folder = folder
+        self._keep = keep
         self._saved_step = -1
         self.content = CheckpointContent(
             {name: variable.value for name, variable in stored_variables(trainer.model).items()},
@@ -22,8 +23,6 @@ class RunCheckpoints:
             trainer.global_state(),
             trainer.model.directions,
         )
-        self._latest = CheckpointFolder(folder.path, keep)
-        self._best = CheckpointFolder(folder.best, 1)
 
     def save(self, spec: RunSpec, progress: RunProgress) -> str:
         """Save the run, unless its last step is saved; return the path.
@@ -36,16 +35,16 @@ class RunCheckpoints:
             self.content.set_state(self.trainer.global_state(), progress.position)
             self.content.check_finite(step)
             if self.folder.writes:
-                self._latest.write(self.content, spec.record(progress))
+                self.content.write(self.folder.path, spec.record(progress), self._keep)
             self._saved_step = step
-        return self._latest.path(step)
+        return checkpoint_path(self.folder.path, step)
 
     def save_best(self, spec: RunSpec, progress: RunProgress, measured: Measurement) -> None:
         """Write the state that was last saved or restored to the folder `best` too."""
         if self.folder.writes:
             # First, so that a kill never leaves a checkpoint in `best` without them.
             self.folder.copy_inputs_to_best(measured)
-            self._best.write(self.content, spec.record(progress))
+            self.content.write(self.folder.best, spec.record(progress), keep=1)
 
     def restore(self, checkpoint: Checkpoint) -> RunProgress:
         """Restore weights, slots and states; return the progress without a measurement. Raises:

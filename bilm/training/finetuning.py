@@ -176,7 +176,7 @@ class SourceStart(NamedTuple):
         is_shared = rows >= 0
         assert model.softmax is not None
         for name, variable in (("W", model.softmax.kernel), ("b", model.softmax.bias)):
-            old = softmax.value(names.SOFTMAX + name)
+            old = np.asarray(softmax.tensors[names.SOFTMAX + name])
             if not np.isfinite(old).all():
                 raise WeightsError(f"{path}: softmax/{name} contains non-finite values")
             value = variable.numpy()

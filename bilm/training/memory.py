@@ -49,9 +49,7 @@ def _size(variables: Iterable) -> int:
 
 
 def machine_memory() -> float:
-    """Return the bytes of memory of this machine, or of the container on it; inf on Windows."""
-    if not hasattr(os, "sysconf"):
-        return math.inf
+    """Return the bytes of memory of this machine, or of the container on it."""
     n_bytes = os.sysconf("SC_PAGE_SIZE") * os.sysconf("SC_PHYS_PAGES")
     limit = GROUP_LIMIT.read_text().strip() if GROUP_LIMIT.exists() else "max"
     return n_bytes if limit == "max" else min(n_bytes, int(limit))

@@ -57,7 +57,6 @@ class Optimizer:
 
     @classmethod
     def _slots_of(cls, name: str) -> Sequence[str]:
-        """Return the names of the slots of a variable, by its stored name."""
         return tuple(cls.SLOTS)
 
     def step_size(self, step: int) -> Any:
@@ -295,7 +294,6 @@ class Muon(Adam):
 
 
 def _gathered(variable, rows):
-    """Return the values of rows of a variable."""
     return tf.raw_ops.ResourceGather(resource=variable.handle, indices=rows, dtype=variable.dtype)
 
 

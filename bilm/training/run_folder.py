@@ -68,9 +68,9 @@ class RunFolder:
 
     @contextmanager
     def locked(self) -> Iterator[None]:
-        """Create the folder and lock it until the block or the process ends; remove it if the block
-        fails before it has written anything. Raises: BilmError if another process has locked it, or
-        if it contains files that a run would overwrite."""
+        """Create the folder and lock it until the block or the process ends; leave nothing if the
+        block fails before it has written anything. Raises: BilmError if another process has locked
+        it, or if it contains files that a run would overwrite."""
         if not self.writes:
             yield
             return
@@ -88,8 +88,10 @@ class RunFolder:
             try:
                 yield
             except BaseException:
-                if is_new and list(self.path.glob("*")) == [self.lock_file]:
-                    shutil.rmtree(self.path)
+                if list(self.path.glob("*")) == [self.lock_file]:
+                    self.lock_file.unlink()
+                    if is_new:
+                        self.path.rmdir()
                 raise
             finally:
                 self._lock = None

@@ -8,8 +8,7 @@ import numpy as np
 import pytest
 from conftest import golden_cases
 
-from bilm import cluster
-from bilm.cluster import embed_batches, output_schema
+from bilm.cluster import batches, embed_batches, output_schema
 from bilm.embedding import shared
 from bilm.embedding.embedder import ElmoEmbedder
 from bilm.errors import DataError, OptionsError
@@ -76,7 +75,7 @@ def test_lists_of_words_and_text_have_the_same_vectors(embedder, table):
 
 
 def test_large_batch_is_divided(embedder, table, monkeypatch):
-    monkeypatch.setattr(cluster, "GROUP_BYTES", 5_000)
+    monkeypatch.setattr(batches, "GROUP_BYTES", 5_000)
     parts = list(embed_batches(table.to_batches(), embedder, "text", pool="none"))
     assert len(parts) > 3
     found = pyarrow.Table.from_batches(parts)

@@ -41,6 +41,30 @@ def test_compressed_text_of_several_streams_is_read_whole(packed):
     assert lines_of(path) == LINES
 
 
+def test_later_stream_that_is_damaged_is_an_error(packed):
+    pack, path = packed
+    second = pack(TEXT[1000:])
+    middle = len(second) // 2
+    path.write_bytes(pack(TEXT[:1000]) + second[:middle] + bytes(50) + second[middle + 50 :])
+    with pytest.raises(DataError, match=r"^[^\n]*text\.[^\n]*cannot be read[^\n]*$"):
+        lines_of(path)
+
+
+@pytest.mark.parametrize("ending", [".gz", ".bz2", ".xz"])
+def test_padding_between_and_after_streams_is_skipped(tmp_path, ending):
+    path = tmp_path / f"text{ending}"
+    pack = PACK[ending]
+    path.write_bytes(pack(TEXT[:1000]) + bytes(8) + pack(TEXT[1000:]) + bytes(200_000))
+    assert lines_of(path) == LINES
+
+
+def test_zstd_with_a_long_window_is_read(tmp_path):
+    zstd_module = pytest.importorskip("backports.zstd")
+    options = {zstd_module.CompressionParameter.window_log: 30}
+    (tmp_path / "text.zst").write_bytes(zstd_module.compress(TEXT, options=options))
+    assert lines_of(tmp_path / "text.zst") == LINES
+
+
 def test_positions_of_compressed_text_refer_to_the_content(packed):
     placed = list(placed_lines(packed[1], "error"))
     number, start, _, text = placed[12_345]

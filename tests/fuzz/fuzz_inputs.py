@@ -17,7 +17,7 @@ from bilm.data.vocabulary import UnicodeCharsVocabulary, Vocabulary
 from bilm.language_model import BiLM
 from bilm.options.run_options import load_model_options, load_run_options
 from bilm.storage import names as weights
-from bilm.storage.hdf5 import HDF5Tensors
+from bilm.storage.formats.bilm_tf import hdf5_tensors
 
 CASE = GOLDEN / "inference" / "tanh_nohighway_noskip_1layer"
 DATA = GOLDEN / "data"
@@ -75,8 +75,8 @@ def try_hdf5(path: Path, rng: random.Random) -> None:
         content = path.read_bytes()
     if rng.random() < 0.6:
         path.write_bytes(damaged_hdf5(content, rng))
-    expect(lambda: list(weights.checked_values(weights.specs_of(model()), HDF5Tensors(path))))
-    expect(lambda: weights.n_words(HDF5Tensors(path)))
+    expect(lambda: list(weights.checked_values(weights.specs_of(model()), [hdf5_tensors(path)])))
+    expect(lambda: weights.n_words(hdf5_tensors(path)))
 
 
 def try_zip(path: Path, rng: random.Random) -> None:

@@ -18,7 +18,7 @@ import numpy as np
 from absl import logging
 
 from bilm.errors import BilmError
-from bilm.storage.hdf5 import dataset_names
+from bilm.storage.hdf5 import datasets_of
 from bilm.support.files import PREFIX
 
 MEMORY = 1 << 30  # bytes in addition to what the process uses after `prepare`
@@ -134,7 +134,7 @@ def mutated(values: dict, rng: random.Random) -> dict:
 def rewrite_hdf5(path: Path, rng: random.Random) -> None:
     """Remove a dataset or replace it by one of another type, shape or kind."""
     with h5py.File(path, "a") as file:
-        names = sorted(dataset_names(file))
+        names = sorted(datasets_of(file))
         names = [name for name in names if file[name].dtype.kind == "f" and file[name].size]
         name = rng.choice(names)
         value = file[name][...]

@@ -76,10 +76,10 @@ def test_golden_allennlp_conversion(case):
     if not (case / "converted.hdf5").exists():
         pytest.skip("the conversion is not part of this folder of golden files")
     model = open_model(*given(case, with_options=True))
-    with h5py.File(case / "converted.hdf5") as file, model.tensors.opened() as read:
-        assert set(dataset_names(file)) == model.tensors.names
-        for name in model.tensors.names:
-            np.testing.assert_allclose(np.asarray(read(name)), file[name], atol=1e-6, rtol=0)
+    with h5py.File(case / "converted.hdf5") as file:
+        assert dataset_names(file) == set(model.tensors)
+        for name, value in model.tensors.items():
+            np.testing.assert_allclose(value, file[name], atol=1e-6, rtol=0)
 
 
 def test_golden_allennlp_export(case, tmp_path, log):
@@ -88,10 +88,9 @@ def test_golden_allennlp_export(case, tmp_path, log):
     dump_weights(model, tmp_path / "out")
     exported = open_model(tmp_path / "out")
     assert exported.options.for_export().items() >= model.options.for_export().items()
-    with exported.tensors.opened() as found, model.tensors.opened() as expected:
-        assert exported.tensors.names == model.tensors.names
-        for name in model.tensors.names:
-            np.testing.assert_array_equal(found(name), np.asarray(expected(name)))
+    assert set(exported.tensors) == set(model.tensors)
+    for name, expected in model.tensors.items():
+        np.testing.assert_array_equal(exported.tensors[name], expected)
     assert ("the learned mix of the layers is not exported" in log.text) == bool(model.mixes)
 
 

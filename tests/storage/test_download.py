@@ -16,7 +16,7 @@ from bilm.storage.finding import download
 from bilm.storage.finding.archive import check_archive
 from bilm.storage.finding.cache import RECORD
 from bilm.storage.finding.download import fetch, local_copy
-from bilm.storage.hdf5 import HDF5Tensors
+from bilm.storage.formats.bilm_tf import hdf5_tensors
 
 pytestmark = pytest.mark.usefixtures("cache")
 
@@ -74,7 +74,7 @@ def test_wrong_download_is_one_line_and_leaves_no_file(
     damaged[len(damaged) // 2] ^= 1
     (tmp_path / "served" / "damaged.zip").write_bytes(damaged)
     with pytest.raises(WeightsError, match=message) as error:
-        fetch(f"{server}/{path}", **{"check": HDF5Tensors, **checks})
+        fetch(f"{server}/{path}", **{"check": hdf5_tensors, **checks})
     assert str(error.value).startswith(f"{server}/{path}: ")
     assert "\n" not in str(error.value) and not files_in(cache)
 
@@ -89,7 +89,7 @@ def test_download_is_repeated_after_an_error_of_the_server(server, failure, monk
         failure(self)
 
     monkeypatch.setattr(Handler, "once", fail_once, raising=False)
-    found = fetch(f"{server}/odd/once.hdf5", HDF5Tensors)
+    found = fetch(f"{server}/odd/once.hdf5", hdf5_tensors)
     assert found.read_bytes() == WEIGHTS.read_bytes()
 
 
@@ -133,10 +133,10 @@ def test_secrets_in_urls_are_sent_and_masked(server, caplog, monkeypatch):
     monkeypatch.setattr(Handler, "do_GET", do_get)
     host = server.removeprefix("http://")
     url = f"http://me:hunter2@{host}/{{}}?id=7&access_token=hunter3"
-    found = fetch(url.format("weights.hdf5"), HDF5Tensors)
+    found = fetch(url.format("weights.hdf5"), hdf5_tensors)
     assert found.read_bytes() == WEIGHTS.read_bytes() and sent == ["Basic bWU6aHVudGVyMg=="]
     for name in ("missing.hdf5", "odd/html.hdf5", "odd/short.hdf5"):
         with pytest.raises(WeightsError, match=r"access_token=\*\*\*") as error:
-            fetch(url.format(name), HDF5Tensors)
+            fetch(url.format(name), hdf5_tensors)
         assert "hunter" not in str(error.value)
     assert "hunter" not in (found.parent / RECORD).read_text() + caplog.text

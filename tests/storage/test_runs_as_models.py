@@ -107,7 +107,7 @@ def test_model_that_is_training_keeps_its_checkpoint(tmp_path):
 @pytest.mark.parametrize("step", [None, 3])
 def test_softmax_requested_after_the_weights_is_checked(step, tmp_path):
     run = shutil.copytree(three_steps(), tmp_path / "run")
-    kernel = open_model(run).softmax.value("softmax/W").tobytes()
+    kernel = np.asarray(open_model(run).softmax.tensors["softmax/W"]).tobytes()
     data = run / "model.ckpt-3.data-00000-of-00001"
     content = bytearray(data.read_bytes())
     content[content.index(kernel)] ^= 1

@@ -99,10 +99,10 @@ def test_golden_tfhub_conversion(case):
     if not (case / "converted.hdf5").exists():
         pytest.skip("the conversion is not part of this folder of golden files")
     model = open_model(module_in(case))
-    with h5py.File(case / "converted.hdf5") as file, model.tensors.opened() as read:
-        assert set(dataset_names(file)) == model.tensors.names
-        for name in model.tensors.names:
-            np.testing.assert_array_equal(np.asarray(read(name)), file[name])
+    with h5py.File(case / "converted.hdf5") as file:
+        assert dataset_names(file) == set(model.tensors)
+        for name, value in model.tensors.items():
+            np.testing.assert_array_equal(value, file[name])
 
 
 def test_folders_and_given_options(case, folder, tmp_path):

@@ -11,7 +11,7 @@ from small_disk import small_disk
 from tiny_runs import TEXT, assert_same_values, damage, load_run, run, weights_of
 
 from bilm.errors import WeightsError
-from bilm.storage.checkpoint import Checkpoint, CheckpointFolder, latest_checkpoint
+from bilm.storage.checkpoint import Checkpoint, CheckpointContent, latest_checkpoint
 from bilm.storage.names import SUFFIX, is_bilm
 from bilm.storage.stored_model import open_model
 from bilm.support.files import PREFIX, _prefix
@@ -65,14 +65,14 @@ def test_leftovers_of_an_interrupted_save_are_removed(a_run):
 @pytest.mark.parametrize("step", [4, 3], ids=["new step", "same step"])
 def test_full_disk_keeps_the_last_checkpoint(a_run, monkeypatch, step):
     before = {path.name: path.read_bytes() for path in a_run.glob("model.ckpt*")}
-    write = CheckpointFolder.write
+    write = CheckpointContent.write
 
-    def write_on_small_disk(self, checkpoint, record):
+    def write_on_small_disk(self, folder, record, keep):
         with small_disk(2_000):
-            return write(self, checkpoint, replace(record, step=step))
+            return write(self, folder, replace(record, step=step), keep)
 
     with monkeypatch.context() as patch:
-        patch.setattr(CheckpointFolder, "write", write_on_small_disk)
+        patch.setattr(CheckpointContent, "write", write_on_small_disk)
         with pytest.raises(WeightsError) as raised:
             run(a_run, 5)
     message = str(raised.value)

@@ -16,7 +16,7 @@ from bilm.export.hdf5 import dump_weights
 from bilm.scoring.ngrams import Ngrams, text_ids
 from bilm.scoring.perplexity import Perplexity
 from bilm.scoring.scorer import load_scorer
-from bilm.storage.checkpoint import CheckpointFolder, latest_checkpoint
+from bilm.storage.checkpoint import CheckpointContent, latest_checkpoint
 from bilm.training import run as training
 from bilm.training.history import read_history
 from bilm.training.run_folder import RunFolder
@@ -86,14 +86,14 @@ def test_damaged_best_checkpoint_does_not_end_the_run(a_run, log):
 
 
 def test_kill_after_saving_the_best_checkpoint_keeps_its_inputs(tmp_path, monkeypatch):
-    write = CheckpointFolder.write
+    write = CheckpointContent.write
 
-    def write_and_stop(self, *given):
-        write(self, *given)
-        if self.folder.name == "best":
+    def write_and_stop(self, folder, record, keep):
+        write(self, folder, record, keep)
+        if folder.name == "best":
             raise KeyboardInterrupt
 
-    monkeypatch.setattr(CheckpointFolder, "write", write_and_stop)
+    monkeypatch.setattr(CheckpointContent, "write", write_and_stop)
     with pytest.raises(KeyboardInterrupt):
         run(tmp_path, 2, heldout=HELDOUT)
     load_run(tmp_path / "best")

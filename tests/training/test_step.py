@@ -13,7 +13,7 @@ from bilm.data.windows import model_batch
 from bilm.layers.sampled_softmax import Negatives
 from bilm.options.run_options import RunOptions, load_run_options
 from bilm.storage import names as weights
-from bilm.storage.hdf5 import dataset_names
+from bilm.storage.hdf5 import datasets_of
 from bilm.training.devices import Devices
 from bilm.training.optimizer import OPTIMIZERS
 from bilm.training.sampling import expected_count
@@ -60,7 +60,7 @@ def test_golden_training(folder, tmp_path):
     trainer = Trainer(options, n_tokens, Devices(strategy))
     with h5py.File(folder / "golden.hdf5") as golden:
         initial = golden["initial"]
-        stored = {weights.name_of_key(name): name for name in dataset_names(initial)}
+        stored = {weights.name_of_key(name): name for name in datasets_of(initial)}
         variables = weights.stored_variables(trainer.model)
         assert set(stored) == set(variables)
         with strategy.scope():

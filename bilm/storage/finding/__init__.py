@@ -1,5 +1,1 @@
-"""Finds the files of a model that a user names.
-
-`locate` finds a model by paths, URL or name; `registry` lists the published ones; `download`
-downloads files; `archive` unpacks them; `cache` stores them.
-"""
+"""Finds the files of a model that a user names; `locate` is the entry."""

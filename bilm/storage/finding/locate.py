@@ -15,8 +15,7 @@ from bilm.storage.finding.download import fetch
 from bilm.storage.formats import find, formats
 from bilm.storage.formats.allennlp import AllenNlp
 from bilm.storage.formats.base import Format
-from bilm.storage.formats.bilm_tf import BilmTf, options_names
-from bilm.storage.hdf5 import HDF5Tensors
+from bilm.storage.formats.bilm_tf import BilmTf, hdf5_tensors, options_names
 from bilm.support.files import new_folder, version_of
 from bilm.support.model_files import CONFIG, HDF5_SUFFIXES, OPTIONS, WEIGHTS
 from bilm.support.urls import is_url
@@ -98,7 +97,6 @@ def _model_of(source: str) -> Format:
 
 
 def _in_folder(folder: Path) -> Format:
-    """Return the model in a folder."""
     listed = (path for pattern in PLACES for path in islice(folder.glob(pattern), MAX_FILES))
     paths: list[PurePath] = [path.relative_to(folder) for path in listed if path.is_file()]
     format_, (options, weights, *_) = find(paths, folder)
@@ -137,7 +135,7 @@ def _model_of_two(source: str, weights: str) -> Format:
     """Return the model of an options file, or the folder that contains it, and of a weight file, or
     the folder or archive that contains it."""
     options = fetch(source, read_object) if is_url(source) else Path(source)
-    weight_file = fetch(weights, HDF5Tensors) if is_url(weights) else Path(weights)
+    weight_file = fetch(weights, hdf5_tensors) if is_url(weights) else Path(weights)
     if options.is_dir():
         inside = options / weight_file
         if inside.exists() or not weight_file.exists():

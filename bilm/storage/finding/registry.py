@@ -15,7 +15,7 @@ from bilm.errors import WeightsError
 from bilm.options.schema import read_object
 from bilm.storage.finding.archive import check_archive
 from bilm.storage.finding.download import HUB, NotFoundError, copy_of, fetch, snapshot
-from bilm.storage.hdf5 import HDF5Tensors
+from bilm.storage.formats.bilm_tf import hdf5_tensors
 
 
 class Published(NamedTuple):
@@ -59,7 +59,7 @@ def local_files(name: str) -> Sequence[Path] | None:
                 return [fetch(urls[0], check_archive, name=name)]
             options, weights = urls
             options_file = fetch(options, read_object, name=name)
-            return [options_file, fetch(weights, HDF5Tensors, MODELS[name].sha256, name)]
+            return [options_file, fetch(weights, hdf5_tensors, MODELS[name].sha256, name)]
         except WeightsError as error:
             failed.append(str(error))
             # A number of the other collection is another model.

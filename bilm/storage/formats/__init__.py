@@ -1,10 +1,4 @@
-"""The formats of stored models, one class each. Only they read options and tensors of models.
-
-`base` declares what each format defines. The formats are `bilm_tf` (HDF5 with `options.json`),
-`run` (TensorFlow checkpoints with `options.json`), `allennlp`, `manylangs` (ELMoForManyLangs) and
-`tfhub`. `derived` derives options from shapes, `pytorch` reads PyTorch's files, and `pytorch_rows`
-lists the places of bilm's tensors in them.
-"""
+"""The formats of stored models, one class each; `base` declares what a format defines."""
 
 from __future__ import annotations
 

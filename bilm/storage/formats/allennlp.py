@@ -18,7 +18,7 @@ from absl import logging
 from bilm.errors import OptionsError, WeightsError
 from bilm.options import schema
 from bilm.options.model_options import ModelOptions
-from bilm.storage.formats.base import Format, LazyTensors, Mix, json_files, one_folder, paths_inside
+from bilm.storage.formats.base import Format, Mix, Tensors, json_files, one_folder, paths_inside
 from bilm.storage.formats.derived import derived_options, numbered
 from bilm.storage.formats.pytorch import StateDict
 from bilm.storage.formats.pytorch_rows import StoredRow, encoder_rows, lstm_rows, variables_of
@@ -109,10 +109,10 @@ class AllenNlp(Format):
         return options.replace(bidirectional=True)
 
     @functools.cached_property
-    def tensors(self) -> LazyTensors:
+    def tensors(self) -> Tensors:
         logging.info("%s: ELMo in the module %r", self.weight_file, self._prefix)
         by_name = variables_of(self._stored, ROWS, self.weight_file, self._prefix)
-        return LazyTensors(self.weight_file, [self.weight_file], by_name)
+        return Tensors(self.weight_file, [self.weight_file], by_name)
 
     def mixes(self) -> list[Mix]:
         entry = self._entry

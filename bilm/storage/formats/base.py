@@ -1,10 +1,9 @@
 """The base class of the formats: everything that the rest of bilm reads from a model's files."""
 
 from abc import ABC, abstractmethod
-from collections.abc import Callable, Iterable, Iterator, Mapping
-from contextlib import AbstractContextManager, contextmanager
+from collections.abc import Callable, Iterable, Mapping
 from pathlib import Path, PurePath, PureWindowsPath
-from typing import Any, ClassVar, NamedTuple, Protocol
+from typing import Any, ClassVar, NamedTuple
 
 import numpy as np
 
@@ -13,18 +12,7 @@ from bilm.options.model_options import ModelOptions
 from bilm.options.run_options import load_model_options
 from bilm.storage.hdf5 import numbers, open_hdf5
 from bilm.support.model_files import NGRAM_COUNTS, SOFTMAX_ENDING, VOCABULARY
-
-
-class Tensors(Protocol):
-    """The tensors in the files of a model."""
-
-    source: str  # name of the files, for messages
-    paths: tuple[Path, ...]  # of the files that the values are read from
-    names: set[str]  # of the tensors, as in `bilm.tensors`
-
-    def opened(self) -> AbstractContextManager[Callable[[str], Any]]:
-        """Open the files; yield a function from a name to an object with a shape and a dtype that
-        NumPy can convert to an array."""
+from bilm.tensors import row_of
 
 
 class LazyTensor(NamedTuple):
@@ -38,21 +26,40 @@ class LazyTensor(NamedTuple):
         return np.asarray(self.read(), dtype)
 
 
-class LazyTensors:
-    """`Tensors` of files that are opened when a value is read."""
+class Tensors(dict[str, LazyTensor]):
+    """The tensors in the files of a model, by the names of `bilm.tensors`; a name that is missing
+    raises WeightsError.
+
+    Args:
+        source: name of the files, for messages.
+        paths: the files that the values are read from.
+    """
 
     def __init__(
         self, source: str | Path, paths: Iterable[Path], by_name: Mapping[str, LazyTensor]
     ):
+        super().__init__(by_name)
         self.source = str(source)
-        self.by_name = by_name
         self.paths = tuple(path.absolute() for path in paths)
-        self.names = set(by_name)
 
-    @contextmanager
-    def opened(self) -> Iterator[Callable[[str], LazyTensor]]:
-        """Yield the function that returns a tensor."""
-        yield self.by_name.__getitem__
+    def __missing__(self, name: str) -> LazyTensor:
+        raise WeightsError(f"{self.source}: {name} is missing")
+
+    def axis_lengths(self, name: str) -> dict[str | int, int]:
+        """Return the length of each axis of a tensor, by the axes that `bilm.tensors` declares.
+        Raises: WeightsError if it is missing, is empty or has another number of axes."""
+        axes, shape = row_of(name).axes, self[name].shape
+        if len(shape) != len(axes) or not all(shape):
+            declared = ", ".join(map(str, axes))
+            raise WeightsError(
+                f"{self.source}: {name} has shape {shape}, expected lengths of ({declared})"
+            )
+        return dict(zip(axes, shape, strict=True))
+
+    def only(self, is_selected: Callable[[str], bool]) -> "Tensors":
+        """Return the tensors whose names `is_selected` selects."""
+        selected = {name: tensor for name, tensor in self.items() if is_selected(name)}
+        return Tensors(self.source, self.paths, selected)
 
 
 class Softmax(NamedTuple):
@@ -61,11 +68,6 @@ class Softmax(NamedTuple):
     tensors: Tensors  # contain `softmax/W` and `softmax/b`
     n_words: int  # number of words that it predicts
     words: list[str] | None  # these words by id; None if a vocabulary file lists them
-
-    def value(self, name: str) -> np.ndarray:
-        """Return the value of `softmax/W` or `softmax/b`. Raises: WeightsError."""
-        with self.tensors.opened() as read:
-            return np.asarray(read(name))
 
 
 class Mix(NamedTuple):
@@ -140,7 +142,7 @@ class Format(ABC):
         options = load_model_options(self.options_file)
         if options.bidirectional is not None:
             return options
-        return options.replace(bidirectional=any("RNN_1/" in name for name in self.tensors.names))
+        return options.replace(bidirectional=any("RNN_1/" in name for name in self.tensors))
 
     @property
     @abstractmethod

@@ -7,11 +7,14 @@ from fnmatch import fnmatchcase
 from pathlib import Path, PurePath
 from typing import Any
 
+import h5py
+import numpy as np
+
 from bilm.errors import OptionsError, WeightsError
 from bilm.options.model_options import EVALUATION, EXPORT_ID, ModelOptions
 from bilm.options.run_options import load_model_options
-from bilm.storage.formats.base import Format, Softmax
-from bilm.storage.hdf5 import HDF5Tensors, attribute, open_hdf5, strings
+from bilm.storage.formats.base import Format, LazyTensor, Softmax, Tensors
+from bilm.storage.hdf5 import attribute, datasets_of, numbers, open_hdf5, strings
 from bilm.support.model_files import CARD, HDF5_SUFFIXES, META, OPTIONS, SOFTMAX_ENDING, VOCABULARY
 
 OPTIONS_262 = "options262.json"  # options with n_characters 262, which several weights may share
@@ -70,8 +73,8 @@ class BilmTf(Format):
         return options
 
     @functools.cached_property
-    def tensors(self) -> HDF5Tensors:
-        return HDF5Tensors(self.weight_file)
+    def tensors(self) -> Tensors:
+        return hdf5_tensors(self.weight_file)
 
     def use_softmax(self, path: Path) -> None:
         if not path.is_file():
@@ -88,7 +91,7 @@ class BilmTf(Format):
         self._check_export(path, read_export_id(path))
         with open_hdf5(path) as file:
             words = strings(file, "vocabulary")
-        return Softmax(HDF5Tensors(path), len(words), words)
+        return Softmax(hdf5_tensors(path), len(words), words)
 
     def evaluation(self) -> Mapping[str, Any]:
         return load_model_options(self.options_file).other.get(EVALUATION, {})
@@ -101,6 +104,25 @@ class BilmTf(Format):
                 f"{path}: of another export ({id_ or 'unnamed'}) than {self.weight_file} "
                 f"({expected or 'unnamed'}); export the model again with bilm export"
             )
+
+
+def hdf5_tensors(path: str | Path) -> Tensors:
+    """Return the datasets of an HDF5 file. Raises: WeightsError if it is damaged, also when a value
+    is read, or if a dataset contains neither numbers nor strings."""
+    path = Path(path).absolute()  # the working folder may change
+
+    def read(name: str) -> np.ndarray:
+        with open_hdf5(path) as file:
+            return numbers(file, name)[...]
+
+    by_name = {}
+    with open_hdf5(path) as file:
+        for name, dataset in datasets_of(file).items():
+            if h5py.check_string_dtype(dataset.dtype) is None:
+                numbers(file, name)
+            read_later = functools.partial(read, name)
+            by_name[name] = LazyTensor(dataset.shape, dataset.dtype, read_later)
+    return Tensors(path, [path], by_name)
 
 
 def _preferred(files: list[PurePath]) -> list[PurePath]:

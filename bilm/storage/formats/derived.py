@@ -7,30 +7,30 @@ from typing import Any
 from bilm.errors import OptionsError, WeightsError
 from bilm.options import schema
 from bilm.options.model_options import ModelOptions
-from bilm.storage.formats.base import LazyTensors
-from bilm.tensors import CELL, row_of
+from bilm.storage.formats.base import Tensors
+from bilm.tensors import CELL
 
 
 def derived_options(
-    tensors: LazyTensors, char_cnn: Mapping[str, Any], lstm: Mapping[str, Any]
+    tensors: Tensors, char_cnn: Mapping[str, Any], lstm: Mapping[str, Any]
 ) -> ModelOptions:
     """Return the options of a model that reads characters: all sizes from the shapes of its
     tensors, and the other options of `char_cnn` and `lstm`, such as the activation. Raises:
     WeightsError if an ELMo cannot have these shapes."""
-    characters = axis_lengths(tensors, "char_embed")
-    filters = [axis_lengths(tensors, name) for name in numbered("CNN/W_cnn_{i}", tensors.names)]
-    n_highway = len(numbered("CNN_high_{i}/W_carry", tensors.names))
+    characters = tensors.axis_lengths("char_embed")
+    filters = [tensors.axis_lengths(name) for name in numbered("CNN/W_cnn_{i}", tensors)]
+    n_highway = len(numbered("CNN_high_{i}/W_carry", tensors))
 
     # The first cell of the forward direction; without a projection, its states have width D.
     cell = CELL.format(k=0, i=0)
-    dim = axis_lengths(tensors, f"{cell}/B")["4 D"] // 4
+    dim = tensors.axis_lengths(f"{cell}/B")["4 D"] // 4
     projection_dim = dim
-    if f"{cell}/W_P_0" in tensors.names:
-        projection_dim = axis_lengths(tensors, f"{cell}/W_P_0")["P"]
-    n_layers = len(numbered(CELL.format(k=0, i="{i}") + "/W_0", tensors.names))
+    if f"{cell}/W_P_0" in tensors:
+        projection_dim = tensors.axis_lengths(f"{cell}/W_P_0")["P"]
+    n_layers = len(numbered(CELL.format(k=0, i="{i}") + "/W_0", tensors))
 
     values = {
-        "bidirectional": any(name.startswith("RNN_1/") for name in tensors.names),
+        "bidirectional": any(name.startswith("RNN_1/") for name in tensors),
         "char_cnn": {
             "embedding": {"dim": characters["E"]},
             "filters": [[lengths["width"], lengths["filters"]] for lengths in filters],
@@ -46,20 +46,6 @@ def derived_options(
         raise WeightsError(
             f"{tensors.source}: the shapes of its tensors do not fit an ELMo ({error})"
         ) from None
-
-
-def axis_lengths(tensors: LazyTensors, name: str) -> dict[str | int, int]:
-    """Return the length of each axis of a tensor, by the axes that `bilm.tensors` declares. Raises:
-    WeightsError if the tensor is missing, is empty or has another number of axes."""
-    if name not in tensors.names:
-        raise WeightsError(f"{tensors.source}: {name} is missing")
-    axes, shape = row_of(name).axes, tensors.by_name[name].shape
-    if len(shape) != len(axes) or not all(shape):
-        declared = ", ".join(map(str, axes))
-        raise WeightsError(
-            f"{tensors.source}: {name} has shape {shape}, expected lengths of ({declared})"
-        )
-    return dict(zip(axes, shape, strict=True))
 
 
 def numbered(template: str, names: Container[str]) -> list[str]:

@@ -21,8 +21,7 @@ from bilm.options.model_options import (
     TableOptions,
 )
 from bilm.options.schema import Checked, unexpected
-from bilm.storage.formats.base import Format, LazyTensors, folder_with, json_files, paths_inside
-from bilm.storage.formats.derived import axis_lengths
+from bilm.storage.formats.base import Format, Tensors, folder_with, json_files, paths_inside
 from bilm.storage.formats.pytorch import StateDict
 from bilm.storage.formats.pytorch_rows import StoredRow, encoder_rows, lstm_rows, variables_of
 from bilm.support.model_files import CONFIG
@@ -83,7 +82,6 @@ class ManyLangs(Format):
         return ModelOptions(lstm, bidirectional=True, lexicon_encoder=lexicons)
 
     def _lexicon_options(self, section: Mapping[str, Any]) -> LexiconEncoderOptions:
-        """Return the options of the token encoder, with the lexicons."""
         values = {key: value for key, value in section.items() if value is not None}
         word_dim, character_dim = section.get("word_dim"), section.get("char_dim")
         values["words"] = self._table("words", "word_embed", word_dim, WORD_MARKS)
@@ -98,17 +96,17 @@ class ManyLangs(Format):
         """Return a table and its lexicon; None if its width in the configuration is 0."""
         if not dim:
             return None
-        n_rows = axis_lengths(self.tensors, variable)[name]
+        n_rows = self.tensors.axis_lengths(variable)[name]
         lexicon = read_lexicon(self.weight_file.with_name(LEXICONS[name]), n_rows, marks)
         return TableOptions(dim, n_rows, lexicon)
 
     @functools.cached_property
-    def tensors(self) -> LazyTensors:
+    def tensors(self) -> Tensors:
         home = self.weight_file.parent
         embedder, encoder = home / EMBEDDER, home / ENCODER
         by_name = variables_of(StateDict(embedder), EMBEDDER_ROWS, embedder)
         by_name |= variables_of(StateDict(encoder), lstm_rows(), encoder)
-        return LazyTensors(home, [embedder, encoder], by_name)
+        return Tensors(home, [embedder, encoder], by_name)
 
 
 def _section(values: Mapping[str, Any], name: str, kind: str) -> dict[str, Any]:

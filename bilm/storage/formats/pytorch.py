@@ -170,7 +170,6 @@ class StateDict(dict[str, LazyTensor]):
         return storages
 
     def _read(self, name: str, tensor: Tensor) -> np.ndarray:
-        """Return the values of a tensor. Raises: WeightsError."""
         storage = tensor.storage
         if 0 in tensor.shape:
             return np.zeros(tensor.shape, storage.dtype)

@@ -14,7 +14,7 @@ from typing import TYPE_CHECKING, Any
 from bilm.errors import OptionsError, WeightsError
 from bilm.options import schema
 from bilm.storage import names
-from bilm.storage.formats.base import Format, LazyTensors, Softmax, one_folder
+from bilm.storage.formats.base import Format, Softmax, Tensors, one_folder
 from bilm.support.model_files import CHECKPOINT_FILE, MEASURED, NGRAMS, OPTIONS
 
 if TYPE_CHECKING:
@@ -70,7 +70,7 @@ class Run(Format):
         return [self.options_file, *self.checkpoint().files]
 
     @property
-    def tensors(self) -> LazyTensors:
+    def tensors(self) -> Tensors:
         return self.checkpoint().tensors
 
     def softmax(self) -> Softmax:

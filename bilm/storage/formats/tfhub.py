@@ -17,8 +17,8 @@ from absl import logging
 
 from bilm.errors import WeightsError
 from bilm.options.model_options import N_CHARACTERS_WITH_PADDING, ModelOptions
-from bilm.storage.formats.base import Format, LazyTensor, LazyTensors, Mix, folder_with
-from bilm.storage.formats.derived import axis_lengths, derived_options
+from bilm.storage.formats.base import Format, LazyTensor, Mix, Tensors, folder_with
+from bilm.storage.formats.derived import derived_options
 from bilm.storage.names import TF1_ENDS
 
 if TYPE_CHECKING:
@@ -64,7 +64,7 @@ class TfHub(Format):
             return super().options()
         graph = _Graph(self._graph_file)
         logging.info("%s: sizes are derived from the shapes; the rest is in the graph", graph.path)
-        first_width = axis_lengths(self.tensors, "CNN/W_cnn_0")["width"]
+        first_width = self.tensors.axis_lengths("CNN/W_cnn_0")["width"]
         char_cnn = {
             "activation": graph.activation(),
             "max_characters_per_token": graph.word_length(first_width),
@@ -99,7 +99,7 @@ class TfHub(Format):
         return TensorReader(str(self.weight_file.with_suffix("")))
 
     @functools.cached_property
-    def tensors(self) -> LazyTensors:
+    def tensors(self) -> Tensors:
         by_name = {}
         for stored, variable in self._variables.items():
             name = stored.removeprefix(SCOPE)
@@ -120,7 +120,7 @@ class TfHub(Format):
             by_name["char_embed"] = LazyTensor(
                 (n_rows - 1, *width), table.dtype, lambda: table.read()[1:]
             )
-        return LazyTensors(self._graph_file.parent, self._variable_files, by_name)
+        return Tensors(self._graph_file.parent, self._variable_files, by_name)
 
 
 class _Graph:
