@@ -16,7 +16,7 @@ from bilm.commands.info import describe, find_problems
 from bilm.errors import BilmError, OptionsError, WeightsError
 from bilm.export.hdf5 import dump_weights
 from bilm.storage.formats.allennlp import AllenNlp
-from bilm.storage.hdf5 import dataset_names
+from bilm.storage.hdf5 import datasets_of
 from bilm.storage.stored_model import open_model
 
 pytestmark = pytest.mark.usefixtures("cache")
@@ -77,7 +77,7 @@ def test_golden_allennlp_conversion(case):
         pytest.skip("the conversion is not part of this folder of golden files")
     model = open_model(*given(case, with_options=True))
     with h5py.File(case / "converted.hdf5") as file:
-        assert dataset_names(file) == set(model.tensors)
+        assert datasets_of(file).keys() == set(model.tensors)
         for name, value in model.tensors.items():
             np.testing.assert_allclose(value, file[name], atol=1e-6, rtol=0)
 

@@ -5,6 +5,7 @@ import re
 import shutil
 import tarfile
 
+import numpy as np
 import pytest
 from conftest import GOLDEN
 from stored_files import load_bilm, resolve

@@ -15,7 +15,7 @@ from bilm.commands.info import find_problems
 from bilm.compat import tfhub as hub
 from bilm.errors import OptionsError, WeightsError
 from bilm.storage.formats.tfhub import TfHub
-from bilm.storage.hdf5 import dataset_names
+from bilm.storage.hdf5 import datasets_of
 from bilm.storage.stored_model import open_model
 
 pytestmark = pytest.mark.usefixtures("cache")
@@ -100,7 +100,7 @@ def test_golden_tfhub_conversion(case):
         pytest.skip("the conversion is not part of this folder of golden files")
     model = open_model(module_in(case))
     with h5py.File(case / "converted.hdf5") as file:
-        assert dataset_names(file) == set(model.tensors)
+        assert datasets_of(file).keys() == set(model.tensors)
         for name, value in model.tensors.items():
             np.testing.assert_array_equal(value, file[name])
 

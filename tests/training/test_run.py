@@ -255,9 +255,9 @@ def losses(monkeypatch):
     seen = []
     add = training.RunReport.add
 
-    def adding(self, done, result, *others):
+    def adding(self, spec, done, result, *others):
         seen.append(np.array(result.losses))
-        add(self, done, result, *others)
+        add(self, spec, done, result, *others)
 
     monkeypatch.setattr(training.RunReport, "add", adding)
     return seen

@@ -21,7 +21,8 @@ from tiny_runs import (
 )
 
 import bilm
-from bilm.data.vocabulary import vocabulary_of
+from bilm.data.shards import resolve_shards
+from bilm.data.vocabulary import Vocabulary, vocabulary_of
 from bilm.errors import BilmError
 from bilm.export.hdf5 import dump_weights
 from bilm.scoring.running_text import heldout_dataset, perplexity
@@ -32,6 +33,7 @@ from bilm.training.finetuning import finetune
 from bilm.training.hosts.exchange import Hosts
 from bilm.training.run_folder import RunFolder
 from bilm.training.step import Trainer
+from bilm.training.texts import Inputs, count_new
 
 
 def contents(folder):
@@ -103,8 +105,11 @@ def test_vocabulary_edited_after_its_load_is_stored_as_loaded(tmp_path, n_before
 
 
 def test_process_other_than_the_chief_writes_nothing(tmp_path):
+    inputs = Inputs(resolve_shards(TEXT), resolve_shards(HELDOUT), Vocabulary(VOCABULARY))
+    facts, _ = count_new(inputs, n_train_tokens=None, check_order=True)
     hosts = Hosts()
-    hosts.is_chief, hosts.from_chief = False, lambda what, make: make()
+    hosts.is_chief = False
+    hosts.from_chief = lambda what, make: facts.to_dict() if what == "texts" else make()
     hosts.gather = lambda what, value: [value]
     result = run(tmp_path / "run", 2, heldout=HELDOUT, hosts=hosts)
     assert result.step == 2 and result.heldout is not None
