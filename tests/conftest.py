@@ -19,12 +19,20 @@ settings.register_profile(
 )
 settings.load_profile("repeatable")
 
-# Tests of training, commands, exports and strings in graphs, which only TensorFlow supports.
+# Tests of training, commands, exports and strings in graphs, which only TensorFlow supports, and
+# tests that do not depend on the backend.
 TENSORFLOW_ONLY = (
-    "commands/test_export.py", "commands/test_output.py", "commands/test_model_forms.py",
-    "commands/test_train_test_export.py", "elmo/test_elmo_in*.py", "elmo/test_elmo_weights.py",
-    "elmo/test_layer.py", "export/*.py", "tests/test_benchmarks.py", "tests/test_examples.py",
-    "tests/test_public_interface.py", "tests/test_readme.py",
+    "commands/test_export.py", "commands/test_info.py", "commands/test_output.py",
+    "commands/test_model_forms.py", "commands/test_train_test_export.py",
+    "compat/test_bilm_tf_training.py", "compat/test_hub_interface.py", "compatibility/*.py",
+    "elmo/test_elmo_in*.py", "elmo/test_elmo_weights.py", "elmo/test_layer.py", "export/*.py",
+    "fuzz/test_fuzz.py", "integrations/test_without_tensorflow.py", "layers/test_lstm.py",
+    "scoring/test_load.py", "scoring/test_measurement.py", "scoring/test_scorer.py",
+    "storage/test_checkpoint.py", "storage/test_format_conformance.py",
+    "storage/test_runs_as_models.py", "storage/test_tfhub.py", "studies/gaps/test_filling.py",
+    "studies/reading/test_minimal_pairs*.py", "studies/reading/test_surprisal*.py",
+    "studies/test_studies_pages.py", "tests/test_benchmarks.py", "tests/test_examples.py",
+    "tests/test_public_interface.py", "tests/test_readme.py", "training/*.py",
 )  # fmt: skip
 
 GOLDEN = Path(os.environ.get("BILM_GOLDEN") or Path(__file__).parent / "golden")

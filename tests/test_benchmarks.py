@@ -1,16 +1,15 @@
 """Run each benchmark briefly and check that it prints its figures."""
 
 import json
-import os
 import re
 import shutil
-import subprocess
 import sys
 from importlib.util import find_spec
 from pathlib import Path
 
 import numpy as np
 import pytest
+from command_runs import run, run_words
 from stored_files import CASE
 from tiny_runs import HELDOUT, TEXT, VOCABULARY, tiny_run
 
@@ -49,8 +48,7 @@ CORPUS = "--input", TEXT, "--vocab", str(VOCABULARY), "--heldout", HELDOUT
     ids=lambda value: value if isinstance(value, str) and value.endswith(".py") else "",
 )
 def test_benchmark_prints_its_figures(name, flags, expected):
-    command = [sys.executable, BENCHMARKS / name, *flags]
-    done = subprocess.run(command, capture_output=True, text=True, timeout=600)
+    done = run_words([sys.executable, BENCHMARKS / name, *flags])
     assert done.returncode == 0, done.stderr[-2000:]
     assert re.search(expected, done.stdout, re.DOTALL), done.stdout
 
@@ -74,8 +72,8 @@ def write_tasks(folder):
 @pytest.mark.skipif(not find_spec("pandas"), reason="requires pandas")
 def test_reading_times_that_follow_trigrams_are_predicted_by_them(tmp_path):
     lines, counts = list(resolve_shards(TEXT).sentences()), tmp_path / "counts.hdf5"
-    command = [sys.executable, "-m", "bilm", "vocab", "--input", TEXT, "--output", tmp_path / "v"]
-    subprocess.run([*command, "--ngrams", counts, "--min_count", "1"], check=True)
+    files = "--input", TEXT, "--output", tmp_path / "v", "--ngrams", counts
+    assert run("bilm vocab", *files, "--min_count", "1").returncode == 0
 
     # Each line is a story. The model has hardly been trained.
     draw = np.random.default_rng(0)
@@ -92,7 +90,8 @@ def test_reading_times_that_follow_trigrams_are_predicted_by_them(tmp_path):
         sys.executable, BENCHMARKS / "reading_times.py", tmp_path, "--ngrams", counts,
         "--model", tiny_run("words"), "--tokenize", "",
     ]  # fmt: skip
-    done = subprocess.run(command, check=True, stdout=subprocess.PIPE, text=True, timeout=600)
+    done = run_words(command)
+    assert done.returncode == 0, done.stderr[-2000:]
     low, _, gain = map(float, done.stdout.splitlines()[-1].split()[-3:])  # trigrams less model
     assert gain > low > 0, done.stdout
 
@@ -108,10 +107,7 @@ def test_downstream_writes_table_and_resumes(tmp_path):
         "--fasttext_text", TEXT, "--fasttext_dim", "8",
     ]  # fmt: skip
     for tasks, seeds in (("sentiment", "0"), ("tagging,entities,sentiment", "0,1")):
-        done = subprocess.run(
-            [*command, "--tasks", tasks, "--seeds", seeds],
-            capture_output=True, text=True, timeout=600,
-        )  # fmt: skip
+        done = run_words([*command, "--tasks", tasks, "--seeds", seeds])
         assert done.returncode == 0, done.stderr[-2000:]
         n_rows = rows.count(",") + 1
         table = (tmp_path / "out" / "downstream.csv").read_text(encoding="utf-8").splitlines()
@@ -134,8 +130,7 @@ def test_gpu_computes_each_part_on_the_cpu(tmp_path):
         sys.executable, BENCHMARKS / "gpu.py", "--tiny", "--model", "tiny", "--output", outfile,
         "--backend", "tensorflow", "--minutes", "60",
     ]  # fmt: skip
-    environment = os.environ | {"BILM_GOLDEN": str(tmp_path / "golden")}
-    done = subprocess.run(command, capture_output=True, text=True, timeout=3600, env=environment)
+    done = run_words(command, timeout=3600, BILM_GOLDEN=str(tmp_path / "golden"))
     assert done.returncode == 0, done.stdout
     table = outfile.read_text(encoding="utf-8")
     assert table in done.stdout
@@ -154,8 +149,7 @@ def test_gpu_reports_each_part_that_fails(tmp_path):
         sys.executable, BENCHMARKS / "gpu.py", "--part", "golden", "--backend", "torch",
         "--backend", "tensorflow", "--model", "tiny",
     ]  # fmt: skip
-    environment = os.environ | {"BILM_GOLDEN": str(tmp_path)}
-    done = subprocess.run(command, capture_output=True, text=True, timeout=600, env=environment)
+    done = run_words(command, BILM_GOLDEN=str(tmp_path))
     assert done.returncode == 1, done.stderr[-2000:]
     for backend in ("torch", "tensorflow"):
         row = rf"\| golden \| {backend} \| tiny \| GPU \| .*(options.json|No module|cannot)"

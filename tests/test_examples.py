@@ -3,11 +3,11 @@
 import importlib.util
 import random
 import re
-import subprocess
 import sys
 from pathlib import Path
 
 import pytest
+from command_runs import run_words
 from stored_files import CASE, OPTIONS, WEIGHTS
 
 import bilm
@@ -25,8 +25,7 @@ def run(name, *arguments):
 
 
 def finished(name, *arguments):
-    command = [sys.executable, EXAMPLES / name, *arguments]
-    return subprocess.run(command, capture_output=True, text=True)
+    return run_words([sys.executable, EXAMPLES / name, *arguments])
 
 
 def tagged(path, tags):

@@ -9,6 +9,7 @@ from functools import cache
 from importlib.util import find_spec
 from pathlib import Path
 
+import pages
 import pytest
 from command_runs import help_texts
 from conftest import golden_cases
@@ -47,18 +48,12 @@ def prose(page):
     return re.sub(r"^\|[^|]*\|", "|", text, flags=re.M) if page == MIGRATION else text
 
 
-def blocks(language, page):
-    """Yield the line number and the content of each block."""
-    text = TEXTS[page]
-    for found in re.finditer(rf"```{language}\n(.*?)```", text, flags=re.DOTALL):
-        yield text.count("\n", 0, found.start(1)), found[1]
-
-
 def shell_commands():
     """Yield the words of each `bilm`, `make` and `python` command, without comments."""
     for page in PAGES:
-        cells = ((0, b[5:]) for _, b in blocks(r"\{code-cell\} python3", page) if b[:4] == "%%sh")
-        for _, block in [*blocks("sh", page), *cells]:
+        cells = pages.blocks(r"\{code-cell\} python3", TEXTS[page])
+        cells = ((0, cell[5:]) for _, cell in cells if cell[:4] == "%%sh")
+        for _, block in [*pages.blocks("sh", TEXTS[page]), *cells]:
             for line in block.replace("\\\n", " ").splitlines():
                 if line.startswith(("bilm ", "make ", "python ")):
                     yield shlex.split(line.split(" | ")[0], comments=True)
@@ -83,14 +78,6 @@ def example_model():
     raise AssertionError("no golden case has 50 characters and two directions")
 
 
-def run_blocks(page):
-    """Run the Python blocks of a page one after the other; return what they define."""
-    names = {}
-    for line, block in blocks("python", page):
-        exec(compile("\n" * line + block, str(page), "exec"), names)
-    return names
-
-
 @pytest.mark.parametrize("page", RUNNABLE, ids=lambda page: page.stem)
 def test_python_blocks_run(page, tmp_path, monkeypatch):
     for folder in (tmp_path, tmp_path / "elmo"):
@@ -103,7 +90,7 @@ def test_python_blocks_run(page, tmp_path, monkeypatch):
     training = sorted((GOLDEN / "data" / "train").iterdir())
     (tmp_path / "text.txt").write_bytes(b"".join(shard.read_bytes() for shard in training))
     monkeypatch.chdir(tmp_path)
-    names = run_blocks(page)
+    names = pages.run_blocks(TEXTS[page], page)
     if "first" in names:
         assert (names["first"]["lm_embeddings"] != names["second"]["lm_embeddings"]).any()
     if "tagger" in names:
@@ -122,7 +109,7 @@ def test_python_blocks_of_the_clients_page_run(tmp_path, monkeypatch):
 
     export_onnx(bilm.Elmo("novels-en"), tmp_path / "elmo.onnx")
     monkeypatch.chdir(tmp_path)
-    names = run_blocks(ROOT / "docs" / "clients.md")
+    names = pages.run_blocks(TEXTS[page := ROOT / "docs" / "clients.md"], page)
     assert names["mean"].shape == (2, names["doc"].tensor.shape[1])
 
 
@@ -135,7 +122,7 @@ def test_script_of_a_psycholinguist_joins_reading_times(tmp_path, monkeypatch, r
     files = "--input", "story.txt", "--output", "story.csv"
     done = run_here("bilm surprisal", "--model", "novels-en", *files)
     assert done.returncode == 0, done.stderr
-    names = run_blocks(ROOT / "docs" / "surprisal.md")
+    names = pages.run_blocks(TEXTS[page := ROOT / "docs" / "surprisal.md"], page)
     assert len(names["joined"]) == 4
     assert names["words"]["region_name"].tolist()[5::6] == ["chair .", "door ."]
 

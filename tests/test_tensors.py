@@ -6,20 +6,14 @@ from conftest import golden_cases
 
 from bilm.language_model import BiLM
 from bilm.options.run_options import load_model_options
+from bilm.storage.hdf5 import datasets_of
 from bilm.storage.names import name_of_key, specs_of, stored_variables
 from bilm.storage.stored_model import open_model
 from bilm.tensors import PARTS, Kind, n_parameters, row_of, tensors_of
 
 
 def shapes_in(group: h5py.Group) -> dict[str, tuple[int, ...]]:
-    shapes = {}
-
-    def add(name, item):
-        if isinstance(item, h5py.Dataset):
-            shapes[name] = item.shape
-
-    group.visititems(add)
-    return shapes
+    return {name: dataset.shape for name, dataset in datasets_of(group).items()}
 
 
 @pytest.mark.parametrize("case", golden_cases("inference"))

@@ -1,12 +1,11 @@
 """The examples that embed with an engine, each in a new process."""
 
-import os
-import subprocess
 import sys
 from importlib.util import find_spec
 from pathlib import Path
 
 import pytest
+from command_runs import run_words
 
 pytestmark = pytest.mark.cluster
 EXAMPLES = Path(__file__).parents[2] / "examples"
@@ -18,10 +17,8 @@ def test_example_embeds_each_row(engine, tmp_path):
     if find_spec(package) is None:
         pytest.skip(f"make test-cluster has {package}")
     settings = {"PYSPARK_PYTHON": sys.executable, "RAY_USAGE_STATS_ENABLED": "0"}
-    done = subprocess.run(
-        [sys.executable, EXAMPLES / f"embed_with_{engine}.py"],
-        cwd=tmp_path, env=os.environ | settings | {"HF_HOME": str(tmp_path / "cache")},
-        capture_output=True, text=True, timeout=300,
-    )  # fmt: skip
+    settings["HF_HOME"] = str(tmp_path / "cache")
+    program = [sys.executable, EXAMPLES / f"embed_with_{engine}.py"]
+    done = run_words(program, cwd=tmp_path, **settings)
     assert done.returncode == 0, done.stderr[-3000:]
     assert sorted(done.stdout.splitlines())[-2:] == ["1 256", "2 256"]

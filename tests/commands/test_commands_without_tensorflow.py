@@ -1,9 +1,7 @@
 """Commands that compute nothing with a model start without TensorFlow and Keras."""
 
-import subprocess
-import sys
-
 import pytest
+from command_runs import output_of
 
 SCRIPT = """
 import sys
@@ -28,6 +26,4 @@ def test_command_imports_neither_tensorflow_nor_keras(name, tmp_path, monkeypatc
     text = tmp_path / "text.txt"
     text.write_text("the cat sat .\n")
     words = [word.format(text=text, folder=tmp_path) for word in COMMANDS[name]]
-    done = subprocess.run([sys.executable, "-c", SCRIPT, *words], capture_output=True, text=True)
-    assert done.returncode == 0, done.stderr
-    assert done.stdout
+    assert output_of(SCRIPT, *words)

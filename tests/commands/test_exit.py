@@ -1,7 +1,6 @@
 """How the process of a command ends: it does not wait for destructors."""
 
-import subprocess
-import sys
+from command_runs import run_code
 
 CODE = """
 import atexit
@@ -25,6 +24,6 @@ run_script(work)
 
 def test_command_exits_without_destructors():
     """Those of TensorFlow take seconds, in a worker of a run up to a minute."""
-    done = subprocess.run([sys.executable, "-c", CODE], capture_output=True, text=True, timeout=300)
+    done = run_code(CODE)
     assert (done.returncode, done.stderr) == (3, "")
     assert done.stdout.splitlines() == ["result", "exit function"]

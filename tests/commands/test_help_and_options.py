@@ -2,12 +2,11 @@
 
 import os
 import re
-import subprocess
 import sys
 from pathlib import Path
 
 import pytest
-from command_runs import BIN, help_texts
+from command_runs import BIN, help_texts, run_code, run_words
 
 import bilm
 from bilm.commands.main import cli, run
@@ -45,9 +44,6 @@ def refused(capsys):
     return check
 
 
-# --- help ---
-
-
 @pytest.mark.parametrize("name", PROGRAMS)
 def test_help_needs_neither_tensorflow_nor_numpy_and_its_examples_use_its_options(name, helps):
     assert helps[name].startswith("Usage: ")
@@ -70,9 +66,7 @@ def test_help_of_bilm_lists_the_commands_in_one_line_each(helps):
 def test_help_of_examples_needs_no_tensorflow(path):
     script = "import runpy, sys; sys.modules.update(tensorflow=None, keras=None); del sys.argv[0]\n"
     script += "runpy.run_path(sys.argv[0], run_name='__main__')"
-    environment = os.environ | {"PYTHONPATH": f"{path.parent}:{ROOT}"}
-    command = [sys.executable, "-c", script, path, "--help"]
-    done = subprocess.run(command, capture_output=True, text=True, env=environment)
+    done = run_code(script, path, "--help", PYTHONPATH=f"{path.parent}:{ROOT}")
     assert (done.returncode, done.stderr) == (0, "") and done.stdout.startswith("usage: ")
 
 
@@ -105,8 +99,6 @@ def test_scripts_in_bin_have_the_options_of_the_reference_and_of_the_command(
     assert flags >= expected | shown_options(helps[f"bilm {command}"])
 
 
-# --- completion ---
-
 COMPLETE = """
 eval "$(_BILM_COMPLETE=bash_source {bilm})"
 complete -p bilm > /dev/null
@@ -126,12 +118,10 @@ def test_bash_completes_commands_options_and_values(words, expected, tmp_path):
     program.chmod(0o755)
     quoted = " ".join(f"'{word}'" for word in ("bilm", *words))
     script = COMPLETE.format(bilm=program, words=quoted, place=len(words))
-    environment = os.environ | {"PATH": f"{tmp_path}:{os.environ['PATH']}", "PYTHONPATH": str(ROOT)}
-    done = subprocess.run(["bash", "-c", script], capture_output=True, text=True, env=environment)
+    path = f"{tmp_path}:{os.environ['PATH']}"
+    done = run_words(["bash", "-c", script], PATH=path, PYTHONPATH=str(ROOT))
     assert (done.stdout.split(), done.stderr) == (expected, "")
 
-
-# --- wrong use ---
 
 TRAIN = ["train", "--input=i", "--output=o", "--vocab=v"]
 

@@ -6,11 +6,7 @@ import re
 import shutil
 from pathlib import Path
 
-import keras
 import pytest
-
-if keras.backend.backend() != "tensorflow":
-    pytest.skip("the commands are TensorFlow's", allow_module_level=True)
 from manylangs_files import write_model
 from odd_server import serving
 from tiny_runs import GOLDEN, N_CHARACTERS, tiny_run, weights_of

@@ -23,9 +23,6 @@ SENTENCE = "w1 w2 w3"
 ODD = 'w1 iPhone "NA" w2 NA'
 
 
-# --- JSON ---
-
-
 def test_embed_as_json_with_quiet_logs_nothing(run_here, tmp_path):
     (tmp_path / "text.jsonl").write_text('{"text": "a b"}\n{"text": ["c"]}\n')
     arguments = ["--model", MODEL / "options.json", "--weights", MODEL / "weights.hdf5"]
@@ -42,9 +39,6 @@ def test_embed_as_json_with_quiet_logs_nothing(run_here, tmp_path):
 def test_json_has_null_for_nan_and_escapes_control_characters():
     text = as_json({"a": [1.5, float("nan"), (float("inf"),)], "b": "\x1b\x7f\x9b\u00e9"})
     assert text == '{"a": [1.5, null, [null]], "b": "\\u001b\\u007f\\u009b\u00e9"}'
-
-
-# --- scores ---
 
 
 @pytest.fixture
@@ -98,9 +92,6 @@ def test_substitutes_as_text_and_json(run_here):
     found = json.loads(run_here("bilm substitutes", *arguments, "--json").stdout)
     assert found.pop("unknown") == ["iPhone"] and found.pop("is_known")
     assert list(found) == ["forward", "backward", "both"]
-
-
-# --- outputs and inputs ---
 
 
 @pytest.mark.parametrize("command", ["text", "score"])

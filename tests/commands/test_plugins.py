@@ -1,12 +1,11 @@
 """Commands of other packages: listed without importing them, run, and named if they fail."""
 
 import re
-import subprocess
-import sys
 from pathlib import Path
 
+import command_runs
 import pytest
-from command_runs import environment
+from pages import blocks
 
 ROOT = Path(__file__).parents[2]
 DOCS = ROOT / "docs"
@@ -31,13 +30,7 @@ def install(folder, name, entry_points):
 
 def run(folder, *words):
     """Run `bilm` with the packages of a folder."""
-    return subprocess.run(
-        [sys.executable, "-m", "bilm", *words],
-        env=environment(PYTHONPATH=f"{folder}:{ROOT}"),
-        cwd=folder,
-        capture_output=True,
-        text=True,
-    )
+    return command_runs.run("bilm", *words, cwd=folder, PYTHONPATH=f"{folder}:{ROOT}")
 
 
 def listed(done, section):
@@ -49,7 +42,7 @@ def listed(done, section):
 @pytest.mark.skipif(not DOCS.is_dir(), reason="docs are not part of the package")
 def test_plugin_of_the_documentation_is_listed_and_runs(tmp_path):
     page = (DOCS / "commands.md").read_text("utf-8")
-    project, source = re.findall(r"^```(?:toml|python)\n(.*?)^```", page, re.M | re.DOTALL)
+    project, source = (code for _, code in blocks("toml|python", page))
     (name,) = re.findall(r'^name = "(.*)"', project, re.M)
     entry_points = re.findall(r'^(\S+ = )"(\S+:\S+)"', project, re.M)
     install(tmp_path, name, map("".join, entry_points))

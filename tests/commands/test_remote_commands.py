@@ -11,7 +11,7 @@ import pytest
 from command_runs import assert_fails
 from object_server import BUCKET, s3_server
 from stored_files import CASE
-from tiny_runs import GOLDEN, tiny_train, weights_of
+from tiny_runs import GOLDEN, WORDS, assert_same_weights, tiny_train
 
 fsspec = pytest.importorskip("fsspec")
 SENTENCES = [f"the {i} . sentence of a small text" for i in range(300)]
@@ -105,15 +105,14 @@ def test_training_from_a_store_equals_training_from_files_and_resumes(store, tmp
     for path in (GOLDEN / "data" / "train").iterdir():
         put(f"{store}/train/{path.name}", path.read_bytes())
     text = f"{store}/train/*"
-    tiny_train(tmp_path / "local", 4)
-    tiny_train(tmp_path / "remote", 2, text=text)
-    tiny_train(tmp_path / "remote", 4, text=text)
-    here, there = weights_of(tmp_path / "local"), weights_of(tmp_path / "remote")
-    assert all(np.array_equal(here[name], there[name]) for name in here)
+    tiny_train(tmp_path / "local", 4, **WORDS)
+    tiny_train(tmp_path / "remote", 2, text=text, **WORDS)
+    tiny_train(tmp_path / "remote", 4, text=text, **WORDS)
+    assert_same_weights(tmp_path / "local", tmp_path / "remote")
     (name, *_) = sorted(path.name for path in (GOLDEN / "data" / "train").iterdir())
     put(f"{store}/train/{name}", get(f"{store}/train/{name}") + b"the\n")
     with pytest.raises(ValueError, match="the run in this folder was trained on"):
-        tiny_train(tmp_path / "remote", 6, text=text)
+        tiny_train(tmp_path / "remote", 6, text=text, **WORDS)
 
 
 @pytest.mark.parametrize("store", [pytest.param("s3", marks=pytest.mark.cluster)], indirect=True)

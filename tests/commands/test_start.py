@@ -2,11 +2,9 @@
 
 import functools
 import re
-import subprocess
-import sys
 
 import pytest
-from command_runs import environment
+from command_runs import output_of
 
 RUN = """
 import sys
@@ -38,15 +36,11 @@ COMMANDS = {
 def status_and_modules(command, folder, **settings):
     """Return the line of RUN after a command with the packaged model."""
     name, *flags = command.split()
-    variables = environment()
-    variables.pop("KERAS_BACKEND", None)
     arguments = [name, "--model", "novels-en", *COMMANDS[command], *flags]
-    done = subprocess.run(
-        [sys.executable, "-c", RUN, *arguments],
-        env=variables | settings, cwd=folder, capture_output=True, text=True,
-    )  # fmt: skip
-    assert done.stdout, done.stderr
-    return done.stdout.splitlines()[-1], done.stdout
+    with pytest.MonkeyPatch.context() as patch:
+        patch.delenv("KERAS_BACKEND", raising=False)
+        printed = output_of(RUN, *arguments, cwd=folder, **settings)
+    return printed.splitlines()[-1], printed
 
 
 @pytest.fixture(scope="module")
@@ -65,7 +59,7 @@ def test_short_scoring_does_not_import_keras(command, folder):
     assert last == "0 False False"
 
 
-@pytest.mark.parametrize("command", ["score", "test"])
+@pytest.mark.parametrize("command", ["score", pytest.param("test", marks=pytest.mark.slow)])
 def test_a_chosen_backend_of_keras_scores_alike(command, folder):
     """The user's choice of Keras' backend is used for a short text, too."""
     last, expected = status_and_modules(command, folder, KERAS_BACKEND="tensorflow")

@@ -7,12 +7,8 @@ import subprocess
 import pytest
 from command_runs import environment, words_of
 
-NO_UTF8 = {
-    "LC_ALL": "C",
-    "PYTHONUTF8": "0",
-    "PYTHONCOERCECLOCALE": "0",
-    "PYTHONIOENCODING": "ascii",
-}
+NO_UTF8 = {"LC_ALL": "C", "PYTHONUTF8": "0", "PYTHONCOERCECLOCALE": "0"}
+NO_UTF8 |= {"PYTHONIOENCODING": "ascii"}
 
 
 @pytest.fixture
@@ -59,9 +55,6 @@ def test_output_is_utf8_without_a_locale(build, tmp_path):
     build[-1] += "\udcff"  # a byte that is not UTF-8 is printed unchanged
     done = shell(build, "", **NO_UTF8)
     assert done.stdout.startswith(os.fsencode(f"wrote {build[-1][9:]}: 4 of ")), done.stderr
-
-
-# --- Ctrl-C ---
 
 
 @pytest.fixture

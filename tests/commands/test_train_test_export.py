@@ -58,9 +58,6 @@ def train_arguments(tmp_path):
     return arguments
 
 
-# --- bad input of training ---
-
-
 @pytest.mark.parametrize(
     ("changes", "expected"),
     [
@@ -114,9 +111,6 @@ def test_train_makes_vocabulary_and_heldout_text_of_a_new_run(run_here, train_ar
     assert_fails(run_here("bilm train", *arguments), "heldout.txt: found 0 sentences to leave out")
 
 
-# --- damaged runs ---
-
-
 @pytest.mark.parametrize(
     ("what", "expected"),
     [
@@ -136,9 +130,6 @@ def test_damaged_run_is_named(what, expected, run_here, train_arguments, broken_
     if what != "options":
         done = run_here("bilm train", *train_arguments(OPTIONS, output=folder, n_steps=4))
         assert_fails(done, f"{folder}/model.ckpt-2: {NOT_WHOLE}")
-
-
-# --- bad input of measuring and exporting ---
 
 
 @pytest.mark.parametrize(
@@ -166,9 +157,6 @@ def test_options_that_contradict_each_other_are_wrong_use(run_here):
     arguments = ["--input=a", "--vocab=b", "--model=c", "--stateless", "--start=checkpoint"]
     done = run_here("bilm test", *arguments)
     assert_fails(done, "--stateless --start; see bilm test --help", status=2)
-
-
-# --- results ---
 
 
 def test_perplexity_by_start_and_export_of_a_run(run_here, tmp_path):

@@ -4,15 +4,13 @@ import copy
 import json
 import os
 import pickle
-import subprocess
-import sys
 import tarfile
 from pathlib import Path
 
 import keras
 import numpy as np
 import pytest
-from command_runs import environment
+from command_runs import output_of, run_code
 
 if keras.backend.backend() != "torch":
     pytest.skip("with KERAS_BACKEND=torch: make test-clients", allow_module_level=True)
@@ -43,9 +41,6 @@ def case(request):
     return request.param
 
 
-# --- numbers ---
-
-
 def test_golden_layers_of_allennlp(case):
     embedder = ElmoEmbedder(*files(case))
     lstm = _ElmoBiLm(*files(case))
@@ -57,9 +52,6 @@ def test_golden_layers_of_allennlp(case):
                 found = lstm(batch_to_ids([words]))
             layers = torch.stack([layer[0, 1:-1] for layer in found["activations"]]).numpy()
             np.testing.assert_allclose(layers, wanted, atol=1e-5)
-
-
-# --- ids and masks ---
 
 
 def test_ids_have_no_marks_of_sentences_and_50_characters():
@@ -109,9 +101,6 @@ def test_further_axes_are_kept(elmo):
     found = elmo(torch.stack([ids, ids]))
     assert found["elmo_representations"][1].shape == (2, 2, 2, elmo.get_output_dim())
     assert found["mask"].tolist() == [[[True, True], [True, False]]] * 2
-
-
-# --- a torch module ---
 
 
 @pytest.mark.parametrize("requires_grad", [False, True])
@@ -236,24 +225,11 @@ def test_fixed_mix_is_not_trained():
     assert not [p for p in elmo.parameters() if p.requires_grad]
 
 
-# --- programs in circulation; only the import has changed ---
-
-
-def test_other_backend_is_an_error_that_names_the_variable():
-    code = "import bilm.allennlp"
-    variables = environment(KERAS_BACKEND="jax")
-    done = subprocess.run(
-        [sys.executable, "-c", code], capture_output=True, text=True, env=variables
-    )
+def test_other_backend_is_an_error_that_names_the_variable(monkeypatch):
+    done = run_code("import bilm.allennlp", KERAS_BACKEND="jax")
     assert "requires the PyTorch backend of Keras, but Keras runs on jax" in done.stderr
-    variables = {k: v for k, v in variables.items() if k != "KERAS_BACKEND"}
-    done = subprocess.run(
-        [sys.executable, "-c", code], capture_output=True, text=True, env=variables
-    )
-    assert done.returncode == 0, done.stderr
-
-
-# --- files ---
+    monkeypatch.delenv("KERAS_BACKEND", raising=False)
+    output_of("import bilm.allennlp")
 
 
 def test_batch_to_embeddings_pads_with_zeros():

@@ -1,17 +1,13 @@
 """Scripts written for bilm-tf run unchanged: see `tests/reference_scripts`."""
 
 import re
-import subprocess
 import sys
 from pathlib import Path
 
-import keras
-import pytest
-
-if keras.backend.backend() != "tensorflow":
-    pytest.skip("training is TensorFlow's", allow_module_level=True)
 import numpy as np
+import pytest
 import tensorflow as tf
+from command_runs import run_words
 from stored_files import OPTIONS, WEIGHTS
 from tiny_runs import HELDOUT, N_CHARACTERS, TEXT, VOCABULARY, tiny_options, tiny_run
 
@@ -26,8 +22,7 @@ SCRIPTS = Path(__file__).parents[1] / "reference_scripts"
 
 
 def script(name, *arguments):
-    command = [sys.executable, SCRIPTS / f"{name}.py", *map(str, arguments)]
-    return subprocess.run(command, capture_output=True, text=True)
+    return run_words([sys.executable, SCRIPTS / f"{name}.py", *arguments])
 
 
 @pytest.mark.slow

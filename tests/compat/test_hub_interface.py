@@ -7,13 +7,10 @@ import tarfile
 import keras
 import numpy as np
 import pytest
+import tensorflow as tf
 from conftest import GOLDEN, golden_cases
 from moved_scripts import run_moved
 from odd_server import Handler, serving
-
-if keras.backend.backend() != "tensorflow":
-    pytest.skip("modules are read with TensorFlow", allow_module_level=True)
-import tensorflow as tf
 
 from bilm.compat import tfhub as hub
 from bilm.errors import DataError, OptionsError, WeightsError

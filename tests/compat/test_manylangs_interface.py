@@ -1,11 +1,8 @@
 """`bilm.compat.manylangs`: ELMoForManyLangs' numbers, with and without Keras."""
 
-import subprocess
-import sys
-
 import numpy as np
 import pytest
-from command_runs import environment
+from command_runs import output_of
 from conftest import GOLDEN, golden_cases
 from manylangs_files import expected_of
 from moved_scripts import TESTS, run_moved
@@ -36,8 +33,7 @@ def test_golden_manylangs_without_keras_and_tensorflow(case, tmp_path):
     without = "import sys; sys.modules['keras'] = sys.modules['tensorflow'] = None\n"
     code = without + script.replace(*MOVE).replace("batch_size=16", 'backend="numpy"')
     output = tmp_path / "out.npz"
-    given = map(str, (case, case / "sentences.json", output))
-    subprocess.run([sys.executable, "-c", code, *given], env=environment(), check=True)
+    output_of(code, case, case / "sentences.json", output)
     layers = np.concatenate(expected_of(case), axis=1)
     np.testing.assert_allclose(np.load(output)["layers"], layers, **LIMIT)
 

@@ -10,12 +10,8 @@ import json
 import shutil
 from pathlib import Path
 
-import keras
 import numpy as np
 import pytest
-
-if keras.backend.backend() != "tensorflow":
-    pytest.skip("training is TensorFlow's", allow_module_level=True)
 import tiny_runs
 from command_runs import assert_fails
 

@@ -156,8 +156,6 @@ def test_invalid_ids_are_refused(tmp_path):
             list(Corpus(path, Reading(column="text", id_column="id")))
 
 
-# --- FASTA ---
-
 FASTA = ">sp|P1|X_HUMAN of a kind\nMKV\nllt*\n\n; a comment\n>b/2\r\nAC GT\r\n"
 
 
@@ -190,9 +188,6 @@ def test_invalid_fasta_is_refused(tmp_path, content, message):
     (tmp_path / "p.fna").write_text(">a\nA\n")
     with pytest.raises(DataError, match="has no id in field 3"):
         list(Corpus(tmp_path / "p.fna", Reading(id_field=3)))
-
-
-# --- where only text is expected ---
 
 
 @pytest.mark.parametrize("name", ["a.tsv", "a.csv.gz", "a.jsonl", "a.conllu", "a.fasta"])

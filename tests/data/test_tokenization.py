@@ -9,9 +9,6 @@ from bilm.errors import DataError
 pytestmark = pytest.mark.clients
 
 
-# --- sentences ---
-
-
 @pytest.mark.parametrize("sentence", [("a", "b"), iter(["a", "b"]), (w for w in "ab"), ["a", "b"]])
 def test_sentences_may_be_any_ordered_iterable(sentence):
     assert checked_sentence(sentence, "it") == ["a", "b"]
@@ -29,9 +26,6 @@ def test_batches_that_are_not_lists_are_refused():
                 DataError, match=r"it is a DataFrame of shape \(2, 2\)[,;] expected"
             ):
                 list(check(library.DataFrame(columns), name="it"))
-
-
-# --- splitting ---
 
 
 def test_sentence_splitter_keeps_abbreviations_quotes_and_headings():

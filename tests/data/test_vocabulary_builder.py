@@ -1,8 +1,6 @@
 """A vocabulary from text: the order, the limits, the outputs."""
 
 import gzip
-import subprocess
-import sys
 from collections import Counter
 
 import pytest
@@ -12,8 +10,6 @@ from hypothesis import strategies as st
 from bilm.data.vocabulary import MARKS, Vocabulary
 from bilm.data.vocabulary_builder import build_vocabulary, chosen_min_count
 from bilm.errors import DataError
-
-COMMAND = [sys.executable, "-m", "bilm", "vocab"]
 
 
 def expected_counts(sentences):
@@ -99,10 +95,8 @@ def test_vocabulary_outputs_must_not_be_inputs(corpus, tmp_path):
     assert sorted(p.name for p in tmp_path.iterdir()) == ["corpus"]
 
 
-def test_vocab_command_writes_a_vocabulary(corpus, tmp_path):
-    command = [*COMMAND, "--input", corpus, "--output", tmp_path / "v"]
-    command += ["--max_size=5"]
-    done = subprocess.run(command, capture_output=True, text=True)
+def test_vocab_command_writes_a_vocabulary(corpus, tmp_path, run_here):
+    done = run_here("bilm vocab", "--input", corpus, "--output", tmp_path / "v", "--max_size=5")
     assert done.returncode == 0, done.stderr
     expected = "2 of 5 distinct words (--min_count 1), 58.33 % of 12 tokens"
     assert done.stdout == f"wrote {tmp_path / 'v'}: {expected}\n"

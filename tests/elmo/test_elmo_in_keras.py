@@ -95,9 +95,6 @@ def test_elmo_has_stored_weights_in_each_kind_of_keras_model(way, expected):
     np.testing.assert_allclose(WAYS[way](), expected, atol=1e-6)
 
 
-# --- threads ---
-
-
 def together(n, function):
     """Call a function from n threads that start at once."""
     start = threading.Barrier(n)

@@ -3,14 +3,13 @@
 import json
 import os
 import shutil
-import subprocess
-import sys
 
 import h5py
 import keras
 import numpy as np
 import pytest
 import tensorflow as tf
+from command_runs import output_of
 from conftest import golden_cases
 from stored_files import OPTIONS, WEIGHTS
 
@@ -138,7 +137,7 @@ def test_elmo_fit_trains_the_mix_only():
     sentences = [sentence for sentence in SENTENCES if sentence]
     data = tf.data.Dataset.from_tensors((padded(sentences), tf.constant([1.0, 0, 1])))
     untrained = model.evaluate(data, verbose=0)  # without dropout, unlike the losses of `fit`
-    model.fit(data, epochs=15, verbose=0, shuffle=False)
+    model.fit(data, epochs=5, verbose=0, shuffle=False)
     assert model.evaluate(data, verbose=0) < untrained
     assert all(np.array_equal(a, w.numpy()) for a, w in zip(before, elmo.bilm.weights, strict=True))
     assert elmo.mixes[0].gamma.numpy() != 1
@@ -165,8 +164,7 @@ def test_elmo_saved_keras_model_needs_no_weight_file(tmp_path):
     for path in files.values():
         os.remove(path)
     np.save(tmp_path / "tokens.npy", np.char.decode(tokens.numpy().astype("S"), "utf-8"))
-    command = [sys.executable, "-c", LOAD, tmp_path, tmp_path / "tokens.npy", tmp_path / "out.npz"]
-    subprocess.run(command, check=True)
+    output_of(LOAD, tmp_path, tmp_path / "tokens.npy", tmp_path / "out.npz")
     found = np.load(tmp_path / "out.npz")
     np.testing.assert_allclose(found["loaded"], expected, atol=1e-6)
     np.testing.assert_allclose(found["exported"], expected, atol=1e-6)

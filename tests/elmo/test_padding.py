@@ -76,7 +76,7 @@ def test_golden_padding_anywhere_in_ids(kind, ids, how, left):
 
 
 @strings
-@pytest.mark.parametrize("how", COMBINED)
+@pytest.mark.parametrize("how", ["mix, layer norm", "concat"])
 def test_padding_anywhere_in_strings(how):
     rows = [[SENTENCE[k] if k in row else "" for k in range(N_TOKENS)] for row in ROWS.values()]
     layer, tokens = make(**COMBINED[how]), ops.convert_to_tensor(rows)

@@ -14,7 +14,6 @@ from conftest import golden_cases
 from bilm.data.readers import Corpus
 from bilm.embedding import corpus
 from bilm.embedding.corpus import dump_bilm_embeddings
-from bilm.embedding.embedder import ElmoEmbedder
 from bilm.embedding.embedding_file import read_embeddings
 from bilm.errors import BilmError, DataError, OptionsError, WeightsError
 from bilm.model import dump_token_embeddings
@@ -46,11 +45,6 @@ CONLLU = """\
 CONLLU_SENTENCES = [["vamos", "nos", "a", "el", "mar"], ["20 000", "euros"]]
 
 
-@pytest.fixture(scope="module")
-def embedder():
-    return ElmoEmbedder(*FILES)
-
-
 @pytest.fixture
 def text(tmp_path):
     path = tmp_path / "in" / "text.txt"
@@ -73,15 +67,15 @@ def left(outfile):
     return sorted(path.name for path in outfile.parent.iterdir())
 
 
-def test_hdf5_of_a_corpus_and_read_embeddings(text, outfile, embedder):
+def test_hdf5_of_a_corpus_and_read_embeddings(text, outfile, stored_embedder):
     assert dump(text, outfile) == len(LINES)
     assert left(outfile) == [outfile.name]
     with h5py.File(outfile) as file:
         assert set(file) == {str(i) for i in range(len(LINES))}
         assert file["11"].attrs["sentence"] == LINES[11]
-        assert file["9"].shape == (embedder.n_layers, 0, embedder.dim)
+        assert file["9"].shape == (stored_embedder.n_layers, 0, stored_embedder.dim)
         assert file["9"].attrs["sentence"] == ""
-    expected = embedder.embed_batch([line.split() for line in LINES])
+    expected = stored_embedder.embed_batch([line.split() for line in LINES])
     found = list(read_embeddings(outfile))
     assert [number for number, *_ in found] == list(range(len(LINES)))
     assert [words for _, words, _ in found] == [line.split() for line in LINES]

@@ -1,22 +1,19 @@
 """One embedder in several threads, in other processes, and left in the middle of its work."""
 
 import gc
-import os
-import subprocess
 import sys
 import threading
 from concurrent.futures import ThreadPoolExecutor
-from pathlib import Path
 
 import keras
 import numpy as np
 import pytest
+from command_runs import run_words
 from conftest import golden_cases
 
 from bilm.embedding.embedder import ElmoEmbedder
 from bilm.inference.words import TokenCache
 
-ROOT = Path(__file__).parents[2]
 CASE = golden_cases("inference")[0].values[0]
 FILES = CASE / "options.json", CASE / "weights.hdf5"
 N_THREADS, ATOL = 8, 1e-5
@@ -133,13 +130,7 @@ if __name__ == "__main__":
 def test_embedder_in_other_processes(tmp_path):
     script = tmp_path / "processes.py"  # a file, which a spawned process imports
     script.write_text(PROCESSES)
-    done = subprocess.run(
-        [sys.executable, script, *FILES],
-        env=os.environ | {"PYTHONPATH": str(ROOT), "TF_CPP_MIN_LOG_LEVEL": "3"},
-        capture_output=True,
-        text=True,
-        timeout=120,
-    )
+    done = run_words([sys.executable, script, *FILES], TF_CPP_MIN_LOG_LEVEL="3")
     assert done.returncode == 0, done.stderr
     lines = done.stdout.splitlines()
     assert len(lines) == 3

@@ -1,15 +1,13 @@
 """Embedding a corpus that is interrupted, repeated with other settings, or edited."""
 
 import os
-import subprocess
-import sys
 from itertools import count
-from pathlib import Path
 from unittest.mock import Mock
 
 import h5py
 import numpy as np
 import pytest
+from command_runs import output_of
 from test_corpus import LINES, PART, dump, left
 
 from bilm.embedding import corpus, writers
@@ -18,7 +16,6 @@ from bilm.embedding.writers import Content, NpzWriter
 from bilm.errors import DataError
 
 pytestmark = pytest.mark.usefixtures("one_embedder")
-ROOT = Path(__file__).parents[2]
 NAMES = [
     "vectors.hdf5",
     "vectors.npz",
@@ -47,13 +44,6 @@ def content(path):
             name: (dict(item.attrs), item.dtype, item.shape, item[...].tolist())
             for name, item in file.items()
         }
-
-
-def start(command):
-    environment = os.environ | {"TF_CPP_MIN_LOG_LEVEL": "3", "PYTHONPATH": str(ROOT)}
-    return subprocess.Popen(
-        [sys.executable, *command], env=environment, stdout=subprocess.PIPE, stderr=subprocess.PIPE
-    )
 
 
 def failing_after(n_done):
@@ -223,10 +213,7 @@ print(n_kills)
 
 
 def test_sigkill_at_any_system_call_leaves_a_continuable_folder(outfile):
-    process = start(["-c", KILLED_AT, outfile.with_name("vectors.npz")])
-    output, log = process.communicate()
-    assert process.returncode == 0, log.decode()
-    assert int(output) > 80
+    assert int(output_of(KILLED_AT, outfile.with_name("vectors.npz"))) > 80
 
 
 def test_two_processes_do_not_write_the_same_output(text, outfile):

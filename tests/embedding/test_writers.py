@@ -10,7 +10,6 @@ from conftest import golden_cases
 
 from bilm.embedding import writers
 from bilm.embedding.corpus import dump_bilm_embeddings
-from bilm.embedding.embedder import ElmoEmbedder
 from bilm.embedding.embedding_file import read_embeddings, read_ids
 from bilm.errors import BilmError, DataError, OptionsError
 
@@ -29,11 +28,6 @@ SETTINGS = {
     "mean": {"pool": "mean"},
     "maximum": {"pool": "max", "layers": "average", "normalize": True},
 }
-
-
-@pytest.fixture(scope="module")
-def embedder():
-    return ElmoEmbedder(*FILES)
 
 
 @pytest.fixture
@@ -90,12 +84,13 @@ def read_parquet(path, is_pooled):
     return ids, rows["words"].to_pylist(), vectors
 
 
-@pytest.mark.parametrize("has_ids", [True, False], ids=["ids", "no ids"])
-@pytest.mark.parametrize("part_sentences", [4, 100])
+@pytest.mark.parametrize(
+    ("part_sentences", "has_ids"), [(4, True), (100, False)], ids=["parts and ids", "neither"]
+)
 @pytest.mark.parametrize("name", SETTINGS)
 @pytest.mark.parametrize("form", FORMATS)
 def test_written_vectors_are_read_back(
-    table, tmp_path, embedder, monkeypatch, form, name, part_sentences, has_ids
+    table, tmp_path, stored_embedder, monkeypatch, form, name, part_sentences, has_ids
 ):
     monkeypatch.setattr(writers, "GROUP_BYTES", 3000)  # several groups per part
     how, outfile = SETTINGS[name], tmp_path / f"out.{form}"
@@ -106,7 +101,9 @@ def test_written_vectors_are_read_back(
     assert n == len(SENTENCES) and ids == (IDS if has_ids else None)
     assert words is None or words == SENTENCES
     wanted = {key: value for key, value in how.items() if key != "dtype"}
-    for found, expected in zip(vectors, embedder.embed_sentences(SENTENCES, **wanted), strict=True):
+    for found, expected in zip(
+        vectors, stored_embedder.embed_sentences(SENTENCES, **wanted), strict=True
+    ):
         assert found.dtype == dtype and found.shape == expected.shape
         tolerance = {"float32": 1e-5, "float16": 2e-3}[dtype]
         np.testing.assert_allclose(found, expected, atol=tolerance, rtol=tolerance)
@@ -131,9 +128,6 @@ def test_outputs_with_unknown_endings_are_refused(table, tmp_path):
     for name, message in [("v.csv", r"unknown ending '\.csv'; expected"), ("v", "without an end")]:
         with pytest.raises(OptionsError, match=message):
             dump(table, tmp_path / name)
-
-
-# --- ids ---
 
 
 def write_fasta(tmp_path, *ids):

@@ -27,9 +27,6 @@ def stored_vectors(folder):
     return load_bilm(folder)(Batcher(None, N_CHARACTERS).batch_sentences([SENTENCE]))["layers"]
 
 
-# --- two files or three, of one export ---
-
-
 def answers(folder):
     """What an export says: log-probabilities, and vectors; None where it is refused."""
     found = []
@@ -101,9 +98,6 @@ def test_export_is_reproducible_to_the_byte(two_exports, tmp_path):
     dump_weights(tiny_run("characters"), tmp_path / "again", True, VOCABULARY)
     for name in FILES:
         assert (tmp_path / "again" / name).read_bytes() == (whole / name).read_bytes()
-
-
-# --- their names ---
 
 
 def test_export_into_a_run_folder_keeps_its_options(tmp_path):

@@ -6,6 +6,7 @@ import shutil
 
 import pytest
 from conftest import GOLDEN
+from pages import blocks, run_blocks
 from tiny_runs import HELDOUT, WORDS, tiny_train
 
 from bilm.export.hdf5 import dump_weights
@@ -58,7 +59,7 @@ def test_model_card_contains_the_facts_of_the_run(run, export):
     assert found["corpus"].startswith("a.txt, 1406 bytes")
     assert "AllenNLP's `Elmo` cannot load it: it reads" in text
     assert "To be written by the author" in text
-    (code,) = re.findall(r"```python\n(.*?)```", text, re.DOTALL)
+    ((_, code),) = blocks("python", text)
     assert 'ElmoEmbedder("options.json", "weights.hdf5", vocab_file="vocab.txt")' in code
 
 
@@ -66,8 +67,7 @@ def test_model_card_code_runs(run, export, monkeypatch):
     _, card = export
     shutil.copy(run / "vocab.txt", card.parent)
     monkeypatch.chdir(card.parent)
-    names = {}
-    exec(re.search(r"```python\n(.*?)```", card.read_text(), re.DOTALL)[1], names)
+    names = run_blocks(card.read_text(), card)
     assert names["vectors"].shape == (2, 3, 4)
 
 

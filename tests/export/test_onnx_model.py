@@ -1,14 +1,13 @@
 """The ONNX model, run by ONNX Runtime in a process without TensorFlow."""
 
 import json
-import subprocess
-import sys
 from importlib.util import find_spec
 
 import h5py
 import keras
 import numpy as np
 import pytest
+from command_runs import output_of
 from conftest import GOLDEN, golden_cases
 
 if find_spec("tf2onnx") is None or find_spec("onnxruntime") is None:
@@ -45,8 +44,7 @@ def test_golden_models_compute_the_same_vectors_in_onnx_runtime(case, tmp_path):
     weights = layer.mixes[0].weights_before_softmax
     weights.assign(np.linspace(0.3, -0.2, weights.shape[0]))
     export_onnx(layer, tmp_path / "elmo.onnx")
-    n_characters = str(layer.options.char_cnn.max_characters_per_token)
-    subprocess.run([sys.executable, "-c", RUN, n_characters], check=True, cwd=tmp_path)
+    output_of(RUN, layer.options.char_cnn.max_characters_per_token, cwd=tmp_path)
     found = np.load(tmp_path / "found.npz")
     ids = layer.batcher().batch_sentences(SENTENCES)
     layers, mask, _ = layer.layers_of(keras.ops.convert_to_tensor(ids))

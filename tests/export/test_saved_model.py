@@ -1,12 +1,10 @@
 """SavedModels of `Elmo`, loaded in processes without bilm and without the weight file."""
 
-import subprocess
-import sys
-
 import keras
 import numpy as np
 import pytest
 import tensorflow as tf
+from command_runs import output_of
 from conftest import golden_cases
 
 from bilm import Elmo, export_saved_model
@@ -86,7 +84,7 @@ def exported(tmp_path_factory):
     models["subclassed"](TOKENS)
     for name, model in models.items():
         model.export(folder / name)
-    subprocess.run([sys.executable, "-c", LOAD], check=True, cwd=folder)
+    output_of(LOAD, cwd=folder)
     return folder, layer, models
 
 

@@ -1,8 +1,5 @@
 """`bilm export --to word2vec`: vectors of layer 0, read by the real gensim."""
 
-import subprocess
-import sys
-
 import numpy as np
 import pytest
 from command_runs import assert_fails
@@ -37,14 +34,14 @@ def test_export_word2vec_contains_layer_0(run_here, tmp_path, model):
 
 
 @pytest.mark.clients
-def test_script_of_a_gensim_user_finds_similar_words(tmp_path):
+def test_script_of_a_gensim_user_finds_similar_words(run_here, tmp_path):
     pytest.importorskip("gensim", reason="make test-clients")
     from gensim.models import KeyedVectors
 
     (tmp_path / "words.txt").write_text("\n".join(["bank", "banks", "banker", "river"]))
     files = ["--words", tmp_path / "words.txt", "--output", tmp_path / "words.vec"]
-    command = [sys.executable, "-m", "bilm", "export", "--model", CASE, "--to", "word2vec", *files]
-    subprocess.run(command, check=True)
+    done = run_here("bilm export", "--model", CASE, "--to", "word2vec", *files)
+    assert done.returncode == 0, done.stderr
     vectors = KeyedVectors.load_word2vec_format(tmp_path / "words.vec")
     assert vectors.index_to_key == ["bank", "banks", "banker", "river"]
     a, b = bilm.ElmoEmbedder(CASE).embed_batch([["bank"], ["banks"]], [0])

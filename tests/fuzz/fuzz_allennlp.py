@@ -2,15 +2,13 @@
 
 import json
 import random
-import shutil
 import tarfile
 import zipfile
 from pathlib import Path
 
-import keras
 from allennlp_files import CONFIGURATION, OPTIONS, tensors, write_model
 from fuzz_manylangs import write_changed
-from fuzz_models import home
+from fuzz_models import fresh, home
 from fuzzing import damaged, expect, mutated
 from stored_files import load_bilm
 
@@ -23,12 +21,10 @@ EMBEDS = 0.05  # share of the models that are also embedded with, which takes a 
 
 
 def copied(path: Path) -> Path:
-    keras.utils.clear_session()
-    folder, original = path.with_suffix(".folder"), home() / "allennlp"
+    original = home() / "allennlp"
     if not original.exists():
         write_model(original)
-    shutil.rmtree(folder, ignore_errors=True)
-    return Path(shutil.copytree(original, folder))
+    return fresh(original, path)
 
 
 def try_state_dict(path: Path, rng: random.Random) -> None:

@@ -101,10 +101,5 @@ def try_zip(path: Path, rng: random.Random) -> None:
     expect(resolve, path)
 
 
-KINDS = {
-    "options": try_options,
-    "vocabulary": try_vocabulary,
-    "text": try_text,
-    "hdf5": try_hdf5,
-    "zip": try_zip,
-}
+KINDS = {"options": try_options, "vocabulary": try_vocabulary, "text": try_text}
+KINDS |= {"hdf5": try_hdf5, "zip": try_zip}

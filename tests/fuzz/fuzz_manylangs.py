@@ -2,13 +2,11 @@
 
 import json
 import random
-import shutil
 import zipfile
 from pathlib import Path
 
-import keras
 import numpy as np
-from fuzz_models import home
+from fuzz_models import fresh, home
 from fuzzing import damaged, expect, mutated
 from manylangs_files import Reduced, legacy, small, write_model, zipped
 from stored_files import load_bilm
@@ -37,10 +35,8 @@ def original(packed: bool) -> Path:
 
 
 def copied(path: Path, rng: random.Random) -> tuple[Path, bool]:
-    keras.utils.clear_session()
-    folder, packed = path.with_suffix(".folder"), rng.random() < 0.5
-    shutil.rmtree(folder, ignore_errors=True)
-    return shutil.copytree(original(packed), folder), packed
+    packed = rng.random() < 0.5
+    return fresh(original(packed), path), packed
 
 
 def write_changed(target: Path, tensors: dict, packed: bool, rng: random.Random) -> None:

@@ -2,13 +2,11 @@
 
 import functools
 import random
-import shutil
 import tarfile
 from pathlib import Path
 
-import keras
 from fuzz_allennlp import try_model
-from fuzz_models import home
+from fuzz_models import fresh, home
 from fuzzing import damaged
 from tiny_runs import GOLDEN
 
@@ -30,10 +28,7 @@ def original() -> Path:
 
 def try_file(kind: str, path: Path, rng: random.Random) -> None:
     """Change the bytes of a file, or remove it."""
-    keras.utils.clear_session()
-    folder = path.with_suffix(".folder")
-    shutil.rmtree(folder, ignore_errors=True)
-    shutil.copytree(original(), folder)
+    folder = fresh(original(), path)
     target = rng.choice(sorted(folder.glob(FILES[kind])))
     if rng.random() < 0.05:
         target.unlink()

@@ -48,15 +48,29 @@ def _is_script(program):
     return program.endswith(".py")
 
 
-def run(command, *arguments, **variables):
-    """Run a command in a new process: see `words_of`."""
+def run(command, *arguments, **how):
+    """Run a command in a new process: see `words_of` and `run_words`."""
+    return run_words([*words_of(command), *arguments], **how)
+
+
+def run_code(code, *arguments, **how):
+    """Run Python code in a new process: see `run_words`."""
+    return run_words([sys.executable, "-c", code, *arguments], **how)
+
+
+def output_of(code, *arguments, **how):
+    """Run Python code, which must succeed, in a new process; return what it prints."""
+    done = run_code(code, *arguments, **how)
+    assert done.returncode == 0, done.stderr[-3000:]
+    return done.stdout
+
+
+def run_words(words, cwd=None, timeout=600, **variables):
+    """Run a program in a folder with environment variables in addition to `environment()`."""
     return subprocess.run(
-        [*words_of(command), *arguments],
-        capture_output=True,
-        text=True,
-        env=environment(**variables),
-        timeout=300,
-    )
+        list(map(str, words)), capture_output=True, text=True, cwd=cwd,
+        env=environment(**variables), timeout=timeout,
+    )  # fmt: skip
 
 
 def environment(**variables):

@@ -8,6 +8,8 @@ import tempfile
 from collections.abc import Callable
 from pathlib import Path
 
+import numpy as np
+
 from bilm.options.run_options import RunOptions
 from bilm.storage.names import stored_values
 from bilm.storage.stored_model import open_model
@@ -156,6 +158,18 @@ def load_run(folder):
 
 def weights_of(folder):
     return stored_values(load_run(folder))
+
+
+def assert_same_values(found, expected, atol=0.0):
+    """Arrays by name are equal, or differ by at most `atol`."""
+    assert found.keys() == expected.keys()
+    for name, value in expected.items():
+        np.testing.assert_allclose(found[name], value, rtol=0, atol=atol, err_msg=name)
+
+
+def assert_same_weights(first, second, atol=0.0):
+    """Two runs ended with the same weights, or with weights that differ by at most `atol`."""
+    assert_same_values(weights_of(first), weights_of(second), atol)
 
 
 def before_last_save(folder, step, copy):

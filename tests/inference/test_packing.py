@@ -8,8 +8,6 @@ from hypothesis import strategies as st
 
 from bilm.inference.packing import ahead, pack
 
-# --- packing ---
-
 
 @given(st.lists(st.integers(1, 60), min_size=1, max_size=300), st.integers(1, 20))
 def test_packed_sentences_do_not_overlap(lengths, max_rows):
@@ -23,9 +21,6 @@ def test_packed_sentences_do_not_overlap(lengths, max_rows):
     assert taken.max() == 1 and taken.sum() == lengths.sum()
     # Where a row ends last, none had ended before its last sentence started.
     assert n_steps <= lengths.sum() / n_rows + lengths.max()
-
-
-# --- windows computed ahead ---
 
 
 def test_ahead_computes_one_value_in_advance():

@@ -2,12 +2,12 @@
 
 import multiprocessing
 import shutil
-import subprocess
 import sys
 from importlib.util import find_spec
 
 import numpy as np
 import pytest
+from command_runs import output_of, run_words
 from stored_files import CASE
 
 if find_spec("spacy") is None:
@@ -52,9 +52,7 @@ def test_spacy_without_the_component_imports_no_keras():
         "assert 'bilm.integrations.spacy_pipe' in sys.modules;"
         "print([name for name in ('keras', 'tensorflow') if name in sys.modules])"
     )
-    command = [sys.executable, "-c", program]
-    done = subprocess.run(command, capture_output=True, text=True, check=True)
-    assert done.stdout == "[]\n"
+    assert output_of(program) == "[]\n"
 
 
 def test_spacy_concatenates_layers(stored_embedder):
@@ -107,10 +105,7 @@ def test_spacy_stored_pipeline_contains_the_name_of_the_model(stored_model, tmp_
     ):
         np.testing.assert_array_equal(loaded("The bank closed").tensor, expected)
     program = "import spacy; print(spacy.load('pipeline')('The bank closed').tensor.tolist())"
-    done = subprocess.run(
-        [sys.executable, "-c", program], cwd=tmp_path, check=True, capture_output=True, text=True
-    )
-    np.testing.assert_allclose(eval(done.stdout), expected, atol=1e-6)
+    np.testing.assert_allclose(eval(output_of(program, cwd=tmp_path)), expected, atol=1e-6)
 
 
 def test_spacy_stored_pipeline_refuses_another_model(stored_model, tmp_path):
@@ -151,12 +146,8 @@ def test_spacy_pipe_in_two_processes(start, tmp_path, stored_embedder):
     if start not in multiprocessing.get_all_start_methods():
         pytest.skip(f"this system has no {start}")
     (tmp_path / "program.py").write_text(PROCESSES)
-    subprocess.run(
-        [sys.executable, "program.py", start, CASE, "found.npy"],
-        cwd=tmp_path,
-        check=True,
-        timeout=300,
-    )
+    done = run_words([sys.executable, "program.py", start, CASE, "found.npy"], cwd=tmp_path)
+    assert done.returncode == 0, done.stderr[-3000:]
     expected = stored_embedder.embed_sentence(["The", "bank", "closed", "."], "average")
     found = np.load(tmp_path / "found.npy")
     np.testing.assert_allclose(found, np.broadcast_to(expected, found.shape), atol=1e-6)

@@ -1,12 +1,12 @@
 """`Elmo` in PyTorch's own training loop, as docs/pytorch.md shows it."""
 
-import re
 import shutil
 from pathlib import Path
 
 import keras
 import numpy as np
 import pytest
+from pages import run_blocks
 from stored_files import CASE
 
 if keras.backend.backend() != "torch":
@@ -25,14 +25,11 @@ def names(tmp_path_factory):
     """What the page's blocks define, run one after the other in a folder with a model `elmo`."""
     folder = tmp_path_factory.mktemp("page")
     shutil.copytree(CASE, folder / "elmo")
-    text, found = PAGE.read_text(encoding="utf-8"), {}
     with pytest.MonkeyPatch.context() as patch:
         patch.chdir(folder)
         torch.manual_seed(0)
         keras.utils.set_random_seed(0)
-        for block in re.findall(r"```python\n(.*?)```", text, flags=re.DOTALL):
-            exec(compile(block, str(PAGE), "exec"), found)
-    return found | {"folder": folder}
+        return run_blocks(PAGE.read_text(encoding="utf-8"), PAGE) | {"folder": folder}
 
 
 def test_pytorch_page_training_loop_learns(names):

@@ -2,12 +2,11 @@
 
 import pickle
 import shutil
-import subprocess
-import sys
 from importlib.util import find_spec
 
 import numpy as np
 import pytest
+from command_runs import output_of
 from stored_files import CASE
 
 if find_spec("sklearn") is None:
@@ -129,11 +128,8 @@ def test_vectorizer_pickle_contains_no_weights(stored_model, tmp_path):
         "import pickle, sys; pipeline = pickle.load(open('pipeline.pkl', 'rb'));"
         f"print(pipeline.predict_proba({TEXTS!r})[:, 0].tolist())"
     )
-    done = subprocess.run(
-        [sys.executable, "-c", program], cwd=tmp_path, check=True, capture_output=True, text=True
-    )
     expected = pipeline.predict_proba(TEXTS)[:, 0]
-    np.testing.assert_allclose(eval(done.stdout), expected, atol=1e-6)
+    np.testing.assert_allclose(eval(output_of(program, cwd=tmp_path)), expected, atol=1e-6)
 
 
 def test_vectorizer_refuses_a_model_changed_since_fit(stored_model):

@@ -1,16 +1,12 @@
 """Embedding, scoring and analysis without TensorFlow, and without what Windows lacks."""
 
 import importlib.util
-import subprocess
-import sys
+from functools import partial
 
-import keras
 import numpy as np
 import pytest
-from command_runs import environment
+from command_runs import run_code
 
-if keras.backend.backend() != "tensorflow":
-    pytest.skip("starts processes with other backends", allow_module_level=True)
 pytestmark = pytest.mark.clients
 
 WITHOUT = "import sys; sys.modules['tensorflow'] = None  # importing it raises an error\n"
@@ -46,12 +42,7 @@ print(*collect_usages("novels-en", ["chair"], {{"now": sys.argv[1]}}).vectors(2)
 """
 
 
-def start(code, *arguments, **variables):
-    variables = {"PYTHONWARNINGS": "ignore", **variables}
-    return subprocess.run(
-        [sys.executable, "-c", code, *map(str, arguments)], capture_output=True, text=True,
-        env=environment(**variables), timeout=300,
-    )  # fmt: skip
+start = partial(run_code, PYTHONWARNINGS="ignore")
 
 
 def require(backend):

@@ -272,9 +272,6 @@ def test_layer_skips_masked_steps(name, training, reverse):
     assert_equal(last, wanted, atol=1e-6)
 
 
-# --- properties of single layers ---
-
-
 def test_full_loss_does_not_depend_on_the_slices_of_the_vocabulary(monkeypatch):
     layer, targets = built(CASES["SampledSoftmax, full loss"]), [0, 3, 3, 10, 7]
     inputs = numbers(5, WIDTH), ops.convert_to_tensor(targets, "int32")

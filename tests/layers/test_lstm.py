@@ -3,15 +3,11 @@
 import keras
 import numpy as np
 import pytest
+import tensorflow as tf
 from keras import ops
 
 from bilm.layers.lstm import LSTM, LSTMCell, scan_cell
 from bilm.layers.lstm_equation import LSTMState
-
-if keras.backend.backend() != "tensorflow":
-    pytest.skip("the hand-written gradient is TensorFlow's", allow_module_level=True)
-import tensorflow as tf
-
 from bilm.layers.tensorflow import lstm_training, lstm_weights
 
 STEPS, ROWS, INPUT, DIM, PROJECTION = 4, 4, 5, 64, 3
@@ -127,8 +123,15 @@ def test_lstm_inference_and_scan_equal_the_cell(case):
 
 
 @pytest.mark.usefixtures("products")
-@pytest.mark.parametrize("precision, atol", [("float32", 1e-6), ("bfloat16", 0.01)])
-@pytest.mark.parametrize("n_rows", [None, 1])
+@pytest.mark.parametrize(
+    "precision, atol, n_rows",
+    [
+        ("float32", 1e-6, None),
+        ("bfloat16", 0.01, 1),
+        pytest.param("float32", 1e-6, 1, marks=pytest.mark.slow),
+        pytest.param("bfloat16", 0.01, None, marks=pytest.mark.slow),
+    ],
+)
 def test_frozen_lstm_equals_the_cell(case, precision, atol, n_rows):
     layer, x, state, mask, reverse = case
     if n_rows:  # products of one row may differ from those of several

@@ -107,14 +107,8 @@ def test_invalid_value_is_refused_by_name(name, value):
         RunOptions.from_dict(edited(name, value))
 
 
-SIZES = {
-    "tiny": None,
-    "compact": None,
-    "small": 13.6,
-    "medium": 28.0,
-    "original": 93.6,
-    "original_2018": 93.6,
-}
+SIZES = {"tiny": None, "compact": None, "small": 13.6, "medium": 28.0}
+SIZES |= {"original": 93.6, "original_2018": 93.6}
 
 
 @pytest.mark.parametrize(("name", "millions"), SIZES.items())

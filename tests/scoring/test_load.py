@@ -2,13 +2,9 @@
 
 import json
 
-import keras
 import numpy as np
 import pytest
 from conftest import GOLDEN, golden_cases
-
-if keras.backend.backend() != "tensorflow":
-    pytest.skip("checkpoints are TensorFlow's", allow_module_level=True)
 from scorers import MODELS, WORDS, check, export, model_of, one, scorer_of
 from tiny_runs import load_run, tiny_run
 
@@ -87,9 +83,6 @@ def test_load_scorer_of_an_export_with_a_shared_table_in_one_direction(tmp_path)
     assert export.substitutes(["cat"], 0)[1:] == (None, None, True)
 
 
-# --- backends ---
-
-
 def check_backends(numpy, keras_):
     """Check that two scorers give the same scores, descriptions and substitutes."""
     text = [["the", "unheard", "cat"], [], ["sat"] * 9, ["日本語", "on", "mat"]]
@@ -132,9 +125,6 @@ def test_backends_score_the_packaged_model_alike():
     text = [line.split() for line in ("She rose from her chair .", "No .", "He said so , zzyzx !")]
     for a, b in zip(numpy.score(text), keras_.score(text), strict=True):
         check_logs(a.logs, b.logs)
-
-
-# --- the commands ---
 
 
 def test_load_scorer_reads_a_named_checkpoint(monkeypatch):

@@ -3,12 +3,8 @@
 import json
 import shutil
 
-import keras
 import numpy as np
 import pytest
-
-if keras.backend.backend() != "tensorflow":
-    pytest.skip("training is TensorFlow's", allow_module_level=True)
 from tiny_runs import HELDOUT, TEXT, VOCABULARY, WORDS, tiny_options
 
 import bilm

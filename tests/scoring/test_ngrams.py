@@ -2,6 +2,7 @@
 
 from collections import Counter
 from itertools import product
+from types import SimpleNamespace
 
 import numpy as np
 import pytest
@@ -51,6 +52,6 @@ def test_ngram_probabilities_equal_dictionaries_and_sum_to_1(tmp_path, order):
 
 
 def test_triples_of_too_many_words_are_refused():
-    vocab = Vocabulary("words", words=[*WORDS, *map(str, range(1 << 21))])
+    vocab = SimpleNamespace(filename="words", size=(1 << 21) + len(WORDS), unk=UNKNOWN)
     with pytest.raises(DataError, match="words: 2,097,158 words; expected at most 2,097,151"):
         Ngrams.of(np.array([END, UNKNOWN, END]), vocab, 3)

@@ -3,14 +3,10 @@
 import math
 from itertools import cycle, islice
 
-import keras
 import numpy as np
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
-
-if keras.backend.backend() != "tensorflow":
-    pytest.skip("checkpoints are TensorFlow's", allow_module_level=True)
 from scorers import ATOL, MARKS, MODELS, WORDS, check, model_of, one, scorer_of
 
 from bilm.data.signs import TextSigns
@@ -124,9 +120,6 @@ def test_score_total_and_mean(chars):
     assert perplexity_of_scores([found, found]).mean == pytest.approx(math.exp(-found.mean))
 
 
-# --- substitutes ---
-
-
 def test_substitutes_equal_the_scores_of_each_word(scorer):
     words = ["the", "unheard", "sat", "on", "日本語"]
     for position in range(len(words)):
@@ -163,9 +156,6 @@ def test_substitutes_read_one_side_each(chars):
     assert dict(left.forward) == pytest.approx(dict(found.forward), abs=ATOL)
     assert dict(right.backward) == pytest.approx(dict(found.backward), abs=ATOL)
     assert left.backward != found.backward and right.forward != found.forward
-
-
-# --- what is refused ---
 
 
 @pytest.mark.parametrize("position", [-1, 3, 1.9, True, "1", None])

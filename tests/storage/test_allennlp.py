@@ -16,6 +16,7 @@ from bilm.commands.info import describe, find_problems
 from bilm.errors import BilmError, OptionsError, WeightsError
 from bilm.export.hdf5 import dump_weights
 from bilm.storage.formats.allennlp import AllenNlp
+from bilm.storage.hdf5 import datasets_of
 from bilm.storage.stored_model import open_model
 
 pytestmark = pytest.mark.usefixtures("cache")
@@ -76,11 +77,9 @@ def test_golden_allennlp_conversion(case):
         pytest.skip("the conversion is not part of this folder of golden files")
     model = open_model(*given(case, with_options=True))
     with h5py.File(case / "converted.hdf5") as file:
-        names = []
-        file.visititems(lambda name, item: names.append(name) if hasattr(item, "shape") else None)
-        assert set(names) == set(model.tensors)
-        for name in names:
-            np.testing.assert_allclose(model.tensors[name], file[name], atol=1e-6, rtol=0)
+        assert datasets_of(file).keys() == set(model.tensors)
+        for name, value in model.tensors.items():
+            np.testing.assert_allclose(value, file[name], atol=1e-6, rtol=0)
 
 
 def test_golden_allennlp_export(case, tmp_path, log):
@@ -109,9 +108,6 @@ def test_golden_allennlp_mix(case):
             outputs = outputs if isinstance(outputs, list) else [outputs]
             found = [keras.ops.convert_to_numpy(output)[0] for output in outputs]
             np.testing.assert_allclose(np.stack(found), file[f"mix_{k}"], atol=LIMIT, rtol=0)
-
-
-# --- finding the ELMo and its options ---
 
 
 def write(folder, content, packed=True):
@@ -279,9 +275,6 @@ def test_widths_that_bilm_cannot_project_are_refused(tmp_path, monkeypatch):
     monkeypatch.setattr(allennlp_files, "WIDTH", allennlp_files.DIM)
     with pytest.raises(OptionsError, match="the LSTM's dim and projection_dim are both 6"):
         open_model(write(tmp_path / "model", tensors())).build()
-
-
-# --- mixes ---
 
 
 def test_layer_keeps_the_stored_mix(tmp_path):

@@ -3,14 +3,9 @@
 import json
 
 import h5py
-import keras
 import numpy as np
 import pytest
 from conftest import GOLDEN, golden_cases
-
-if keras.backend.backend() != "tensorflow":
-    pytest.skip("checkpoints are TensorFlow's", allow_module_level=True)
-
 from tiny_runs import load_run
 
 from bilm.data.vocabulary import vocabulary_of
@@ -32,10 +27,10 @@ def test_golden_perplexity(folder, batch_size):
     assert found.mean == pytest.approx(expected[f"perplexity_batch_size_{batch_size}"], rel=1e-4)
 
 
-@pytest.mark.parametrize("folder", golden_cases("checkpoint"))
-def test_perplexity_of_a_sentence_in_pieces(folder, monkeypatch, tmp_path):
+@pytest.mark.parametrize("name", [pytest.param("chars", marks=pytest.mark.slow), "tokens"])
+def test_perplexity_of_a_sentence_in_pieces(name, monkeypatch, tmp_path):
     (tmp_path / "text").write_text("the cat sat on the mat . " * 30 + "\na dog\n\n.\n")
-    model = load_run(folder)
+    model = load_run(GOLDEN / "checkpoint" / name)
     vocab = vocabulary_of(VOCABULARY, model.options, model.n_tokens)
     dataset = heldout_dataset(tmp_path / "text", vocab, model.options.bidirectional)
     whole = perplexity(model, dataset, 3)

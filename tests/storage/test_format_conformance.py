@@ -5,7 +5,6 @@ import shutil
 from pathlib import Path
 from typing import NamedTuple
 
-import keras
 import numpy as np
 import pytest
 from conftest import GOLDEN
@@ -23,9 +22,6 @@ from bilm.storage.formats.manylangs import ManyLangs
 from bilm.storage.formats.run import Run
 from bilm.storage.names import name_of_key, specs_of, stored_values
 from bilm.storage.stored_model import StoredModel, open_model
-
-if keras.backend.backend() != "tensorflow":
-    pytest.skip("checkpoints are TensorFlow's", allow_module_level=True)
 
 pytestmark = pytest.mark.usefixtures("cache")
 CHECKPOINT = GOLDEN / "checkpoint" / "chars"
@@ -47,48 +43,27 @@ class Case(NamedTuple):
 CASES = {
     "hdf5": Case(BilmTf, CHECKPOINT, ("options.json", "weights.hdf5"), "weights.hdf5", None, ""),
     "tf1 run": Case(
-        Run,
-        CHECKPOINT,
+        Run, CHECKPOINT,
         ("options.json", "model.ckpt-630.index", "model.ckpt-630.data-00000-of-00001"),
-        "model.ckpt-630.index",
-        49,
-        "run of the TensorFlow 1 reference, model.ckpt-630",
+        "model.ckpt-630.index", 49, "run of the TensorFlow 1 reference, model.ckpt-630",
     ),
     "run": Case(
-        Run,
-        Path(),
-        (
-            "options.json",
-            "vocab.txt",
-            "model.ckpt-2.index",
-            "model.ckpt-2.data-00000-of-00001",
-            "model.ckpt-2.json",
-        ),
-        "model.ckpt-2.index",
-        49,
-        "run of bilm, model.ckpt-2",
+        Run, Path(),
+        ("options.json", "vocab.txt", "model.ckpt-2.index", "model.ckpt-2.data-00000-of-00001",
+         "model.ckpt-2.json"),
+        "model.ckpt-2.index", 49, "run of bilm, model.ckpt-2",
     ),
     "manylangs": Case(
-        ManyLangs,
-        MANYLANGS,
-        (
-            "config.json",
-            *(p.name for p in MANYLANGS.iterdir() if p.suffix in (".pkl", ".dic")),
-            *(p.name for p in MANYLANGS.glob("*.json") if p.name != "config.json"),
-        ),
-        "encoder.pkl",
-        None,
-        "",
+        ManyLangs, MANYLANGS,
+        ("config.json", *(p.name for p in MANYLANGS.iterdir() if p.suffix in (".pkl", ".dic")),
+         *(p.name for p in MANYLANGS.glob("*.json") if p.name != "config.json")),
+        "encoder.pkl", None, "",
     ),
     "allennlp": Case(
-        AllenNlp,
-        GOLDEN / "allennlp" / "bare_weights" / "model",
-        ("options.json", "weights.th"),
-        "weights.th",
-        None,
-        "",
+        AllenNlp, GOLDEN / "allennlp" / "bare_weights" / "model", ("options.json", "weights.th"),
+        "weights.th", None, "",
     ),
-}
+}  # fmt: skip
 
 
 @pytest.fixture(params=CASES)

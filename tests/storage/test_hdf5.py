@@ -1,16 +1,10 @@
 """Writing HDF5 files on a disk that is full at any moment."""
 
-import os
-import subprocess
-import sys
-from pathlib import Path
-
 import h5py
 import numpy as np
+from command_runs import run_code
 
 from bilm.storage.hdf5 import NewHDF5, save_hdf5
-
-ROOT = Path(__file__).parents[2]
 
 # h5py's own file ends the process with a segmentation fault at most of these sizes.
 FULL_DISK = """
@@ -37,12 +31,7 @@ for limit in (1, 100, 2048, 4096, 6000, 16_000, 64_000, 300_000, 500_000, 1_000_
 
 def test_hdf5_write_on_a_full_disk_raises_and_leaves_no_file(tmp_path):
     path = tmp_path / "out.hdf5"
-    done = subprocess.run(
-        [sys.executable, "-c", FULL_DISK, path],
-        env=os.environ | {"PYTHONPATH": str(ROOT)},
-        capture_output=True,
-        text=True,
-    )
+    done = run_code(FULL_DISK, path)
     assert (done.returncode, done.stderr) == (0, "")
     *full, last = [line.split()[1:] for line in done.stdout.splitlines()]
     assert full == [["1"]] * 9  # an exception, no signal, nothing left

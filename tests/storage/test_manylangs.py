@@ -1,13 +1,12 @@
 """ELMoForManyLangs models against the numbers of the original program, in all that reads them."""
 
 import shutil
-import subprocess
-import sys
 
 import h5py
 import keras
 import numpy as np
 import pytest
+from command_runs import output_of
 from conftest import GOLDEN, golden_cases
 from manylangs_files import expected_of, sentences_of
 
@@ -136,7 +135,7 @@ def loaded(tmp_path_factory):
         keras.Model(tokens, elmo(tokens)).save(home / f"{k}.keras")
         shutil.copy(copy / "sentences.json", home / f"{k}.json")
         shutil.rmtree(copy)
-    subprocess.run([sys.executable, "-c", LOAD], check=True, cwd=home)
+    output_of(LOAD, cwd=home)
     return {f: np.load(home / f"{k}.npy") for k, f in enumerate(FOLDERS)}
 
 

@@ -9,14 +9,9 @@ from bilm.errors import WeightsError
 from bilm.storage.run_record import AutoChoice, RunRecord
 
 RECORD = RunRecord(
-    step=6,
-    n_steps=12,
-    seed=3,
-    batch=(4, 2),
-    shards=["a.txt, 1406 bytes"],
-    vocabulary="0" * 64,
+    step=6, n_steps=12, seed=3, batch=(4, 2), shards=["a.txt, 1406 bytes"], vocabulary="0" * 64,
     options={"optimizer": "muon"},
-)
+)  # fmt: skip
 
 
 def write(folder, values):

@@ -1,16 +1,12 @@
 """Run the examples of the pages about usages, change, surprisal and minimal pairs."""
 
-import re
 import shlex
 from pathlib import Path
 
-import keras
 import pytest
+from pages import blocks, run_blocks
 
 from bilm.studies.reading import word_surprisals
-
-if keras.backend.backend() != "tensorflow":
-    pytest.skip("the commands are TensorFlow's", allow_module_level=True)
 
 pytestmark = pytest.mark.clients
 
@@ -22,12 +18,6 @@ TABLE = "words.usages.parquet"
 TEXT = "She rose from her chair .\nThe carriage stopped at the door .\n"
 
 
-def blocks(language, page):
-    """Return the blocks of a language, without the indentation of lists."""
-    found = re.findall(rf"^( *)```{language}\n(.*?)```", page.read_text("utf-8"), re.DOTALL | re.M)
-    return [re.sub(f"^{indent}", "", block, flags=re.M) for indent, block in found]
-
-
 def test_python_blocks_of_the_analysis_pages_run(run_here, tmp_path, monkeypatch, capfd):
     pytest.importorskip("pandas", reason="make test-clients")
     for name in ("pyarrow", "scipy", "sklearn", "matplotlib", "plotly"):
@@ -36,7 +26,8 @@ def test_python_blocks_of_the_analysis_pages_run(run_here, tmp_path, monkeypatch
     Path("then.txt").write_text(THEN)
     Path("now.txt").write_text(NOW)
     Path("words.txt").write_text("spring\npresent: present presents\n/li[gv]ht(er|est)?/\n")
-    commands = (block.replace("\\\n", " ") for page in PAGES for block in blocks("sh", page))
+    shell = (block for page in PAGES for _, block in blocks("sh", page.read_text("utf-8")))
+    commands = (block.replace("\\\n", " ") for block in shell)
     lines = (line for command in commands for line in command.splitlines())
     for words in map(shlex.split, lines):
         if (
@@ -57,10 +48,7 @@ def test_python_blocks_of_the_analysis_pages_run(run_here, tmp_path, monkeypatch
     Path("times.csv").write_text("reader,sentence,position,ms\n" + "".join(rows))
     names = {}
     for page in PAGES:
-        names_of_page = {}
-        for block in blocks("python", page):
-            exec(compile(block, str(page), "exec"), names_of_page)
-        names.update(names_of_page)
+        names.update(run_blocks(page.read_text("utf-8"), page))
     joined = names["joined"]
     assert len(joined) == 2 * (len(keys) - 2)  # without the first word of each sentence
     first = next(word_surprisals(names["scorer"], TEXT.splitlines()))["forward"][0]

@@ -4,15 +4,15 @@ import errno
 import os
 import subprocess
 import sys
+from functools import partial
 from pathlib import Path
 
 import pytest
+from command_runs import environment, output_of
 from small_disk import small_disk
 
 from bilm.errors import DataError
 from bilm.support.files import expanded, new_folder, protect, replacing
-
-ROOT = Path(__file__).parents[2]
 
 
 def write(path, text="new"):
@@ -22,17 +22,6 @@ def write(path, text="new"):
 
 def names(folder):
     return sorted(path.name for path in folder.iterdir())
-
-
-def start(script, *arguments):
-    """Start a Python program in another process."""
-    return subprocess.Popen(
-        [sys.executable, "-c", script, *map(str, arguments)],
-        env=os.environ | {"PYTHONPATH": str(ROOT)},
-        stdin=subprocess.PIPE,
-        stdout=subprocess.PIPE,
-        text=True,
-    )
 
 
 WRITER = """
@@ -49,7 +38,9 @@ with replacing(sys.argv[1]) as temporary:
 
 def test_leftovers_of_killed_writers_are_removed_and_files_of_running_ones_kept(tmp_path):
     path = tmp_path / "out.txt"
-    killed, living = start(WRITER, path, "killed"), start(WRITER, path, "living")
+    command, pipe = [sys.executable, "-c", WRITER, path], subprocess.PIPE
+    start = partial(subprocess.Popen, env=environment(), stdin=pipe, stdout=pipe, text=True)
+    killed, living = start([*command, "killed"]), start([*command, "living"])
     assert killed.stdout.readline() and living.stdout.readline()
     killed.kill()
     killed.communicate()
@@ -97,9 +88,7 @@ assert status == 0 and kill_at > 10
 def test_replacing_survives_sigkill_at_any_system_call(tmp_path):
     path = tmp_path / "out.txt"
     path.write_text("old")
-    output, _ = (process := start(KILLED_AT, path)).communicate()
-    assert process.returncode == 0
-    left = [line.split() for line in output.splitlines()]
+    left = [line.split() for line in output_of(KILLED_AT, path).splitlines()]
     assert max(map(len, left)) == 2  # never more than the last one's
     assert left[-1] == ["out.txt"] and path.read_text() == "new"
 

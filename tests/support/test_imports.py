@@ -3,11 +3,11 @@
 import importlib
 import re
 import shutil
-import subprocess
 import sys
 from pathlib import Path
 
 import pytest
+from command_runs import run_words
 from stored_files import OPTIONS, WEIGHTS
 
 import bilm
@@ -51,8 +51,8 @@ def test_build_contains_the_models_of_the_package(tmp_path):
     for path in (OPTIONS, WEIGHTS):
         shutil.copy(path, model)
     (model / "vocab.txt").write_text("x\n")
-    command = [sys.executable, "setup.py", "-q", "build_py", "--build-lib", str(built)]
-    done = subprocess.run(command, capture_output=True, text=True, cwd=project)
+    command = [sys.executable, "setup.py", "-q", "build_py", "--build-lib", built]
+    done = run_words(command, cwd=project)
     assert done.returncode == 0 and "is absent from the `packages`" not in done.stderr, done.stderr
     found = sorted(path.name for path in (built / "bilm" / "models" / "tiny-en").iterdir())
     assert found == ["options.json", "vocab.txt", "weights.hdf5"]

@@ -2,13 +2,12 @@
 
 import json
 import os
-import subprocess
-import sys
 
 import keras
 import pytest
+from command_runs import run_code
 
-from bilm.support.process import LOG_LEVEL, THREADS, share_cores
+from bilm.support.process import THREADS, share_cores
 
 QUIET = """
 import json, sys
@@ -51,16 +50,5 @@ def test_share_cores_keeps_settings_of_the_user(monkeypatch):
 
 
 def test_quiet_start_of_tensorflow():
-    done = start(QUIET)
+    done = run_code(QUIET)
     assert (json.loads(done.stdout), done.stderr) == ([False, 3], "")
-
-
-def start(program, environment=()):
-    inherited = {k: v for k, v in os.environ.items() if k not in (*THREADS, LOG_LEVEL)}
-    return subprocess.run(
-        [sys.executable, "-c", program],
-        env={**inherited, **dict(environment)},
-        check=True,
-        capture_output=True,
-        text=True,
-    )

@@ -2,11 +2,8 @@
 
 import json
 
-import keras
 import pytest
 
-if keras.backend.backend() != "tensorflow":
-    pytest.skip("training is TensorFlow's", allow_module_level=True)
 from bilm.errors import OptionsError
 from bilm.training.hosts.joining import Cluster, find_cluster
 

@@ -1,13 +1,11 @@
 """Decisions between the steps of a run: a false clock, and no TensorFlow."""
 
 import math
-import subprocess
-import sys
 from collections.abc import Callable
 from dataclasses import dataclass, replace
 
 import pytest
-from command_runs import environment
+from command_runs import output_of
 from options_examples import RUN
 from tiny_specs import heldout_of, spec_of
 
@@ -87,9 +85,6 @@ def simulate(
             clock.move(evaluation)
             timing = timing.after_evaluation(clock)
     return clock, spec, lengths
-
-
-# --- the pace ---
 
 
 @pytest.mark.parametrize("step", [0.1, 0.5, 3.0])
@@ -190,9 +185,6 @@ def test_evaluation_is_expected_by_its_batches_then_without_compiling(evaluation
     assert evaluation_seconds(spec_of(options, heldout=heldout), heldout, timing) == expected
 
 
-# --- timing ---
-
-
 def test_saves_are_shared_by_the_steps_and_evaluations_are_not():
     clock = FalseClock(share=2.0)
     timing = Timing.start(clock)
@@ -241,9 +233,6 @@ def test_share_of_the_processors_is_named_if_it_is_small(share, expected):
         clock.move(8.0)
         timing = timing.after_step(clock, compiles)
     assert processor_share(timing, n_cores=2) == pytest.approx(expected)
-
-
-# --- saving, evaluating, the end ---
 
 
 def run_of(n_steps=10, heldout=None):
@@ -295,5 +284,4 @@ def test_comparison_names_the_useful_epochs_and_their_time():
 
 
 def test_decisions_do_not_import_tensorflow():
-    code = "import sys; sys.modules['tensorflow'] = None; import bilm.training.decisions"
-    subprocess.run([sys.executable, "-c", code], check=True, env=environment())
+    output_of("import sys; sys.modules['tensorflow'] = None; import bilm.training.decisions")

@@ -3,11 +3,7 @@
 The step is traced for the second logical CPU device; the host's operations name the first one.
 """
 
-import keras
 import pytest
-
-if keras.backend.backend() != "tensorflow":
-    pytest.skip("the registry is TensorFlow's", allow_module_level=True)
 import tensorflow as tf
 from device_kernels import copied_to_host, has_gpu_kernels, large_on_host, without_kernel
 from tiny_runs import HELDOUT, REGULARIZED, VOCABULARY, WORDS, tiny_options, tiny_run
@@ -25,11 +21,16 @@ if not has_gpu_kernels():
 HOST, DEVICE = "CPU:0", "CPU:1"
 STEPS = {
     "characters": ({}, "float32"),
-    "adam": ({"optimizer": "adam"}, "bfloat16"),
-    "muon": ({"optimizer": "muon"}, "float32"),
+    "adam": (WORDS | {"optimizer": "adam"}, "bfloat16"),
+    "muon": (WORDS | {"optimizer": "muon"}, "float32"),
     "full softmax": ({**WORDS, "sample_softmax": False}, "float32"),
     "regularized": (REGULARIZED, "float32"),
+    "characters, bfloat16": ({}, "bfloat16"),
 }
+EACH_STEP = [
+    pytest.param(*step, id=name, marks=pytest.mark.slow if "bfloat16" in name else ())
+    for name, step in STEPS.items()
+]
 
 
 def trainer_of(changes, precision="float32"):
@@ -39,7 +40,7 @@ def trainer_of(changes, precision="float32"):
     return Trainer(options, vocab.size, devices, precision=precision), vocab
 
 
-@pytest.mark.parametrize(("changes", "precision"), STEPS.values(), ids=STEPS)
+@pytest.mark.parametrize(("changes", "precision"), EACH_STEP)
 def test_gpu_kernels_of_the_training_step(changes, precision):
     trainer, _ = trainer_of(changes, precision)
     step = trainer._step.get_concrete_function()

@@ -1,16 +1,12 @@
 """Which devices a run takes, what TensorFlow says of them replaced; memory and types there."""
 
 import os
-import subprocess
 import sys
 import types
 
-import keras
 import pytest
-
-if keras.backend.backend() != "tensorflow":
-    pytest.skip("devices are TensorFlow's", allow_module_level=True)
 import tensorflow as tf
+from command_runs import output_of
 from tiny_runs import WORDS, tiny_options
 from tiny_specs import spec_of
 
@@ -136,8 +132,6 @@ print(resource.getrusage(resource.RUSAGE_SELF).ru_maxrss - before)
 
 @pytest.mark.slow
 def test_full_softmax_memory_is_one_slice_of_the_vocabulary():
-    done = subprocess.run([sys.executable, "-c", MEMORY], capture_output=True, text=True)
-    assert done.returncode == 0, done.stderr
     unit = 1 if sys.platform == "darwin" else 1024
-    slices = int(done.stdout) * unit / (400 * 32_768 * 4)
+    slices = int(output_of(MEMORY)) * unit / (400 * 32_768 * 4)
     assert slices < 10  # of 20, each with its scores, their exponentials and the gradient

@@ -4,12 +4,8 @@ import json
 import shutil
 from unittest import mock
 
-import keras
 import numpy as np
 import pytest
-
-if keras.backend.backend() != "tensorflow":
-    pytest.skip("training is TensorFlow's", allow_module_level=True)
 from conftest import GOLDEN, golden_cases
 from stored_files import load_bilm
 from tiny_runs import HELDOUT, TEXT, VOCABULARY, before_last_save, load_run, on_cpu, tiny_run
@@ -75,9 +71,6 @@ def assert_same(found, expected, only=lambda name: True):
         np.testing.assert_array_equal(found[name], expected[name], err_msg=name)
 
 
-# --- the sources ---
-
-
 @pytest.mark.parametrize("kind", ["run", "export with softmax"])
 @pytest.mark.parametrize("variant", ["characters", "words", "shared_softmax"])
 def test_finetune_from_a_model_with_softmax(variant, kind, tmp_path, log):
@@ -120,9 +113,6 @@ def test_finetune_from_an_exported_word_model(tmp_path):
     assert (found["softmax/W"] != values["softmax/W"]).any()
 
 
-# --- vocabularies ---
-
-
 @pytest.mark.parametrize("source", ["run", "export", "tf1"])
 def test_finetune_with_a_new_vocabulary_keeps_rows_of_known_words(source, tmp_path, log):
     new_vocabulary = write_new_words(tmp_path)
@@ -151,9 +141,6 @@ def test_finetune_with_unknown_source_words_has_a_new_softmax(tmp_path, log):
     assert "the softmax is newly initialized: the source's vocabulary is missing" in log.text
 
 
-# --- options ---
-
-
 def test_finetune_options_of_the_source(tmp_path):
     changes = {"learning_rate": 0.5, "dropout": 0.3, "state_reset_probability": 0.0}
     options = Source(tiny_run("characters")).run_options(changes).to_dict()
@@ -165,27 +152,30 @@ def test_finetune_options_of_the_source(tmp_path):
     assert options.char_cnn.n_characters == 261
 
 
-# --- the run ---
-
-
-def test_finetune_measures_before_and_after(tmp_path):
-    source = tiny_run("forward_only")
-    result = tune(source, tmp_path, heldout=HELDOUT)
+def test_finetune_measures_before_and_after(tmp_path, log):
+    source, other = tiny_run("forward_only"), tmp_path / "other.txt"
+    result = tune(source, tmp_path / "tuned", heldout=HELDOUT)
     assert result[:2] == (1, True)
     assert result.before == heldout_perplexity(source)
-    assert result.heldout == heldout_perplexity(tmp_path) != result.before
-    options = load_run_options(tmp_path / "options.json")
+    assert result.heldout == heldout_perplexity(tmp_path / "tuned") != result.before
+    options = load_run_options(tmp_path / "tuned" / "options.json")
     assert options.model == load_run_options(source / "options.json").model
     assert (options.n_epochs, options.state_reset_probability) == (1, 0.05)
-    weight_file, options_file = dump_weights(tmp_path, tmp_path / "model" / "weights.hdf5")
-    assert_same(
-        stored_values(load_bilm(options_file, weight_file)),
-        stored_values(load_run(tmp_path)),
-        is_bilm,
-    )
+    weight_file, options_file = dump_weights(tmp_path / "tuned", tmp_path / "weights.hdf5")
+    expected = stored_values(load_run(tmp_path / "tuned"))
+    assert_same(stored_values(load_bilm(options_file, weight_file)), expected, is_bilm)
+    # Two held-out texts are not compared.
+    other.write_text("a b c\n")
+    log.clear()
+    result = tune(source, tmp_path / "tuned", heldout=str(other))
+    assert result.before is None and result.heldout.n_predictions == 4
+    message = "the perplexity before the first step was measured on another held-out text"
+    assert 0 <= log.text.find(message) < log.text.find("to export: ")  # at the start
 
 
-@pytest.mark.parametrize("kind", ["run", "exported with its softmax"])
+@pytest.mark.parametrize(
+    "kind", ["run", pytest.param("exported with its softmax", marks=pytest.mark.slow)]
+)
 def test_finetune_resume_is_bit_identical(kind, tmp_path, log):
     new_vocabulary = write_new_words(tmp_path)
     arguments = {"new_vocab": new_vocabulary, "heldout": HELDOUT}
@@ -207,20 +197,6 @@ def test_finetune_resume_is_bit_identical(kind, tmp_path, log):
     # A finished run says the same once more.
     again = tune(source, killed, n_steps=6, **arguments)
     assert again == straight._replace(model=again.model)
-
-
-def test_finetune_does_not_compare_two_heldout_texts(tmp_path, log):
-    source, other = tiny_run("forward_only"), tmp_path / "other.txt"
-    assert tune(source, tmp_path / "tuned", heldout=HELDOUT).before is not None
-    other.write_text("a b c\n")
-    log.clear()
-    result = tune(source, tmp_path / "tuned", heldout=str(other))
-    assert result.before is None and result.heldout.n_predictions == 4
-    message = "the perplexity before the first step was measured on another held-out text"
-    assert 0 <= log.text.find(message) < log.text.find("to export: ")  # at the start
-
-
-# --- what is refused ---
 
 
 def fails(error, match, *arguments, **keywords):
@@ -284,9 +260,6 @@ def test_finetune_refuses_folders_of_other_runs(tmp_path):
     fails(BilmError, match, tmp_path / "moved", tmp_path / "tuned", n_steps=2)
     words = {"new_vocab": new_vocabulary}
     fails(DataError, "run differs from", source, tmp_path / "tuned", 2, **words)
-
-
-# --- the command ---
 
 
 @pytest.mark.slow

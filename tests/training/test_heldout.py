@@ -5,22 +5,9 @@ import json
 import shlex
 import shutil
 
-import keras
 import numpy as np
 import pytest
-
-if keras.backend.backend() != "tensorflow":
-    pytest.skip("training is TensorFlow's", allow_module_level=True)
-from tiny_runs import (
-    HELDOUT,
-    TEXT,
-    VOCABULARY,
-    WORDS,
-    damage,
-    load_run,
-    run,
-    weights_of,
-)
+from tiny_runs import HELDOUT, TEXT, VOCABULARY, WORDS, assert_same_weights, damage, load_run, run
 
 from bilm.data.shards import resolve_shards
 from bilm.data.vocabulary import Vocabulary
@@ -53,9 +40,7 @@ def test_best_checkpoint_resumes_like_any_other(tmp_path):
     best = latest_checkpoint(tmp_path / "run" / "best")
     assert best.record.step == 3 and best.position is not None
     run(tmp_path / "run" / "best", 5)
-    expected = weights_of(tmp_path / "straight")
-    for name, value in weights_of(tmp_path / "run" / "best").items():
-        np.testing.assert_array_equal(value, expected[name], err_msg=name)
+    assert_same_weights(tmp_path / "run" / "best", tmp_path / "straight")
 
 
 def test_best_score_survives_a_restart(tmp_path, monkeypatch, log):
@@ -100,9 +85,6 @@ def test_damaged_best_checkpoint_does_not_end_the_run(a_run, log):
     assert best is None or best.record.step == 4
 
 
-# --- evaluations that were killed ---
-
-
 def test_kill_after_saving_the_best_checkpoint_keeps_its_inputs(tmp_path, monkeypatch):
     write = CheckpointContent.write
 
@@ -134,30 +116,30 @@ def test_interrupted_evaluation_is_repeated_on_resume(tmp_path, monkeypatch):
     assert run(tmp_path, n_steps=2, heldout=HELDOUT).heldout == result.heldout
 
 
-@pytest.mark.parametrize("with_record", [True, False])
-def test_kill_after_an_evaluation_keeps_its_row_of_the_history(tmp_path, monkeypatch, with_record):
+def test_kill_after_an_evaluation_keeps_its_row_of_the_history(tmp_path, monkeypatch):
     """Whichever file of the evaluation was the last to be written."""
-    folder, killed = RunFolder(tmp_path / "run"), RunFolder(tmp_path / "killed")
+    names = "run", "with record", "without record"
+    folder, with_record, without_record = (RunFolder(tmp_path / name) for name in names)
     write = RunFolder.write_measured
 
     def copy_and_write(self, measured):
         if measured.step == 2:
-            shutil.copytree(folder.path, killed.path)
-            if with_record:
-                write(killed, measured)
+            for killed in (with_record, without_record):
+                shutil.copytree(folder.path, killed.path)
+            write(with_record, measured)
         write(self, measured)
 
     with monkeypatch.context() as patched:
         patched.setattr(RunFolder, "write_measured", copy_and_write)
         run(folder.path, 4, heldout=HELDOUT, eval_steps=2, log_steps=1)
-    run(killed.path, 4, heldout=HELDOUT, eval_steps=2, log_steps=1)
-    rows = [read_history(each.history_file) for each in (folder, killed)]
-    for row in (*rows[0], *rows[1]):
-        del row["tokens_per_s"]
-    assert rows[0] == rows[1]
-
-
-# --- sentences of the training text ---
+    rows = []
+    for each in (folder, with_record, without_record):
+        if each is not folder:
+            run(each.path, 4, heldout=HELDOUT, eval_steps=2, log_steps=1)
+        rows.append(read_history(each.history_file))
+        for row in rows[-1]:
+            del row["tokens_per_s"]
+    assert rows[0] == rows[1] == rows[2]
 
 
 def lines_of(pattern):
@@ -213,9 +195,6 @@ def test_heldout_text_that_is_the_training_text_is_measured_whole(tmp_path, log)
     assert run(tmp_path / "run", 1, heldout=str(copy)).heldout.n_predictions > n_sentences
     expected = f"contains {n_sentences} of the {n_sentences} sentences; use other text"
     assert expected in log.text
-
-
-# --- another held-out text ---
 
 
 def another_text(tmp_path):

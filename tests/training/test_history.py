@@ -1,10 +1,6 @@
 """`history.csv`: the curve of a run, exact under resume."""
 
-import keras
 import pytest
-
-if keras.backend.backend() != "tensorflow":
-    pytest.skip("training is TensorFlow's", allow_module_level=True)
 from tiny_runs import HELDOUT, WORDS, before_last_save, run
 
 from bilm.training.history import COLUMNS, read_history
@@ -16,7 +12,7 @@ def rows_of(folder):
     return [{k: v for k, v in row.items() if k != "tokens_per_s"} for row in rows]
 
 
-@pytest.mark.parametrize("log_steps", [1, 2])
+@pytest.mark.parametrize("log_steps", [pytest.param(1, marks=pytest.mark.slow), 2])
 def test_history_of_a_resumed_run_equals_that_of_a_straight_run(tmp_path, log_steps):
     straight, killed = tmp_path / "straight", tmp_path / "killed"
     settings = {"heldout": HELDOUT, "eval_steps": 2, "log_steps": log_steps}

@@ -11,12 +11,8 @@ import time
 import types
 from functools import partial
 
-import keras
 import numpy as np
 import pytest
-
-if keras.backend.backend() != "tensorflow":
-    pytest.skip("training is TensorFlow's", allow_module_level=True)
 import tensorflow as tf
 from tiny_runs import HELDOUT, TEXT, VOCABULARY, WORDS, tiny_options
 from worker_runs import addresses
@@ -80,9 +76,6 @@ def side_by_side(tmp_path):
     return call
 
 
-# --- exchanging values ---
-
-
 def numbers(hosts):
     return [hosts.gather("number", [hosts.index, np.int64(step)])[1:] for step in range(50)]
 
@@ -140,7 +133,7 @@ def train(changes, folder, hosts):
 @pytest.mark.parametrize(
     ("changes", "expected"),
     [
-        ({"heldout": None}, "held-out text is None, but "),
+        ({"heldout": None}, "heldout.text is None, but "),
         ({"seed": 7}, "seed is 7, but 0 on "),
     ],
 )
@@ -149,9 +142,6 @@ def test_workers_with_different_inputs_are_refused(tmp_path, side_by_side, chang
     for line in side_by_side(partial(train, changes, tmp_path), workers):
         assert f"{workers[0].name(1)}: {expected}" in line
     assert not (tmp_path / "run").exists()
-
-
-# --- ending ---
 
 
 def fail_on_the_second(hosts):
@@ -197,9 +187,6 @@ def test_dead_worker_is_named_by_all_others(side_by_side, dead, error):
 
 def test_death_of_a_worker_that_has_ended_does_not_end_the_run(side_by_side):
     assert side_by_side(die_at_the_end, clusters(2))[0] == 0
-
-
-# --- joining ---
 
 
 def test_missing_worker_is_named_by_the_chief(side_by_side):

@@ -1,11 +1,7 @@
 """Optimizers against the papers' equations: dense and by rows, over replicas, clipped."""
 
-import keras
 import numpy as np
 import pytest
-
-if keras.backend.backend() != "tensorflow":
-    pytest.skip("the optimizer is TensorFlow's", allow_module_level=True)
 import tensorflow as tf
 
 from bilm.training.devices import Devices
@@ -54,8 +50,6 @@ def test_adagrad_update_matches_the_paper():
     expected = np.array([1.0, 2.0]) - 0.2 * clipped / np.sqrt(1.0 + clipped**2)
     np.testing.assert_allclose(weight, expected, rtol=1e-6)
 
-
-# --- Adam ---
 
 RATE = 0.01
 ROWS = np.array([[5, 1, 5], [1, 1, 2]])  # of each replica; some occur more than once
@@ -129,8 +123,6 @@ def test_adam_clips_and_refuses_infinite_gradients(sparse):
     np.testing.assert_array_equal(variable, before)
     np.testing.assert_array_equal(optimizer.slots["adam_mean"]["w"], mean)
 
-
-# --- Muon ---
 
 KERNEL, TABLE = "RNN_0/RNN/MultiRNNCell/Cell0/LSTMCell/W_0", "softmax/W"
 

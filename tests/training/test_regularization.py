@@ -3,11 +3,8 @@
 import keras
 import numpy as np
 import pytest
-from tiny_runs import REGULARIZED, TEXT, VOCABULARY, WORDS, run, tiny_options, weights_of
-
-if keras.backend.backend() != "tensorflow":
-    pytest.skip("training is TensorFlow's", allow_module_level=True)
 import tensorflow as tf
+from tiny_runs import REGULARIZED, TEXT, VOCABULARY, WORDS, assert_same_weights, run, tiny_options
 
 from bilm.data.shards import resolve_shards
 from bilm.data.vocabulary import UnicodeCharsVocabulary
@@ -39,15 +36,6 @@ def batches_of(trainer):
     return (batch for batch, _ in text.batches(trainer.devices))
 
 
-def assert_equal(found, expected, atol=0.0):
-    assert set(found) == set(expected)
-    for name, value in expected.items():
-        np.testing.assert_allclose(found[name], value, rtol=0, atol=atol, err_msg=name)
-
-
-# --- whole runs ---
-
-
 @pytest.mark.parametrize(
     ("changes", "n_replicas"),
     [
@@ -62,7 +50,7 @@ def test_resume_with_all_regularization_is_bit_identical(tmp_path, changes, n_re
     run(tmp_path / "straight", 4, **arguments)
     for n_steps in (2, 4):
         run(tmp_path / "resumed", n_steps, **arguments)
-    assert_equal(weights_of(tmp_path / "resumed"), weights_of(tmp_path / "straight"))
+    assert_same_weights(tmp_path / "resumed", tmp_path / "straight")
 
 
 @pytest.mark.parametrize("optimizer", [pytest.param("adagrad", marks=pytest.mark.slow), "adam"])
@@ -76,9 +64,6 @@ def test_regularization_in_bfloat16_is_finite(optimizer):
         assert np.isfinite(value).all() and (value != before[name]).any(), name
 
 
-# --- replicas ---
-
-
 @pytest.mark.slow
 def test_regularized_replicas_equal_one_with_all_rows(tmp_path):
     """Without masks of rows and words, and without negatives."""
@@ -87,7 +72,7 @@ def test_regularized_replicas_equal_one_with_all_rows(tmp_path):
     for n_replicas in (1, 2):
         rows = BOTH_WAYS | changes | {"batch_size": 4 // n_replicas}
         run(tmp_path / str(n_replicas), 3, n_replicas=n_replicas, changes=rows)
-    assert_equal(weights_of(tmp_path / "2"), weights_of(tmp_path / "1"), 5e-6)
+    assert_same_weights(tmp_path / "2", tmp_path / "1", 5e-6)
 
 
 def test_replicas_draw_their_own_masks():
@@ -98,9 +83,6 @@ def test_replicas_draw_their_own_masks():
     ]
     first, second = (np.stack(tf.nest.flatten(own)) for own in of_replicas)
     assert (first != second).any(axis=1).all()  # of each direction, or of tokens and characters
-
-
-# --- masks ---
 
 
 def stack_of(width, variational):
@@ -163,9 +145,6 @@ def test_embedding_dropout_drops_tokens_at_all_positions_and_scales_the_others(k
         kept = ~np.isin(ids, list(dropped))[..., None]
         expected = plain[direction] * kept / (1 - 0.6)
         np.testing.assert_allclose(found[direction], expected, rtol=1e-5)
-
-
-# --- weight decay ---
 
 
 def applied(optimizer, gradient, start, decay, max_norm=10.0):

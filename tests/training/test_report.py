@@ -4,11 +4,7 @@ import io
 import sys
 from types import SimpleNamespace
 
-import keras
 import pytest
-
-if keras.backend.backend() != "tensorflow":
-    pytest.skip("training is TensorFlow's", allow_module_level=True)
 import tensorflow as tf
 from absl import logging
 from tiny_runs import HELDOUT, WORDS, run, tiny_options

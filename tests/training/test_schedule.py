@@ -2,14 +2,10 @@
 
 import json
 
-import keras
 import numpy as np
 import pytest
-
-if keras.backend.backend() != "tensorflow":
-    pytest.skip("training is TensorFlow's", allow_module_level=True)
 import tensorflow as tf
-from tiny_runs import TEXT, WORDS, run, tiny_options
+from tiny_runs import TEXT, WORDS, assert_same_values, run, tiny_options
 
 from bilm.errors import NotFiniteError, OptionsError
 from bilm.storage.checkpoint import CheckpointContent
@@ -34,9 +30,6 @@ def every_number(folder, step):
     reader = tf.train.load_checkpoint(str(folder / f"model.ckpt-{step}"))
     names = [n for n in reader.get_variable_to_shape_map() if "OBJECT_GRAPH" not in n]
     return {name: reader.get_tensor(name) for name in names}
-
-
-# --- its values ---
 
 
 def test_learning_rate_is_constant_by_default():
@@ -76,16 +69,13 @@ def test_decay_waits_for_the_warm_up_and_never_reaches_zero(decay):
     assert rates(3, decay_start=1.0, decay=decay) == [1, 1, 1]
 
 
-# --- in a run ---
-
-
 @pytest.mark.parametrize(
     "changes",
     [
         pytest.param(ADAM, id="adam, characters", marks=pytest.mark.slow),
-        pytest.param(WORDS | ADAM, id="adam, words"),
+        pytest.param(WORDS | ADAM, id="adam, words", marks=pytest.mark.slow),
         pytest.param(MUON, id="muon, characters", marks=pytest.mark.slow),
-        pytest.param(WORDS | MUON, id="muon, words"),
+        pytest.param(WORDS | MUON, id="muon, words"),  # Adam updates its tables
     ],
 )
 def test_resume_is_bit_identical(tmp_path, monkeypatch, changes):
@@ -107,13 +97,12 @@ def test_resume_is_bit_identical(tmp_path, monkeypatch, changes):
                 run(tmp_path / "run", 6, **arguments)
         else:
             assert run(tmp_path / "run", 6, **arguments).finished
-    one, other = every_number(tmp_path / "straight", 6), every_number(tmp_path / "run", 6)
-    assert set(one) == set(other)
-    for name, value in one.items():
-        np.testing.assert_array_equal(other[name], value, err_msg=name)
+    assert_same_values(*(every_number(tmp_path / name, 6) for name in ("run", "straight")))
 
 
-@pytest.mark.parametrize("optimizer", [ADAM, MUON], ids=["adam", "muon"])
+@pytest.mark.parametrize(
+    "optimizer", [pytest.param(ADAM, marks=pytest.mark.slow), MUON], ids=["adam", "muon"]
+)
 def test_two_replicas_equal_one(tmp_path, optimizer):
     changes = WORDS | optimizer | DECAYING | {"dropout": 0.0, "sample_softmax": False}
     run(tmp_path / "one", 4, changes=changes)
@@ -169,9 +158,6 @@ def test_not_finite_slots_are_neither_saved_nor_read(tmp_path, monkeypatch, log)
         run(tmp_path, 2, changes=WORDS | ADAM)
     assert RunFolder(tmp_path).latest_checkpoint(whole=True).record.step == 1
     assert "adam_square/" in log.text and "is not finite; trying" in log.text
-
-
-# --- fine-tuning ---
 
 
 def test_finetune_inherits_the_optimizer_with_new_slots(tmp_path):

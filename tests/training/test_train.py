@@ -3,13 +3,16 @@
 import json
 from pathlib import Path
 
-import keras
-import numpy as np
 import pytest
-
-if keras.backend.backend() != "tensorflow":
-    pytest.skip("training is TensorFlow's", allow_module_level=True)
-from tiny_runs import HELDOUT, TEXT, VOCABULARY, WORDS, tiny_options, tiny_run, weights_of
+from tiny_runs import (
+    HELDOUT,
+    TEXT,
+    VOCABULARY,
+    WORDS,
+    assert_same_weights,
+    three_steps,
+    tiny_options,
+)
 
 import bilm
 from bilm.errors import ArgumentError, OptionsError
@@ -26,9 +29,7 @@ def files_of(folder: Path) -> dict[str, bytes]:
 
 def assert_same_runs(first: Path, second: Path) -> None:
     assert files_of(first) == files_of(second)
-    other, values = weights_of(second), weights_of(first)
-    for name, value in values.items():
-        np.testing.assert_array_equal(value, other[name], err_msg=name)
+    assert_same_weights(first, second)
     rows = [read_history(folder / "history.csv") for folder in (first, second)]
     for row in (*rows[0], *rows[1]):
         del row["tokens_per_s"]
@@ -70,7 +71,7 @@ def test_train_makes_vocabulary_and_heldout_part_as_the_command_does(tmp_path, r
 
 
 def test_finetune_equals_the_command(tmp_path, run_here):
-    source = tiny_run("words")
+    source = three_steps()
     given = ["--model", source, "--input", TEXT, "--heldout", HELDOUT, "--n_steps=2", "--n_gpus=0"]
     done = run_here("bilm finetune", *given, "--output", tmp_path / "command", "--dropout=0.3")
     assert done.returncode == 0, done.stderr

@@ -2,15 +2,11 @@
 
 from itertools import islice
 
-import keras
 import numpy as np
 import pytest
+import tensorflow as tf
 from hypothesis import given, settings
 from hypothesis import strategies as st
-
-if keras.backend.backend() != "tensorflow":
-    pytest.skip("training is TensorFlow's", allow_module_level=True)
-import tensorflow as tf
 from tiny_runs import TEXT, VOCABULARY, WORDS, on_cpu, tiny_options
 
 from bilm.data import numbered_words
@@ -132,9 +128,6 @@ def test_unknown_targets_do_not_depend_on_the_number_of_replicas():
     parts = [with_unknown(targets[: len(r)], 4, 2, (0, 3, 1), r) for r in ranges]
     np.testing.assert_array_equal(np.concatenate(parts), whole)
     assert {*whole.ravel()} == {2, 9}
-
-
-# --- reading ahead ---
 
 
 def text_of(shards=TEXT):

@@ -3,13 +3,9 @@
 import signal
 import time
 
-import keras
 import numpy as np
 import pytest
-
-if keras.backend.backend() != "tensorflow":
-    pytest.skip("training is TensorFlow's", allow_module_level=True)
-from tiny_runs import HELDOUT, REGULARIZED, VARIANTS, WORDS, run, tiny_run, weights_of
+from tiny_runs import HELDOUT, REGULARIZED, VARIANTS, WORDS, assert_same_weights, run, tiny_run
 from worker_runs import addresses, end_all, finish, log_file, start_worker, start_workers, wait_for
 
 from bilm.language_model import BiLM
@@ -31,9 +27,7 @@ def no_process_remains():
 
 def assert_same(folder, other, tolerance=1e-6):
     """Two runs ended with the same weights and at the same place in the text."""
-    expected, found = weights_of(other), weights_of(folder)
-    for name, value in expected.items():
-        np.testing.assert_allclose(found[name], value, rtol=0, atol=tolerance, err_msg=name)
+    assert_same_weights(folder, other, tolerance)
     one, two = latest_checkpoint(folder), latest_checkpoint(other)
     assert one.record.step == two.record.step and one.record.n_rows == two.record.n_rows
     for name, places in two.position.items():

@@ -3,12 +3,8 @@
 import gzip
 import json
 
-import keras
 import numpy as np
 import pytest
-
-if keras.backend.backend() != "tensorflow":
-    pytest.skip("checkpoints are TensorFlow's", allow_module_level=True)
 from scorers import ATOL, model_of, one, scorer_of
 
 from bilm.errors import DataError
@@ -16,12 +12,9 @@ from bilm.studies.reading import MinimalPair, PairResults, PairScore, read_pairs
 from bilm.studies.reading.minimal_pairs import TIE
 
 PAIR = {
-    "sentence_good": "the cat sat",
-    "sentence_bad": "the sat cat",
-    "linguistics_term": "order",
-    "UID": "swap",
-    "pairID": "0",
-}
+    "sentence_good": "the cat sat", "sentence_bad": "the sat cat", "linguistics_term": "order",
+    "UID": "swap", "pairID": "0",
+}  # fmt: skip
 
 
 def pair(good, bad, phenomenon="order", uid="swap"):
@@ -31,9 +24,6 @@ def pair(good, bad, phenomenon="order", uid="swap"):
 def scored(preference, unknown=(), phenomenon="order", uid="swap"):
     both = {"forward": preference, "backward": -preference, "both": 0.0}
     return PairScore(pair("a", "b", phenomenon, uid), both, list(unknown))
-
-
-# --- scoring ---
 
 
 def test_preference_is_the_difference_of_log_probabilities_in_bits():
@@ -58,18 +48,9 @@ def test_sentences_that_a_word_model_cannot_tell_apart_are_ties():
     assert results.overall.n_unknown == 1
 
 
-# --- counting ---
-
-
 def test_accuracy_counts_ties_as_wrong_and_groups_by_phenomenon_and_uid():
-    results = PairResults.of(
-        [
-            scored(3.0),
-            scored(-2.0, ["wug"], uid="other"),
-            scored(TIE / 2),
-            scored(1.0, phenomenon="agreement"),
-        ]
-    )
+    pairs = scored(3.0), scored(-2.0, ["wug"], uid="other"), scored(TIE / 2)
+    results = PairResults.of([*pairs, scored(1.0, phenomenon="agreement")])
     overall = results.overall
     assert (overall.n_pairs, overall.n_unknown) == (4, 1)
     assert overall.percent == {"forward": 50.0, "backward": 25.0, "both": 0.0}
@@ -84,9 +65,6 @@ def test_accuracy_counts_ties_as_wrong_and_groups_by_phenomenon_and_uid():
         ("order", "other"): 0.0,
         ("agreement", "swap"): 100.0,
     }
-
-
-# --- reading ---
 
 
 def test_pairs_are_read_from_json_lines_csv_and_tsv(tmp_path):

@@ -4,11 +4,7 @@ import csv
 import json
 import re
 
-import keras
 import pytest
-
-if keras.backend.backend() != "tensorflow":
-    pytest.skip("the commands are TensorFlow's", allow_module_level=True)
 from command_runs import assert_fails
 from tiny_runs import tiny_run
 

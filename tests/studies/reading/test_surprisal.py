@@ -1,11 +1,7 @@
 """Surprisal: equal to `Scorer` in bits, aligned with the words, cumulative by direction."""
 
-import keras
 import numpy as np
 import pytest
-
-if keras.backend.backend() != "tensorflow":
-    pytest.skip("checkpoints are TensorFlow's", allow_module_level=True)
 from keras import ops
 from scorers import MODELS, WORDS, model_of, scorer_of
 
@@ -41,8 +37,6 @@ def test_surprisal_has_word_lengths_in_characters_and_marks_unknown_words(scorer
                and not name.endswith("top")]  # fmt: skip
     assert set(numbers) == {np.dtype(np.float64)} and len(numbers) == 8
 
-
-# --- distributions and context ---
 
 STORY = [["the", "cat", "sat"], ["mat"], ["unheard", "on", "the", "mat"], [], ["on", "Москва"]]
 
@@ -105,9 +99,6 @@ def test_score_with_the_whole_text_as_context_equals_the_perplexity_of_one_row(
     found = perplexity_of_scores(scorer.score(story, context=len(story)))
     expected = perplexity(model, dataset, 1)
     assert found.directions == pytest.approx(expected.directions, rel=1e-5)
-
-
-# --- regions and tables ---
 
 
 def test_words_have_the_number_name_and_sum_of_their_region(scorer):

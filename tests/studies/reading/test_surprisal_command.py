@@ -3,12 +3,8 @@
 import csv
 import re
 
-import keras
 import numpy as np
 import pytest
-
-if keras.backend.backend() != "tensorflow":
-    pytest.skip("the commands are TensorFlow's", allow_module_level=True)
 from command_runs import assert_fails
 from tiny_runs import tiny_run
 

@@ -50,9 +50,6 @@ def usages():
     return make_usages(np.random.default_rng(0).normal(size=(25, 6)) + 1, 10)
 
 
-# --- definitions ---
-
-
 def test_apd_is_the_mean_cosine_distance_of_all_pairs(usages):
     from scipy.spatial.distance import cdist
 
@@ -92,9 +89,6 @@ def test_vectors_that_are_not_finite_are_an_error(usages):
     usages.vectors(2)[3, 1] = np.nan
     with pytest.raises(DataError, match="vectors of layer 2 contain values that are not finite"):
         measure("prt", usages, is_first(usages))
-
-
-# --- intervals and tests ---
 
 
 def test_few_usages_do_not_make_an_unchanged_word_look_changed():
@@ -137,9 +131,6 @@ def test_p_values_equal_those_of_a_naive_permutation_test():
     assert found == pytest.approx((every >= apd((0, 1, 2)) - 1e-6).mean(), abs=0.02)
 
 
-# --- tables ---
-
-
 def test_table_has_frequencies_and_adjusted_p_values(usages):
     row = measure_change(usages, Settings(n_resamples=50)).iloc[0]
     assert row["apd_p"] > 0 and np.isnan(row["apd_q"])  # few usages
@@ -165,9 +156,6 @@ def test_tags_and_proper_names_are_filtered():
     assert measure_change(own, Settings(n_resamples=0, proper_names=False))["usages_then"][0] == 3
     with pytest.raises(DataError, match="contains no parts of speech"):
         measure_change(own, Settings(tags=frozenset({"NOUN"})))
-
-
-# --- the answer in words ---
 
 
 def test_each_word_has_an_answer_in_plain_words():
@@ -206,8 +194,6 @@ def test_each_word_has_an_answer_in_plain_words():
     assert answers(n_resamples=0)[1][:2] == ["not tested"] * 2
 
 
-# --- the commands ---
-
 SWAPPED = Path(__file__).parent / "swapped_dwug"  # see its README.md
 
 
@@ -233,9 +219,6 @@ def test_two_commands_lead_from_dwug_to_measures(tmp_path, run_here):
     found = json.loads(done.stdout)["words"][0]
     assert {"apd", "apd_low", "log_ratio"} <= set(found)
     assert found["apd_p"] is None  # nothing was resampled
-
-
-# --- the baseline ---
 
 
 def usages_in(texts, names):

@@ -44,9 +44,6 @@ def make_usages(n, word="cell", seed=0):
     return Usages(frame_of(rows), arrays, description)
 
 
-# --- clusters, coordinates, context ---
-
-
 def test_clusters_are_numbered_by_size_and_separate_senses():
     draw = np.random.default_rng(0)
     vectors = np.concatenate(
@@ -88,9 +85,6 @@ def test_sample_keeps_the_order():
     assert len(lines) == 10 and lines == sorted(lines)
 
 
-# --- pictures ---
-
-
 @pytest.mark.filterwarnings("ignore:Glyph")  # DejaVu has no emoji
 @pytest.mark.parametrize("n", [10, 300])
 def test_pictures_of_maps(n, tmp_path):
@@ -113,9 +107,6 @@ def test_picture_of_changed_words(n_words, tmp_path):
     drawn = (tmp_path / "c.svg").read_text("utf-8")
     for text in (" (10 + 10)", "too few usages", "usages in then + now", "mean cosine distance"):
         assert text in drawn
-
-
-# --- the page ---
 
 
 @pytest.fixture(scope="module")

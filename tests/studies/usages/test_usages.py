@@ -58,18 +58,12 @@ def queries(*lines):
     return [parse_query(line, "--word") for line in lines]
 
 
-# --- lists of words ---
-
-
 def test_entries_of_a_list_are_forms_names_and_expressions(tmp_path):
     path = tmp_path / "words.txt"
     path.write_text("cell\n\nheart: heart hearts /Heart.*/\n/m[ae]n/\n")
     found = read_queries(str(path))
     assert [query.name for query in found] == ["cell", "heart", "/m[ae]n/"]
     assert found[1].forms == {"heart", "hearts"} and found[1].patterns[0].pattern == "Heart.*"
-
-
-# --- finding ---
 
 
 def places(found):
@@ -131,9 +125,6 @@ def test_blanks_inside_words_do_not_move_positions(tmp_path):
     assert usage.words[0] == "New York"
 
 
-# --- samples ---
-
-
 def test_sample_is_seeded_and_does_not_depend_on_other_words(tmp_path):
     text = {"x": corpus(tmp_path, "x.txt", ["a b"] * 100)}
     alone = find_usages(text, queries("a"), sample=10, seed=3)
@@ -141,9 +132,6 @@ def test_sample_is_seeded_and_does_not_depend_on_other_words(tmp_path):
     assert [p for p in places(both) if p[0] == "a"] == places(alone)
     assert len(alone.usages) == 10 and alone.description.counts["a"]["x"] == 100
     assert places(find_usages(text, queries("a"), sample=10, seed=4)) != places(alone)
-
-
-# --- vectors and files ---
 
 
 def test_stored_vectors_are_those_of_the_embedder(texts, embedder, tmp_path):
@@ -216,8 +204,6 @@ def test_nearest_usages_are_ordered_by_cosine(texts, embedder, tmp_path):
     assert near["similarity"].iloc[0] == pytest.approx(cosine, abs=1e-6)
 
 
-# --- DWUG ---
-
 HEADER = (
     "lemma\tpos\tdate\tgrouping\tidentifier\tdescription\tcontext\tindexes_target_token\t"
     "indexes_target_sentence"
@@ -272,9 +258,6 @@ def test_dwug_targets_unlike_their_lemma_are_a_warning(tmp_path, log):
     write_uses(tmp_path / "b", right, wrong, wrong)
     assert [usage.form for usage in read_dwug(tmp_path / "b").usages] == ["Cells", "Old", "Old"]
     assert "2 of the 3 targets, such as 'Old', do not begin like the lemma" in log.text
-
-
-# --- the command ---
 
 
 def test_command_writes_the_table(texts, tmp_path, run_here):
