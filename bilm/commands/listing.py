@@ -6,6 +6,7 @@ import functools
 from importlib.machinery import PathFinder
 from importlib.util import find_spec
 from pathlib import Path
+from typing import NamedTuple
 
 import click
 import cloup
@@ -24,8 +25,15 @@ SUBJECTS = {
 COMMANDS = tuple(name for names in SUBJECTS.values() for name in names)
 
 
-def sections() -> tuple[list[cloup.Section], list[str]]:
-    """Return the described commands by subject, and a line for each unusable entry point."""
+class Listing(NamedTuple):
+    """The described commands by subject, and a line for each unusable entry point."""
+
+    sections: list[cloup.Section]
+    problems: list[str]
+
+
+def listed_commands() -> Listing:
+    """Find the commands of this package and of the entry points."""
     listed = {
         subject: [_described_command(name, f"bilm.commands.{name}", name) for name in names]
         for subject, names in SUBJECTS.items()
@@ -49,7 +57,8 @@ def sections() -> tuple[list[cloup.Section], list[str]]:
             problems.append(described(entry, f"{type(error).__name__}: {error}"))
         else:
             listed[STUDY if is_own(entry) else OTHER].append(command)
-    return [cloup.Section(subject, commands) for subject, commands in listed.items()], problems
+    sections = [cloup.Section(subject, commands) for subject, commands in listed.items()]
+    return Listing(sections, problems)
 
 
 def _described_command(name: str, module: str, function: str) -> click.Command:

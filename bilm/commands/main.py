@@ -69,13 +69,13 @@ class Program(cloup.Group):
     """The subcommands in `COMMANDS` and those of entry points; each is imported when it is used."""
 
     def list_sections(self, *_: object, **__: object) -> list[cloup.Section]:
-        return listing.sections()[0]
+        return listing.listed_commands().sections
 
     def list_commands(self, ctx: click.Context | None) -> list[str]:
         return [command.name or "" for command in self._listed()]
 
     def _listed(self) -> Iterator[click.Command]:
-        for section in listing.sections()[0]:
+        for section in listing.listed_commands().sections:
             yield from section.commands.values()
 
     def get_command(self, ctx: click.Context | None, cmd_name: str) -> click.Command | None:
@@ -91,7 +91,7 @@ class Program(cloup.Group):
         return command
 
     def format_commands(self, ctx: click.Context, formatter: click.HelpFormatter) -> None:
-        for problem in listing.sections()[1]:
+        for problem in listing.listed_commands().problems:
             say(f"{ctx.command_path}: warning: {problem}")
         super().format_commands(ctx, formatter)
 

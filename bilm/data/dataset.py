@@ -86,9 +86,18 @@ class LMDataset:
     ) -> Iterator[tuple[Window, Position]]:
         """Yield windows for training as `iter_batches` does, each with its position in the text,
         after which reading continues if it is given. Instead of characters the windows contain
-        `word_numbers`, int64 (B, T), of `self.words`. `returned`: numbers of the rows to encode and
-        return, None for all. Raises: DataError, also for a position with other rows."""
+        `word_numbers`, int64 (B, T), of `self.words`, valid until the next window is read.
+        `returned`: numbers of the rows to encode and return, None for all. Raises: DataError, also
+        for a position with other rows."""
         returned = range(batch_size) if returned is None else returned
+        for placed in self._placed_batches(batch_size, num_steps, position, returned):
+            yield placed
+            self.words.trim()
+
+    def _placed_batches(
+        self, batch_size: int, num_steps: int, position: Position | None, returned: range
+    ) -> Iterator[tuple[Window, Position]]:
+        """See `iter_placed_batches`."""
         prefix = "backward_" if self.reverse else "forward_"
         start: Position | None = None  # the arrays of the position that belong to this direction
         if position is not None:
@@ -165,6 +174,7 @@ class LMDataset:
             if not mask.any():
                 return
             window = self._spelled(self._window(words, (batch_size, n_steps)))
+            self.words.trim()
             for name, array in window.items():
                 if array is not None:
                     array[~mask] = PAD_CHAR if name == "tokens_characters" else 0
@@ -224,7 +234,6 @@ class LMDataset:
                 name = name.replace("word_numbers", "tokens_characters")
                 array = None if characters is None else characters[array].astype(np.int32)
             spelled[name] = array
-        self.words.trim()
         return spelled
 
 
@@ -252,10 +261,10 @@ class BidirectionalLMDataset(LMDataset):
         self._backward = LMDataset(self.shards, vocab, True, test, shuffle_on_load, seed)
         self._backward.words = self.words
 
-    def iter_placed_batches(self, *sizes: Any, **place: Any) -> Iterator[tuple[Window, Position]]:
+    def _placed_batches(self, *sizes: Any) -> Iterator[tuple[Window, Position]]:
         """See `LMDataset.iter_placed_batches`."""
-        forward = super().iter_placed_batches(*sizes, **place)
-        backward = self._backward.iter_placed_batches(*sizes, **place)
+        forward = super()._placed_batches(*sizes)
+        backward = self._backward._placed_batches(*sizes)
         for (window, position), (other_window, other) in zip(forward, backward, strict=True):
             yield _join(window, other_window), position | other
 

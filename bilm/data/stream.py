@@ -86,7 +86,8 @@ class SentenceStream:
             self.n_drawn += 1
             yield drawn
 
-        # At the end of the text, the buffer is drained.
+        # At the end of the text, the buffer is drained. The blocks of places contain more numbers
+        # than lines were read, so that the random numbers are skipped again.
         _, rng = self._random()
         for i in rng.permutation(len(texts))[self.n_drained :]:
             self.n_drained += 1

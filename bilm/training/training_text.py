@@ -49,14 +49,13 @@ class TrainingText:
         n_all_rows = n_rows * devices.n_replicas
         rows = range(n_rows * devices.own.start, n_rows * devices.own.stop)
         n_steps = self.options.unroll_steps
-        placed: Any = self.reader.iter_placed_batches(n_all_rows, n_steps, position, rows)
+        placed = self.reader.iter_placed_batches(n_all_rows, n_steps, position, rows)
         for number, (window, place) in enumerate(placed, start=step):
             batches = []
             for k, replica in enumerate(devices.own):
                 of_replica = slice(k * n_rows, (k + 1) * n_rows)
                 values = {name: ids[of_replica] for name, ids in window.items() if ids is not None}
                 batches.append(self.batch(values, number, replica))
-            self.reader.words.trim()  # the numbers in the window are not used any more
             yield batches, place
 
     def batch(self, window: dict, step: int, replica: int) -> dict:
