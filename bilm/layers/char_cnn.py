@@ -96,7 +96,7 @@ class CharacterCNN(WeightedLayer):
             operands = characters, kernel
             if self.precision != "float32":
                 operands = ops.cast(characters, self.precision), ops.cast(kernel, self.precision)
-            # The format is that of the tensors, whatever Keras' setting is.
+            # The tensors have their channels last, whatever Keras' setting is.
             scores = ops.conv(*operands, data_format="channels_last")  # U, C - width + 1, n
             # With keepdims, because TensorFlow otherwise computes a shape for the gradient on the
             # GPU.

@@ -7,7 +7,8 @@ from bilm.scoring.scores import Logs, Score
 from bilm.storage.stored_model import StoredModel
 from bilm.support.entry_points import entry_points_of, loaded
 
-GROUP = "bilm.second_models"  # of one entry point, that of the studies, which has the method `load`
+# The studies add the one entry point of this group, an object with the method `load`.
+GROUP = "bilm.second_models"
 
 
 class SecondModel(Protocol):

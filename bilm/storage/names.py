@@ -121,7 +121,7 @@ def checked_values(
 
 
 def checked(tensor: LazyTensor, spec: TensorSpec, padding: bool, where: str) -> np.ndarray:
-    """Return a stored value as that of a variable: float32, with a padding row if the model has
+    """Return a stored value as a variable holds it: float32, with a padding row if the model has
     padding. Raises: WeightsError, which contains `where`, if it has another shape than `spec` or is
     not finite."""
     if tensor.shape != spec.shape:

@@ -145,8 +145,8 @@ def finetuned_run(
 
 
 class SourceStart(NamedTuple):
-    """A run whose first weights are those of a stored model; `vocab`: of the model, None if it is
-    unknown."""
+    """A run that starts with the weights of a stored model; `vocab`: the vocabulary of the model,
+    None if it is unknown."""
 
     source: Source
     vocab: Vocabulary | None
@@ -244,8 +244,8 @@ class Source:
         )
 
     def vocabulary(self, vocab_file: str | Path | None) -> Vocabulary | None:
-        """Return the words of the source, from a file or from those of the model; None if they are
-        unknown. Raises: DataError if they are not those of its softmax."""
+        """Return the words of the source, from a file or from the model; None if they are unknown.
+        Raises: DataError if its softmax has other words."""
         model = self.model
         if vocab_file is not None and model.n_words is None:
             return Vocabulary(vocab_file)

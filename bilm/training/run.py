@@ -101,7 +101,7 @@ def train(
         from_scratch: with the options "auto", start from random weights instead of a packaged
             model's character encoder.
         devices: GPUs and worker processes; None for `gpus`, `n_gpus` and `cpu_replicas`.
-        started: `time.monotonic()` from which `hours` count; None for now.
+        started: `time.monotonic()` at which `hours` begin; None for now.
         others: fields of `RunSettings`, such as `n_steps` and `seed`, options that replace others,
             such as `batch_size`, and arguments of `make_strategy`, such as `n_gpus`. With
             `n_train_tokens`, a long text is not counted.
@@ -287,7 +287,7 @@ class Run:
         self.report = RunReport(spec, history)
         self.timing = Timing.start(time)
         self._saved = time.monotonic()  # time of the last save
-        self._processor_time = processor_time  # that is part of `progress`
+        self._processor_time = processor_time  # up to which `progress` counts
 
     def train(self) -> None:
         """Take the steps of the run until its end or a signal. Raises: DataError if the text cannot

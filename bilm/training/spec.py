@@ -1,4 +1,4 @@
-"""What a run is, `RunSpec`, and what its steps change, `RunProgress`. Both are values."""
+"""The values that describe a run: `RunSpec`, and `RunProgress`, which its steps change."""
 
 from __future__ import annotations
 

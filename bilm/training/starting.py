@@ -108,7 +108,7 @@ def request_run(
 
 
 class EncoderStart(NamedTuple):
-    """A new run whose character encoder is that of a packaged model; other weights are random."""
+    """A new run with the character encoder of a packaged model; other weights are random."""
 
     name: str
 

@@ -160,7 +160,7 @@ def check_words(vocab: Vocabulary) -> None:
 
 
 def check_same_text(text: Shards, record: RunRecord, left_out_file: object) -> None:
-    """Raise DataError if a text differs from that of the run; `left_out_file` contains the
+    """Raise DataError if a text differs from the text of the run; `left_out_file` contains the
     sentences that it leaves out."""
     check_shards(text.paths, record.shards)
     n_left_out = len(text.left_out)

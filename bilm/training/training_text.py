@@ -26,7 +26,6 @@ class TrainingText:
     def __init__(self, options: RunOptions, vocab: Vocabulary, shards: Shards, seed: int):
         self.options = options
         self.vocab = vocab
-        self.shards = shards
         self.seed = seed
         reader = BidirectionalLMDataset if options.bidirectional else LMDataset
         self.reader = reader(shards, vocab, shuffle_on_load=True, seed=seed)

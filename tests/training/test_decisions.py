@@ -33,7 +33,7 @@ N_TOKENS = 350_000  # of a text whose recipe has 24 epochs
 
 @dataclass
 class FalseClock:
-    """A clock that moves when it is told to; `share`: of the time that the process computes."""
+    """A clock that only tests move; `share`: fraction of the time in which the process computes."""
 
     seconds: float = 100.0
     computed: float = 0.0
