@@ -34,10 +34,10 @@ from bilm.layers.scalar_mix import ScalarMix
 from bilm.options.model_options import N_CHARACTERS_WITH_PADDING
 from bilm.storage import names
 from bilm.storage.formats import allennlp as stored_allennlp
-from bilm.storage.formats.base import Tensors
-from bilm.storage.formats.pytorch_rows import variables_of
+from bilm.storage.formats.rows import variables_of
 from bilm.storage.hdf5 import NewHDF5
 from bilm.storage.stored_model import StoredModel, open_model
+from bilm.storage.stored_tensors import Tensors
 from bilm.support.files import replacing
 
 DEFAULT_MODEL = "original"  # AllenNLP's default options and weights

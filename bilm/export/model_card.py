@@ -56,7 +56,7 @@ def write_card(model: StoredModel, written: list[Path]) -> Path | None:
 
     text = TEMPLATE.read_text(encoding="utf-8").format(
         name=weight_file.absolute().parent.name if is_usual else weight_file.stem,
-        source=model.format.description,
+        source=model.description,
         version=bilm.__version__,
         options=options_file.name,
         weights=weight_file.name,

@@ -27,14 +27,24 @@ from absl import logging
 
 from bilm.data.stream import Position
 from bilm.errors import NotFiniteError, WeightsError
-from bilm.storage import names
-from bilm.storage.formats.base import Tensors
+from bilm.storage.formats.rows import StoredRow, tf1_rows, variables_of
 from bilm.storage.run_record import RunRecord
+from bilm.storage.stored_tensors import Tensors
 from bilm.storage.tensor_reader import UNREADABLE, TensorReader, reason
 from bilm.support.files import expanded, replacing, scratch
 from bilm.support.model_files import CHECKPOINT, CHECKPOINT_ENDING, CHECKPOINT_FILE, CHECKPOINT_LIST
+from bilm.tensors import ROWS as TENSOR_ROWS
 
-STATE, POSITION = "state/", "position/"
+STATE, POSITION, WEIGHTS = "state/", "position/", "weights/"
+SUFFIX = "/.ATTRIBUTES/VARIABLE_VALUE"  # of the keys of variables
+ROWS = [
+    StoredRow(row.name, (WEIGHTS + row.name.replace("/", ".S") + SUFFIX,)) for row in TENSOR_ROWS
+]
+# The cells of the reference have no level of layers in one-layer models, and no `RNN_0` in
+# forward-only models.
+for direction in ("RNN_{k}/", ""):
+    for layer in ("multi_rnn_cell/cell_{i}/", ""):
+        ROWS += tf1_rows("lm/", f"{direction}rnn/{layer}lstm_cell")
 POSITION_PARTS = ("reader", "buffer", "rows")
 # Hides "Sharding callback duration", which TensorFlow logs at each save.
 logging.get_absl_logger().addFilter(lambda record: "functional_saver" not in record.pathname)
@@ -66,23 +76,20 @@ class Checkpoint:
         self.files = _files(self.path)
         self.skipped: list[str] = []
         self._reader = TensorReader(self.path)
-
         weights = {}
         for key, tensor in self._reader.items():
-            name = names.name_of_key(key)
-            if name is not None:
-                weights[name] = tensor._replace(read=partial(self._tensor, key))
-        self.tensors = Tensors(self.path, self.files, weights)
+            weights[key] = tensor._replace(read=partial(self._tensor, key))
+        self.tensors = Tensors(self.path, self.files, variables_of(weights, ROWS, self.path))
         self.n_words = self.tensors.axis_lengths("softmax/b")["words"]
 
         # The record and the position, which the reference does not store.
         self._record = RunRecord.read(self.path)
         self.is_reference = self._record is None
-        if self.is_reference and self._keys_of(names.WEIGHTS):  # a save was interrupted
+        if self.is_reference and self._keys_of(WEIGHTS):  # a save was interrupted
             raise WeightsError(f"{self.path}: not a whole checkpoint (its JSON file is missing)")
         position = {}
         for key in self._keys_of(POSITION):
-            name = key.removeprefix(POSITION).removesuffix(names.SUFFIX)
+            name = key.removeprefix(POSITION).removesuffix(SUFFIX)
             position[name] = self._tensor(key)
         is_known = any(array.size for array in position.values())
         self.position: Position | None = position if is_known else None
@@ -100,7 +107,7 @@ class Checkpoint:
         a checkpoint of the reference, which contains none."""
         _ = self.record
         n_states = len(self._keys_of(STATE))
-        return [self._tensor(f"{STATE}{i}{names.SUFFIX}") for i in range(n_states)]
+        return [self._tensor(f"{STATE}{i}{SUFFIX}") for i in range(n_states)]
 
     def check(self, only: Callable[[str], bool]) -> None:
         """Read the weights whose names `only` selects. Raises: WeightsError if one is damaged."""
@@ -123,8 +130,8 @@ class Checkpoint:
         value = tensor.read()
         is_float = tensor.dtype.kind not in "iuO"
         # The weights of the reference are checked when they are used.
-        if is_float and key.endswith(names.SUFFIX) and not np.isfinite(value).all():
-            raise WeightsError(f"{self.path}: {key.removesuffix(names.SUFFIX)} is not finite")
+        if is_float and key.endswith(SUFFIX) and not np.isfinite(value).all():
+            raise WeightsError(f"{self.path}: {key.removesuffix(SUFFIX)} is not finite")
         return value
 
 

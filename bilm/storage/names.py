@@ -1,12 +1,10 @@
-"""Translates between the tensors of `bilm.tensors`, their names in files, and the variables of a
-biLM.
+"""Translates between the tensors of `bilm.tensors`, stored values, and the variables of a biLM.
 
 All files store the same values: the variables in memory, without the row of padding.
 """
 
 from __future__ import annotations
 
-import re
 from collections.abc import Iterator, Mapping, Sequence
 from operator import attrgetter
 from typing import TYPE_CHECKING, Any
@@ -15,41 +13,14 @@ import numpy as np
 from absl import logging
 
 from bilm.errors import WeightsError
-from bilm.storage.formats.base import LazyTensor, Tensors
-from bilm.tensors import CELL, ROWS, TensorSpec, template_pattern, tensors_of
+from bilm.storage.stored_tensors import LazyTensor, Tensors
+from bilm.tensors import TensorSpec, tensors_of
 
 if TYPE_CHECKING:
     from bilm.language_model import BiLM
     from bilm.layers.weighted import WeightedLayer
 
 SOFTMAX = "softmax/"
-WEIGHTS, SUFFIX = "weights/", "/.ATTRIBUTES/VARIABLE_VALUE"  # around names in checkpoints of bilm
-# Names of cells in checkpoints of TensorFlow 1. Those in one-layer models have no level of layers,
-# and those in forward-only models no `RNN_0`.
-TF1 = "lm/"
-TF1_CELL = re.compile(
-    r"lm/(?:RNN_(\d+)/)?rnn/(?:multi_rnn_cell/cell_(\d+)/)?lstm_cell/(kernel|bias|projection/kernel)"
-)
-TF1_ENDS = {"kernel": "W_0", "bias": "B", "projection/kernel": "W_P_0"}
-
-
-def name_of_key(key: str) -> str | None:
-    """Return the name of the tensor that a key denotes in a checkpoint of bilm or of the TensorFlow
-    1 reference; None if it is not a weight."""
-    cell = TF1_CELL.fullmatch(key)
-    if cell is not None:
-        k, i, end = cell.groups()
-        return f"{CELL.format(k=k or 0, i=i or 0)}/{TF1_ENDS[end]}"
-    if key.startswith(WEIGHTS):
-        name = key.removeprefix(WEIGHTS).removesuffix(SUFFIX).replace(".S", "/")
-    else:
-        name = key.removeprefix(TF1)
-    is_weight = any(template_pattern(row.name).fullmatch(name) for row in ROWS)
-    return name if is_weight and name != key else None
-
-
-# --- the variables of a model ---
-
 LAYERS = {  # the layer of a `BiLM` that contains a part, except the cells
     "word table": "encoder",
     "lexicon": "encoder",

@@ -14,7 +14,7 @@ import numpy as np
 from bilm.errors import WeightsError
 from bilm.options.model_options import ModelOptions
 from bilm.storage import names
-from bilm.storage.formats.base import LazyTensor, Tensors
+from bilm.storage.stored_tensors import LazyTensor, Tensors
 from bilm.support.files import version_of
 from bilm.tensors import TensorSpec, tensors_of
 

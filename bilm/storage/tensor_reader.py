@@ -10,7 +10,7 @@ import numpy as np
 import tensorflow as tf
 
 from bilm.errors import WeightsError
-from bilm.storage.formats.base import LazyTensor
+from bilm.storage.stored_tensors import LazyTensor
 
 UNREADABLE = (tf.errors.OpError, RuntimeError, IndexError, ValueError)  # what TensorFlow raises
 

@@ -17,7 +17,7 @@ from bilm.data.vocabulary import UnicodeCharsVocabulary, Vocabulary
 from bilm.language_model import BiLM
 from bilm.options.run_options import load_model_options, load_run_options
 from bilm.storage import names as weights
-from bilm.storage.formats.bilm_tf import hdf5_tensors
+from bilm.storage.stored_tensors import hdf5_tensors
 
 CASE = GOLDEN / "inference" / "tanh_nohighway_noskip_1layer"
 DATA = GOLDEN / "data"

@@ -13,7 +13,7 @@ OPTIONS, WEIGHTS = CASE / "options.json", CASE / "weights.hdf5"
 
 def resolve(*given):
     """The two paths that identify a model."""
-    found = open_model(*given).format
+    found = open_model(*given)
     return found.options_file, found.weight_file
 
 

@@ -7,8 +7,8 @@ from stored_files import OPTIONS, WEIGHTS
 
 from bilm import BidirectionalLanguageModel
 from bilm.errors import WeightsError
-from bilm.storage.formats.bilm_tf import hdf5_tensors
 from bilm.storage.names import n_words
+from bilm.storage.stored_tensors import hdf5_tensors
 
 CELL = "RNN_0/RNN/MultiRNNCell/Cell0/LSTMCell/W_0"
 

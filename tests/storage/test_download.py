@@ -16,7 +16,7 @@ from bilm.storage.finding import download
 from bilm.storage.finding.archive import check_archive
 from bilm.storage.finding.cache import RECORD
 from bilm.storage.finding.download import fetch, local_copy
-from bilm.storage.formats.bilm_tf import hdf5_tensors
+from bilm.storage.stored_tensors import hdf5_tensors
 
 pytestmark = pytest.mark.usefixtures("cache")
 

@@ -11,8 +11,8 @@ from small_disk import small_disk
 from tiny_runs import TEXT, assert_same_values, damage, load_run, run, weights_of
 
 from bilm.errors import WeightsError
-from bilm.storage.checkpoint import Checkpoint, CheckpointContent, latest_checkpoint
-from bilm.storage.names import SUFFIX, is_bilm
+from bilm.storage.checkpoint import SUFFIX, Checkpoint, CheckpointContent, latest_checkpoint
+from bilm.storage.names import is_bilm
 from bilm.storage.stored_model import open_model
 from bilm.support.files import PREFIX, _prefix
 from bilm.training.finetuning import finetune

@@ -14,8 +14,9 @@ from bilm.storage.finding.cache import cached, filled, read_record, write_record
 from bilm.storage.finding.download import fetch
 from bilm.storage.formats import find, formats
 from bilm.storage.formats.allennlp import AllenNlp
-from bilm.storage.formats.base import Format
-from bilm.storage.formats.bilm_tf import BilmTf, hdf5_tensors, options_names
+from bilm.storage.formats.base import StoredModel
+from bilm.storage.formats.bilm_tf import BilmTf, options_names
+from bilm.storage.stored_tensors import hdf5_tensors
 from bilm.support.files import new_folder, version_of
 from bilm.support.model_files import CONFIG, HDF5_SUFFIXES, OPTIONS, WEIGHTS
 from bilm.support.urls import is_url
@@ -27,7 +28,7 @@ PACKAGED = Path(__file__).resolve().parents[2] / "models"  # exports
 MAX_FILES = 10_000  # files of a folder that are looked at, for each of `PLACES`
 
 
-def locate(source: str | Path, weights: str | Path | None = None) -> Format:
+def locate(source: str | Path, weights: str | Path | None = None) -> StoredModel:
     """Find the files of a model; download or unpack them if they are not in the cache.
 
     An existing path takes precedence over a name. The model is at the top level of a folder or
@@ -78,7 +79,7 @@ def _local_paths(source: str) -> Sequence[Path]:
     )
 
 
-def _model_of(source: str) -> Format:
+def _model_of(source: str) -> StoredModel:
     """Return the model of any format that a name denotes."""
     path, *weights = _local_paths(source)
     if weights:
@@ -96,14 +97,14 @@ def _model_of(source: str) -> Format:
     )
 
 
-def _in_folder(folder: Path) -> Format:
+def _in_folder(folder: Path) -> StoredModel:
     listed = (path for pattern in PLACES for path in islice(folder.glob(pattern), MAX_FILES))
     paths: list[PurePath] = [path.relative_to(folder) for path in listed if path.is_file()]
     format_, (options, weights, *_) = find(paths, folder)
     return format_(folder / options, folder / weights)
 
 
-def _in_archive(archive: Path) -> Format:
+def _in_archive(archive: Path) -> StoredModel:
     """Return the model in an archive; unpack it into the cache if the cache does not contain it."""
     entry = cached("\0".join(map(str, (archive.resolve(), *version_of(archive)))))
 
@@ -131,7 +132,7 @@ def _in_archive(archive: Path) -> Format:
 # --- from two names ---
 
 
-def _model_of_two(source: str, weights: str) -> Format:
+def _model_of_two(source: str, weights: str) -> StoredModel:
     """Return the model of an options file, or the folder that contains it, and of a weight file, or
     the folder or archive that contains it."""
     options = fetch(source, read_object) if is_url(source) else Path(source)

@@ -15,7 +15,7 @@ from bilm.errors import WeightsError
 from bilm.options.schema import read_object
 from bilm.storage.finding.archive import check_archive
 from bilm.storage.finding.download import HUB, NotFoundError, copy_of, fetch, snapshot
-from bilm.storage.formats.bilm_tf import hdf5_tensors
+from bilm.storage.stored_tensors import hdf5_tensors
 
 
 class Published(NamedTuple):

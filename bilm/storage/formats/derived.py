@@ -7,7 +7,7 @@ from typing import Any
 from bilm.errors import OptionsError, WeightsError
 from bilm.options import schema
 from bilm.options.model_options import ModelOptions
-from bilm.storage.formats.base import Tensors
+from bilm.storage.stored_tensors import Tensors
 from bilm.tensors import CELL
 
 

@@ -1,6 +1,6 @@
 """ELMoForManyLangs: PyTorch state dicts, lexicons of words and code points, JSON.
 
-See Che et al. 2018, Towards Better UD Parsing. `bilm.storage.formats.pytorch_rows` describes the
+See Che et al. 2018, Towards Better UD Parsing. `bilm.storage.formats.rows` describes the
 layout of the tensors.
 """
 
@@ -21,9 +21,10 @@ from bilm.options.model_options import (
     TableOptions,
 )
 from bilm.options.schema import Checked, unexpected
-from bilm.storage.formats.base import Format, Tensors, folder_with, json_files, paths_inside
+from bilm.storage.formats.base import StoredModel, folder_with, json_files, paths_inside
 from bilm.storage.formats.pytorch import StateDict
-from bilm.storage.formats.pytorch_rows import StoredRow, encoder_rows, lstm_rows, variables_of
+from bilm.storage.formats.rows import StoredRow, encoder_rows, lstm_rows, variables_of
+from bilm.storage.stored_tensors import Tensors
 from bilm.support.model_files import CONFIG
 
 T = TypeVar("T", bound=Checked)
@@ -41,17 +42,17 @@ PUBLISHED = ("cnn_50_100_512_4096_sample.json", "cnn_0_100_512_4096_sample.json"
 PUBLISHED_FILE = Path(__file__).with_name("manylangs_published.json")
 
 
-class ManyLangs(Format):
+class ManyLangs(StoredModel):
     """`config.json` and the two state dicts beside it; the weight file is the encoder."""
 
-    name = "ELMoForManyLangs"
+    format = "ELMoForManyLangs"
     weight_names = (ENCODER, EMBEDDER)
     trainable = has_softmax = False
     expects = "words tokenized like the treebanks of Universal Dependencies, in their original case"
 
     @classmethod
     def find(cls, paths: list[PurePath], where: str | Path) -> list[PurePath] | None:
-        home = folder_with([CONFIG, ENCODER, EMBEDDER], paths, where, f"{cls.name} models")
+        home = folder_with([CONFIG, ENCODER, EMBEDDER], paths, where, f"{cls.format} models")
         if home is None:
             return None
         files = [home / name for name in (CONFIG, ENCODER, EMBEDDER, *LEXICONS.values())]
@@ -66,7 +67,7 @@ class ManyLangs(Format):
             files.append(configuration)
         return [path for path in files if path.exists()]
 
-    def options(self) -> ModelOptions:
+    def read_options(self) -> ModelOptions:
         source = _configuration_file(self.options_file)
         values = schema.read_object(source)
         try:

@@ -23,7 +23,7 @@ from typing import IO, Any, NamedTuple
 import numpy as np
 
 from bilm.errors import WeightsError
-from bilm.storage.formats.base import LazyTensor
+from bilm.storage.stored_tensors import LazyTensor
 
 LEGACY_MAGIC = b"\x80\x02\x8a\nl\xfc\x9cF\xf9 j\xa8P\x19."  # the pickle of 0x1950A86A20F9469CFC6C
 LEGACY_VERSION = 1001
