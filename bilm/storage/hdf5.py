@@ -31,9 +31,15 @@ def open_hdf5(path: str | Path) -> Iterator[h5py.File]:
     not an HDF5 file, also in the block."""
     if not Path(path).is_file():
         raise WeightsError(f"{path}: no such file; expected an HDF5 weight file")
+    with explaining_damage(path), h5py.File(path, "r") as file:
+        yield file
+
+
+@contextmanager
+def explaining_damage(path: str | Path) -> Iterator[None]:
+    """Turn errors of h5py in the block into a WeightsError that names the file."""
     try:
-        with h5py.File(path, "r") as file:
-            yield file
+        yield
     except BilmError:
         raise
     except MemoryError as error:

@@ -13,7 +13,7 @@ import numpy as np
 from absl import logging
 
 from bilm.errors import WeightsError
-from bilm.storage.stored_tensors import LazyTensor, Tensors
+from bilm.storage.stored_tensors import LazyTensor, Tensors, opened
 from bilm.tensors import TensorSpec, tensors_of
 
 if TYPE_CHECKING:
@@ -87,8 +87,9 @@ def checked_values(
 ) -> Iterator[tuple[str, np.ndarray]]:
     """Yield name and value of the tensors of a model, with a padding row if it has padding. Raises:
     WeightsError if one is missing, damaged, of another shape or not finite."""
-    for spec, tensor, where in stored_tensors(specs, sources):
-        yield spec.name, checked(tensor, spec, padding, where)
+    with opened(sources) as tensors:
+        for spec, tensor, where in stored_tensors(specs, tensors):
+            yield spec.name, checked(tensor, spec, padding, where)
 
 
 def checked(tensor: LazyTensor, spec: TensorSpec, padding: bool, where: str) -> np.ndarray:

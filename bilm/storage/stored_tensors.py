@@ -1,6 +1,9 @@
 """What the files of a model contain: tensors that are read later, the softmax, learned mixes."""
 
-from collections.abc import Callable, Iterable, Mapping
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable, Iterator, Mapping
+from contextlib import ExitStack, contextmanager
 from functools import partial
 from pathlib import Path
 from typing import Any, NamedTuple
@@ -9,7 +12,7 @@ import h5py
 import numpy as np
 
 from bilm.errors import WeightsError
-from bilm.storage.hdf5 import datasets_of, numbers, open_hdf5
+from bilm.storage.hdf5 import datasets_of, explaining_damage, numbers, open_hdf5
 from bilm.tensors import row_of
 
 
@@ -54,10 +57,37 @@ class Tensors(dict[str, LazyTensor]):
             )
         return dict(zip(axes, shape, strict=True))
 
-    def only(self, is_selected: Callable[[str], bool]) -> "Tensors":
+    def only(self, is_selected: Callable[[str], bool]) -> Tensors:
         """Return the tensors whose names `is_selected` selects."""
         selected = {name: tensor for name, tensor in self.items() if is_selected(name)}
-        return Tensors(self.source, self.paths, selected)
+        return type(self)(self.source, self.paths, selected)
+
+    @contextmanager
+    def opened(self) -> Iterator[Tensors]:
+        """Yield the tensors for a block that reads several of them and opens their file once."""
+        yield self
+
+
+class HDF5Tensors(Tensors):
+    """The datasets of an HDF5 file."""
+
+    @contextmanager
+    def opened(self) -> Iterator[Tensors]:
+        """Yield the tensors: see `Tensors.opened`."""
+        with explaining_damage(self.source):
+            file = h5py.File(self.source, "r")
+        with file:
+            by_name = {}
+            for name, tensor in self.items():
+                by_name[name] = tensor._replace(read=partial(_value, file, name))
+            yield Tensors(self.source, self.paths, by_name)
+
+
+@contextmanager
+def opened(sources: Iterable[Tensors]) -> Iterator[list[Tensors]]:
+    """Yield all tensors of several files: see `Tensors.opened`."""
+    with ExitStack() as files:
+        yield [files.enter_context(tensors.opened()) for tensors in sources]
 
 
 class Softmax(NamedTuple):
@@ -78,14 +108,14 @@ class Mix(NamedTuple):
     do_layer_norm: bool = False
 
 
-def hdf5_tensors(path: str | Path) -> Tensors:
+def hdf5_tensors(path: str | Path) -> HDF5Tensors:
     """Return the datasets of an HDF5 file. Raises: WeightsError if it is damaged, also when a value
     is read, or if a dataset contains neither numbers nor strings."""
     path = Path(path).absolute()  # the working folder may change
 
     def read(name: str) -> np.ndarray:
         with open_hdf5(path) as file:
-            return numbers(file, name)[...]
+            return _value(file, name)
 
     by_name = {}
     with open_hdf5(path) as file:
@@ -94,4 +124,9 @@ def hdf5_tensors(path: str | Path) -> Tensors:
                 numbers(file, name)
             read_later = partial(read, name)
             by_name[name] = LazyTensor(dataset.shape, dataset.dtype, read_later)
-    return Tensors(path, [path], by_name)
+    return HDF5Tensors(path, [path], by_name)
+
+
+def _value(file: h5py.File, name: str) -> np.ndarray:
+    with explaining_damage(file.filename):
+        return numbers(file, name)[...]

@@ -14,7 +14,7 @@ import numpy as np
 from bilm.errors import WeightsError
 from bilm.options.model_options import ModelOptions
 from bilm.storage import names
-from bilm.storage.stored_tensors import LazyTensor, Tensors
+from bilm.storage.stored_tensors import LazyTensor, Tensors, opened
 from bilm.support.files import version_of
 from bilm.tensors import TensorSpec, tensors_of
 
@@ -80,21 +80,22 @@ class StoredWeights:
         model = BiLM(
             self.options, self.n_words, padding, self.has_softmax, precision=precision, name="bilm"
         )
-        self.start(model)
-        if frozen:
-            model.freeze()
-        model.build()
+        with opened(self._sources) as sources:
+            self.start(model, sources)
+            if frozen:
+                model.freeze()
+            model.build()
         return model
 
     def values(self, padding: bool = False) -> Iterator[tuple[str, np.ndarray]]:
         """Yield name and value of each tensor: see `bilm.storage.names.checked_values`."""
         return names.checked_values(self._specs, self._sources, padding)
 
-    def start(self, model: BiLM) -> None:
-        """Set the initializers of a model that is not built yet; unused datasets cause one warning.
-        Raises: WeightsError if a dataset is missing; when a variable is created, if its value has
-        the wrong shape or is not finite."""
-        for spec, tensor, where in names.stored_tensors(self._specs, self._sources):
+    def start(self, model: BiLM, sources: Sequence[Tensors] | None = None) -> None:
+        """Set the initializers of a model that is not built yet, by default from files that each
+        one opens; unused datasets cause one warning. Raises: WeightsError if a dataset is missing;
+        when a variable is created, if its value has the wrong shape or is not finite."""
+        for spec, tensor, where in names.stored_tensors(self._specs, sources or self._sources):
             initializer = self._initializer(tensor, spec, model.padding, where)
             names.layer_of(model, spec).initial[spec.attribute] = initializer
 
