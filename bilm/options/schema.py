@@ -6,6 +6,7 @@ from __future__ import annotations
 import dataclasses
 import json
 import math
+from collections import Counter
 from collections.abc import Callable, Iterator, Mapping
 from dataclasses import MISSING, dataclass
 from pathlib import Path
@@ -13,7 +14,7 @@ from typing import Any, ClassVar, NamedTuple, TypeVar
 
 from bilm.activations import ACTIVATIONS
 from bilm.errors import OptionsError
-from bilm.support.files import replacing
+from bilm.support.files import replacing, unusable
 
 T = TypeVar("T", bound="Checked")
 MAX_SHOWN = 60  # characters of a value in a message
@@ -211,11 +212,19 @@ def read_object(path: str | Path) -> dict[str, Any]:
     if len(content) > MAX_BYTES:
         raise OptionsError(f"{path}: more than {MAX_BYTES:,} bytes, expected a small JSON object")
     try:
-        values = json.loads(content)
+        values = json.loads(content, object_pairs_hook=_object)
     except (ValueError, RecursionError) as error:  # not Unicode, endless digits or nesting
-        raise OptionsError(f"{path}: invalid JSON: {error}") from None
+        raise OptionsError(unusable(path, f"invalid JSON: {error}")) from None
     if not isinstance(values, dict):
         raise OptionsError(f"{path}: {unexpected('top level', values, 'an object')}")
+    return values
+
+
+def _object(pairs: list[tuple[str, Any]]) -> dict[str, Any]:
+    values = dict(pairs)
+    if len(values) < len(pairs):
+        [(name, n)] = Counter(name for name, _ in pairs).most_common(1)
+        raise ValueError(f"found the key {ascii(name)[:MAX_SHOWN]} {n} times, expected it once")
     return values
 
 

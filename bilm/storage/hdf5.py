@@ -16,7 +16,7 @@ import h5py
 import numpy as np
 
 from bilm.errors import BilmError, WeightsError
-from bilm.support.files import replacing
+from bilm.support.files import replacing, unusable
 
 MAX_RATIO = 100  # maximum ratio of uncompressed to stored bytes; weights hardly shrink
 UNSTORED_BYTES = 1 << 20  # allowed above MAX_RATIO, for small compressed datasets
@@ -45,7 +45,7 @@ def explaining_damage(path: str | Path) -> Iterator[None]:
     except MemoryError as error:
         raise WeightsError(f"{path}: memory is insufficient, or the file is damaged") from error
     except DAMAGE as error:
-        raise WeightsError(f"{path}: not a whole HDF5 file ({error})") from error
+        raise WeightsError(unusable(path, f"not a whole HDF5 file ({error})")) from error
 
 
 class NewHDF5(h5py.File):

@@ -11,6 +11,7 @@ import tensorflow as tf
 
 from bilm.errors import WeightsError
 from bilm.storage.stored_tensors import LazyTensor
+from bilm.support.files import unusable
 
 UNREADABLE = (tf.errors.OpError, RuntimeError, IndexError, ValueError)  # what TensorFlow raises
 
@@ -40,7 +41,9 @@ class TensorReader(dict[str, LazyTensor]):
             raise self._damaged(error) from error
 
     def _damaged(self, error: Exception) -> WeightsError:
-        return WeightsError(f"{self.path}: not a whole checkpoint ({reason(error)})")
+        files = (f"{self.path}.{ending}" for ending in ("index", "data-00000-of-00001"))
+        problem = f"not a whole checkpoint ({reason(error)})"
+        return WeightsError(unusable(self.path, problem, *files))
 
 
 def check_name(folder: str | Path) -> None:

@@ -6,7 +6,7 @@ from collections.abc import Sequence
 from itertools import islice
 from pathlib import Path, PurePath
 
-from bilm.errors import WeightsError
+from bilm.errors import BilmError, WeightsError
 from bilm.options.schema import read_object
 from bilm.storage.finding import registry
 from bilm.storage.finding.archive import check_archive, is_archive, open_archive, unpack
@@ -17,7 +17,7 @@ from bilm.storage.formats.allennlp import AllenNlp
 from bilm.storage.formats.base import StoredModel
 from bilm.storage.formats.bilm_tf import BilmTf, options_names
 from bilm.storage.stored_tensors import hdf5_tensors
-from bilm.support.files import new_folder, version_of
+from bilm.support.files import new_folder, unusable, version_of
 from bilm.support.model_files import CONFIG, HDF5_SUFFIXES, OPTIONS, WEIGHTS
 from bilm.support.urls import is_url
 
@@ -91,10 +91,11 @@ def _model_of(source: str) -> StoredModel:
     if is_archive(path):
         return _in_archive(path)
     example = source if path.suffix in HDF5_SUFFIXES else WEIGHTS
-    raise WeightsError(
-        f"{source}: neither a folder nor a ZIP, tar or tar.gz archive; expected one, or an options "
-        f"file and a weight file, as in --model options.json --weights {example}"
+    problem = (
+        "neither a folder nor a ZIP, tar or tar.gz archive; expected one, or an options file and a "
+        f"weight file, as in --model options.json --weights {example}"
     )
+    raise WeightsError(unusable(path, problem))
 
 
 def _in_folder(folder: Path) -> StoredModel:
@@ -113,12 +114,12 @@ def _in_archive(archive: Path) -> StoredModel:
         path = str(archive.resolve())
         source = read_record(archive.parent).get("source", path)
 
-        with open_archive(archive) as members:
+        with open_archive(archive) as members, new_folder(folder) as unfinished:
             _, chosen = find(list(members), archive)
             chosen_members = {place: members[place] for place in chosen if place in members}
+            unpack(chosen_members, chosen[0].parent, unfinished)
+            _check(unfinished, archive)
             write_record(folder.parent, source, archive=path)
-            with new_folder(folder) as unfinished:
-                unpack(chosen_members, chosen[0].parent, unfinished)
 
     model = _in_folder(filled(entry / "model", fill))
 
@@ -127,6 +128,19 @@ def _in_archive(archive: Path) -> StoredModel:
     if isinstance(model, AllenNlp) and model.options_source is None and options.is_file():
         return AllenNlp(options, model.weight_file)
     return model
+
+
+def _check(folder: Path, archive: Path) -> None:
+    """Open the model in a folder that an archive was unpacked to, unless TensorFlow reads it.
+    Raises: BilmError, which names the archive, if it cannot be used."""
+    try:
+        model = _in_folder(folder)
+        if not model.needs_tensorflow:
+            _ = model.tensors
+            if model.options_file != model.weight_file:
+                _ = model.options
+    except BilmError as error:
+        raise type(error)(str(error).replace(f"{folder}{os.sep}", f"{archive}: ")) from error
 
 
 # --- from two names ---

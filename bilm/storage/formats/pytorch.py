@@ -24,6 +24,7 @@ import numpy as np
 
 from bilm.errors import WeightsError
 from bilm.storage.stored_tensors import LazyTensor
+from bilm.support.files import unusable
 
 LEGACY_MAGIC = b"\x80\x02\x8a\nl\xfc\x9cF\xf9 j\xa8P\x19."  # the pickle of 0x1950A86A20F9469CFC6C
 LEGACY_VERSION = 1001
@@ -91,7 +92,7 @@ class StateDict(dict[str, LazyTensor]):
                 else:
                     raise WeightsError("not a whole state dict of PyTorch 1.0 or later")
         except WeightsError as error:
-            raise WeightsError(f"{self.path}: {error}") from error
+            raise WeightsError(unusable(self.path, str(error))) from error
         except OSError as error:
             raise WeightsError(f"{path}: cannot be read: {error.strerror or error}") from error
         except ZIP_DAMAGE as error:
