@@ -29,7 +29,7 @@ from bilm.data.stream import Position
 from bilm.errors import NotFiniteError, WeightsError
 from bilm.storage.formats.rows import StoredRow, tf1_rows, variables_of
 from bilm.storage.run_record import RunRecord
-from bilm.storage.stored_tensors import Tensors
+from bilm.storage.stored_tensors import LazyTensor, Tensors
 from bilm.storage.tensor_reader import UNREADABLE, TensorReader, reason
 from bilm.support.files import expanded, replacing, scratch
 from bilm.support.model_files import CHECKPOINT, CHECKPOINT_ENDING, CHECKPOINT_FILE, CHECKPOINT_LIST
@@ -54,10 +54,8 @@ logging.get_absl_logger().addFilter(lambda record: "functional_saver" not in rec
 
 
 class Checkpoint:
-    """An open checkpoint of training.
-
-    Opening it reads the index, the JSON file and the position. Weights and states are read when
-    they are requested, with their checksums.
+    """An open checkpoint of training. Weights and states are read when they are requested, with
+    their checksums.
 
     Args:
         path: path of the checkpoint, without the endings of its files.
@@ -75,11 +73,10 @@ class Checkpoint:
         self.path = os.fspath(path)
         self.files = _files(self.path)
         self.skipped: list[str] = []
-        self._reader = TensorReader(self.path)
-        weights = {}
-        for key, tensor in self._reader.items():
-            weights[key] = tensor._replace(read=partial(self._tensor, key))
-        self.tensors = Tensors(self.path, self.files, variables_of(weights, ROWS, self.path))
+        self._by_key = {}
+        for key, tensor in TensorReader(self.path).items():
+            self._by_key[key] = tensor._replace(read=partial(self._read, key, tensor))
+        self.tensors = Tensors(self.path, self.files, variables_of(self._by_key, ROWS, self.path))
         self.n_words = self.tensors.axis_lengths("softmax/b")["words"]
 
         # The record and the position, which the reference does not store.
@@ -90,7 +87,7 @@ class Checkpoint:
         position = {}
         for key in self._keys_of(POSITION):
             name = key.removeprefix(POSITION).removesuffix(SUFFIX)
-            position[name] = self._tensor(key)
+            position[name] = self._by_key[key].read()
         is_known = any(array.size for array in position.values())
         self.position: Position | None = position if is_known else None
 
@@ -107,26 +104,22 @@ class Checkpoint:
         a checkpoint of the reference, which contains none."""
         _ = self.record
         n_states = len(self._keys_of(STATE))
-        return [self._tensor(f"{STATE}{i}{SUFFIX}") for i in range(n_states)]
+        return [self._by_key[f"{STATE}{i}{SUFFIX}"].read() for i in range(n_states)]
 
-    def check(self, only: Callable[[str], bool]) -> None:
-        """Read the weights whose names `only` selects. Raises: WeightsError if one is damaged."""
-        for tensor in self.tensors.only(only).values():
+    def check(self, only: Callable[[str], bool] | None = None) -> None:
+        """Read the weights whose names `only` selects, by default every tensor. Raises:
+        WeightsError if one is damaged or not finite, or by default for the reference."""
+        if only is None:
+            _ = self.record
+        tensors = self._by_key if only is None else self.tensors.only(only)
+        for tensor in tensors.values():
             tensor.read()
 
-    def check_all(self) -> None:
-        """Read every tensor once. Raises: WeightsError if one is damaged or not finite, or for a
-        checkpoint of the reference."""
-        _ = self.record
-        for key in self._reader:
-            self._tensor(key)
-
     def _keys_of(self, group: str) -> list[str]:
-        return [key for key in self._reader if key.startswith(group)]
+        return [key for key in self._by_key if key.startswith(group)]
 
-    def _tensor(self, key: str) -> np.ndarray:
-        """Read a tensor by its key. Raises: WeightsError if it is damaged or not finite."""
-        tensor = self._reader[key]
+    def _read(self, key: str, tensor: LazyTensor) -> np.ndarray:
+        """Read a tensor. Raises: WeightsError if it is damaged or not finite."""
         value = tensor.read()
         is_float = tensor.dtype.kind not in "iuO"
         # The weights of the reference are checked when they are used.
@@ -137,15 +130,13 @@ class Checkpoint:
 
 def latest_checkpoint(
     folder: str | Path,
-    only: Callable[[str], bool] = lambda name: True,
-    whole: bool = False,
+    only: Callable[[str], bool] | None = lambda name: True,
 ) -> Checkpoint | None:
     """Open the latest checkpoint that can be used; log those that are damaged.
 
     Args:
         folder: searched again after each failure: a run may be saving and removing meanwhile.
-        only: selects weights that must be whole.
-        whole: whether every tensor, including slots and states, must be whole, to resume a run.
+        only: selects weights that must be whole; None for every tensor, to resume a run.
     Returns: None if the folder contains no checkpoint.
     Raises: WeightsError if it contains some and none can be used.
     """
@@ -157,10 +148,7 @@ def latest_checkpoint(
             logging.warning("%s; trying %s, the one before it", last_error, path)
         try:
             checkpoint = Checkpoint(path)
-            if whole:
-                checkpoint.check_all()
-            else:
-                checkpoint.check(only)
+            checkpoint.check(only)
         except WeightsError as error:
             failed[path] = last_error = str(error)
         else:

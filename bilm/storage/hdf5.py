@@ -50,10 +50,8 @@ def explaining_damage(path: str | Path) -> Iterator[None]:
 
 class NewHDF5(h5py.File):
     """An HDF5 file for writing, new (mode `w`) or existing (`a`); a context manager that closes it.
-
-    HDF5 crashes the process when it closes a file after a write has failed. Failures are
-    therefore hidden from it: `check` and the end of the block raise the first one, an OSError with
-    the `errno` of the disk.
+    HDF5 crashes the process when it closes a file after a write has failed. Failures are therefore
+    hidden from it: `check` and the end of the block raise the first one, an OSError of the disk.
     """
 
     def __init__(self, path: str | os.PathLike, mode: str = "w"):

@@ -1,6 +1,5 @@
-"""Translates between the tensors of `bilm.tensors`, stored values, and the variables of a biLM.
-
-All files store the same values: the variables in memory, without the row of padding.
+"""Translates between the tensors of `bilm.tensors`, stored values, and the variables of a biLM. All
+files store the same values: the variables in memory, without the row of padding.
 """
 
 from __future__ import annotations
@@ -50,15 +49,6 @@ def stored_variables(model: BiLM) -> dict[str, Any]:
     """Return the variables of a built `BiLM` by name, in the order of the graph."""
     specs = specs_of(model).items()
     return {name: layer_of(model, spec).own_weight(spec.attribute) for name, spec in specs}
-
-
-def stored_values(model: BiLM) -> dict[str, np.ndarray]:
-    """Return the weights as they are stored: float32 by name, without a padding row."""
-    values = {name: variable.numpy() for name, variable in stored_variables(model).items()}
-    for name, spec in specs_of(model).items():
-        if model.padding and spec.row.has_padding:
-            values[name] = values[name][1:]
-    return values
 
 
 def stored_tensors(

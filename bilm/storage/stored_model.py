@@ -16,14 +16,11 @@ def open_model(
     """Open a stored model; a `StoredModel` is returned unchanged.
 
     Args:
-        source: a folder, archive, URL or name; or, with `weights`, the options. See
-            `bilm.storage.finding.locate.locate`.
-        weights: the HDF5 file, or the index file of a checkpoint.
+        source, weights: see `bilm.storage.finding.locate.locate`.
         softmax: HDF5 with `softmax/W`, `softmax/b` and `vocabulary`; None for
             `<stem>_softmax.hdf5` beside the weights of an export.
-    Raises: WeightsError if the model does not exist or cannot be downloaded; OptionsError if
-        `softmax` is given for a model that does not use one, or if `weights` or `softmax` is given
-        with a `StoredModel`.
+    Raises: WeightsError as `locate` does; OptionsError if `softmax` is given for a model that does
+        not use one, or if `weights` or `softmax` is given with a `StoredModel`.
     """
     if isinstance(source, StoredModel):
         if weights is not None or softmax is not None:

@@ -27,9 +27,8 @@ _changing = Lock()  # of `_known`
 
 
 class StoredWeights:
-    """The weights of a biLM for inference. Values are not kept in memory: a variable's initializer
-    reads them from the file whenever Keras requests them, which may be later and more than once.
-    The files must not change before that.
+    """The weights of a biLM for inference. A variable's initializer reads values from the file
+    whenever Keras requests them, which may be later and more than once, so it must not change.
 
     Args:
         n_words: number of words of the table of token vectors or the softmax; None without both.
@@ -153,8 +152,7 @@ class UnsetWeights:
 
     def require_values(self, model: BiLM, name: str) -> None:
         """Raise WeightsError if the weights of the built model of the layer `name` are not assigned
-        yet; on TensorFlow in a graph, `tf.errors.InvalidArgumentError` when it runs. Not checked on
-        JAX."""
+        yet; in a graph of TensorFlow, an error of its own. Not checked on JAX."""
         import keras
 
         smallest = min(model.weights, key=lambda weight: len(weight.shape)).value

@@ -17,9 +17,8 @@ UNREADABLE = (tf.errors.OpError, RuntimeError, IndexError, ValueError)  # what T
 
 
 class TensorReader(dict[str, LazyTensor]):
-    """The tensors of a checkpoint in TensorFlow's format, or of a SavedModel's variables, by key;
-    `path`: of the files, without their endings. Raises: WeightsError if the index is damaged,
-    or a value when it is read."""
+    """The tensors of a checkpoint or SavedModel of TensorFlow, by key; `path`: without the endings
+    of its files. Raises: WeightsError if the index is damaged, or a value when it is read."""
 
     def __init__(self, path: str):
         super().__init__()

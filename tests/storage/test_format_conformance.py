@@ -8,6 +8,7 @@ from typing import NamedTuple
 import numpy as np
 import pytest
 from conftest import GOLDEN
+from stored_files import stored_values
 from tiny_runs import tiny_run
 
 from bilm import ElmoEmbedder
@@ -20,7 +21,7 @@ from bilm.storage.formats.bilm_tf import BilmTf
 from bilm.storage.formats.manylangs import ManyLangs
 from bilm.storage.formats.rows import variables_of
 from bilm.storage.formats.run import Run
-from bilm.storage.names import specs_of, stored_values
+from bilm.storage.names import specs_of
 from bilm.storage.stored_model import StoredModel, open_model
 
 pytestmark = pytest.mark.usefixtures("cache")

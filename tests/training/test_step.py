@@ -7,6 +7,7 @@ import numpy as np
 import pytest
 import tensorflow as tf
 from conftest import golden_cases
+from stored_files import stored_values
 from tiny_runs import WORDS, tiny_options
 
 from bilm.data.windows import model_batch
@@ -84,7 +85,7 @@ def test_golden_training(folder, tmp_path):
             ):
                 np.testing.assert_allclose(found, value, atol=2e-5)
         final = golden["final"]
-        for name, value in weights.stored_values(trainer.model).items():
+        for name, value in stored_values(trainer.model).items():
             np.testing.assert_allclose(value, final[stored[name]], atol=2e-5, err_msg=name)
 
 

@@ -1,11 +1,8 @@
 """Downloads into the cache.
 
-A file is renamed into place when it is complete and of the expected kind. requests reads web
-servers, and fsspec reads object stores. fsspec would read web servers with aiohttp, which only the
-extra `remote` installs; TensorFlow requires requests.
-
-huggingface_hub downloads models from the Hugging Face Hub or a compatible server. It reads
-`HF_ENDPOINT`, `HF_TOKEN` and its other variables.
+requests reads web servers, and fsspec object stores: it would read web servers with aiohttp, which
+only the extra `remote` installs. huggingface_hub, which reads `HF_ENDPOINT` and `HF_TOKEN`,
+downloads models from the Hugging Face Hub or a compatible server.
 """
 
 import glob
@@ -80,8 +77,7 @@ def fetch(
 
 @contextmanager
 def _explaining(url: str, part: Path) -> Iterator[None]:
-    """Turn errors of requests and of checks in the block into one line that names the URL instead
-    of the unfinished file, without the number of attempts."""
+    """Turn errors of requests and checks in the block into one line that names the URL."""
     try:
         yield
     except RemoteError:  # names the URL

@@ -58,8 +58,8 @@ def packaged() -> dict[str, Path]:
 
 
 def _local_paths(source: str) -> Sequence[Path]:
-    """Return the paths of options and weights, or of one folder or file, that belong to a path, a
-    packaged model, a published model or a URL. Raises: WeightsError for another name."""
+    """Return the local paths of options and weights, or of one folder or file, that a name or URL
+    denotes. Raises: WeightsError for an unknown name."""
     if os.path.exists(source):  # also False for a name that is too long
         return [Path(source)]
     if source in packaged():

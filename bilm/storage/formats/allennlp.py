@@ -56,10 +56,8 @@ class Entry(NamedTuple):
 
 class AllenNlp(StoredModel):
     """`weights.th`, and beside it `config.json` or `options.json` if they exist; or the folder of a
-    training, with `best.th` and `config.json`.
-
-    `options_file` is the weight file if no options were given: they are then found in the folder,
-    or derived from the shapes of the tensors.
+    training, with `best.th` and `config.json`. `options_file` is the weight file if no options were
+    given: they are then found in the folder, or derived from the shapes of the tensors.
     """
 
     format = "AllenNLP"
@@ -142,9 +140,8 @@ class AllenNlp(StoredModel):
     def _prefix(self) -> str:
         """What precedes the names in `ROWS`: the name of the biLM's module. Raises: WeightsError
         if the file does not contain exactly one."""
-        names = [name for name in self._stored if name.endswith(CHARACTERS)]
-        prefixes = [name.removesuffix(CHARACTERS) for name in names]
-        modules = [prefix for prefix in prefixes if prefix[-1:] in ("", ".")]
+        names = [name for name in self._stored if f".{name}".endswith(f".{CHARACTERS}")]
+        modules = [name.removesuffix(CHARACTERS) for name in names]
         if len(modules) != 1:
             listed = ", ".join(map(ascii, modules[:20])) or "none"
             raise WeightsError(

@@ -69,8 +69,7 @@ class StoredModel(ABC):
 
     def __getstate__(self) -> dict[str, Any]:
         """Return the paths and arguments for pickle, without the parts that were read."""
-        paths = {name: value for name, value in vars(self).items() if isinstance(value, Path)}
-        return {**paths, "arguments": self.arguments}
+        return {name: value for name, value in vars(self).items() if not hasattr(type(self), name)}
 
     @classmethod
     @abstractmethod
@@ -114,11 +113,11 @@ class StoredModel(ABC):
         return self.read_options()
 
     def read_options(self) -> ModelOptions:
-        """Read the options; if they omit the directions, infer these from the weights."""
+        """Read the options; if they omit the directions, the weights decide."""
         options = load_model_options(self.options_file)
-        if options.bidirectional is not None:
-            return options
-        return options.replace(bidirectional=any("RNN_1/" in name for name in self.tensors))
+        if options.bidirectional is None:
+            options = options.replace(bidirectional=any("RNN_1/" in name for name in self.tensors))
+        return options
 
     @property
     @abstractmethod
@@ -174,9 +173,8 @@ class StoredModel(ABC):
 
     def digest_with(self, *others: Path) -> str:
         """Return a SHA-256 of the content of the model's files and of other files."""
-        files = [*self.fingerprint_files(), *others]
         try:
-            digests = "".join(map(sha256_of, files))
+            digests = "".join(map(sha256_of, [*self.fingerprint_files(), *others]))
         except FileNotFoundError as error:
             raise _changed(error.filename) from error
         return hashlib.sha256(digests.encode()).hexdigest()
@@ -281,9 +279,8 @@ class StoredModel(ABC):
                 variables[name].assign(value)
 
     def vocabulary_file(self, vocab_file: str | Path | None = None) -> Path | None:
-        """Return the absolute path of the vocabulary file of a model that reads words: the given
-        file, or the one beside the options; None without either and for other models. For its
-        words, see `check_words`."""
+        """Return the absolute path of the vocabulary of a model that reads words: the given file,
+        or the one beside the options; None without either and for other models."""
         if not self.options.reads_words:
             return None
         if vocab_file:
@@ -291,8 +288,8 @@ class StoredModel(ABC):
         return self.vocabulary_path if self.vocabulary_path.is_file() else None
 
     def check_words(self, vocab_file: str | Path | None) -> None:
-        """Compare the vocabulary file of a model that reads words with the model's own words, if
-        there are both. Raises: DataError if the words differ."""
+        """Raise DataError if the vocabulary file of a model that reads words has other words than
+        the model, as far as these are known."""
         if vocab_file is None or not self.options.reads_words:
             return
         is_own = Path(expanded(vocab_file)).absolute() == self.vocabulary_path
@@ -301,9 +298,8 @@ class StoredModel(ABC):
         self._read_words(vocab_file, names.n_words(self.tensors), (BOS, EOS))
 
     def vocabulary(self, vocab_file: str | Path | None = None) -> Vocabulary:
-        """Return the words of the softmax or word table: those stored with the softmax, or else in
-        the file beside the options. The words of `vocab_file` are compared with these. Raises:
-        DataError if the file is missing, or if the words differ in number or content."""
+        """Return the words of the softmax or word table, as stored with the softmax or else beside
+        the options. Raises: DataError if the file is missing, or if `vocab_file` has others."""
         stored = self._words_of_softmax
         if vocab_file is None and stored is not None:
             return stored
@@ -319,17 +315,13 @@ class StoredModel(ABC):
     def _read_words(
         self, file: str | Path, n_words: int | None, marks: Sequence[str] = MARKS
     ) -> Vocabulary:
-        """Read a vocabulary file and compare it with the words that are stored with the softmax, in
-        the checkpoint, or else beside the options. Raises: DataError."""
+        """Read a vocabulary file, and compare it with the words or digest that are stored."""
         vocabulary = vocabulary_of(expanded(file), self.options, n_words, marks)
         checkpoint = self.checkpoint
-        if (
-            checkpoint is not None
-            and not checkpoint.is_reference
-            and checkpoint.record.vocabulary != vocabulary.digest
-        ):
+        record = None if checkpoint is None or checkpoint.is_reference else checkpoint.record
+        if record is not None and record.vocabulary != vocabulary.digest:
             raise DataError(
-                f"{vocabulary.filename}: differs from the vocabulary that {checkpoint.path} "
+                f"{vocabulary.filename}: differs from the vocabulary that the {self.description} "
                 "was trained with; use that vocabulary"
             )
         stored = self._words_of_softmax

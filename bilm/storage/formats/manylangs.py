@@ -1,7 +1,5 @@
-"""ELMoForManyLangs: PyTorch state dicts, lexicons of words and code points, JSON.
-
-See Che et al. 2018, Towards Better UD Parsing. `bilm.storage.formats.rows` describes the
-layout of the tensors.
+"""ELMoForManyLangs (Che et al. 2018, Towards Better UD Parsing): PyTorch state dicts, lexicons of
+words and code points, JSON.
 """
 
 import functools
@@ -30,6 +28,7 @@ from bilm.support.model_files import CONFIG
 T = TypeVar("T", bound=Checked)
 ENCODER, EMBEDDER = "encoder.pkl", "token_embedder.pkl"
 LEXICONS = {"words": "word.dic", "characters": "char.dic"}
+TABLES = ("words", "word", WORD_MARKS), ("characters", "char", CHARACTER_MARKS)
 IDEOGRAPHIC_SPACE = "\u3000"  # represented by an empty key, since keys are stripped
 LEXICON_ID = re.compile(r"[0-9]{1,10}")
 EMBEDDER_ROWS = (
@@ -60,12 +59,11 @@ class ManyLangs(StoredModel):
         return [*files, *json_files(paths, home)]
 
     def files(self) -> list[Path]:
-        home, configuration = self.weight_file.parent, _configuration_file(self.options_file)
-        files = [self.options_file]
-        files += [home / name for name in (ENCODER, EMBEDDER, *LEXICONS.values())]
-        if configuration != PUBLISHED_FILE:
-            files.append(configuration)
-        return [path for path in files if path.exists()]
+        names = (ENCODER, EMBEDDER, *LEXICONS.values())
+        beside = [path for path in map(self.weight_file.with_name, names) if path.exists()]
+        configuration = _configuration_file(self.options_file)
+        own = [] if configuration == PUBLISHED_FILE else [configuration]
+        return [self.options_file, *beside, *own]
 
     def read_options(self) -> ModelOptions:
         source = _configuration_file(self.options_file)
@@ -84,22 +82,14 @@ class ManyLangs(StoredModel):
 
     def _lexicon_options(self, section: Mapping[str, Any]) -> LexiconEncoderOptions:
         values = {key: value for key, value in section.items() if value is not None}
-        word_dim, character_dim = section.get("word_dim"), section.get("char_dim")
-        values["words"] = self._table("words", "word_embed", word_dim, WORD_MARKS)
-        values["characters"] = self._table(
-            "characters", "char_embed", character_dim, CHARACTER_MARKS
-        )
+        for name, kind, marks in TABLES:
+            values.pop(name, None)
+            dim = section.get(f"{kind}_dim")
+            if dim:  # 0 if there is no table
+                n_rows = self.tensors.axis_lengths(f"{kind}_embed")[name]
+                lexicon = read_lexicon(self.weight_file.with_name(LEXICONS[name]), n_rows, marks)
+                values[name] = TableOptions(dim, n_rows, lexicon)
         return _read(LexiconEncoderOptions, "token_embedder", values)
-
-    def _table(
-        self, name: str, variable: str, dim: Any, marks: Sequence[str]
-    ) -> TableOptions | None:
-        """Return a table and its lexicon; None if its width in the configuration is 0."""
-        if not dim:
-            return None
-        n_rows = self.tensors.axis_lengths(variable)[name]
-        lexicon = read_lexicon(self.weight_file.with_name(LEXICONS[name]), n_rows, marks)
-        return TableOptions(dim, n_rows, lexicon)
 
     @functools.cached_property
     def tensors(self) -> Tensors:
@@ -130,8 +120,7 @@ def _read(cls: type[T], section: str, values: Mapping[str, Any]) -> T:
 def _configuration_file(options_file: Path) -> Path:
     """Return the file of the model's configuration, or of the published one."""
     # This path is that of training. No file outside the model's folder is opened.
-    values = schema.read_object(options_file)
-    name = values.get("config_path")
+    name = schema.read_object(options_file).get("config_path")
     if not isinstance(name, str) or "\0" in name or len(name) > 4096:
         raise OptionsError(f"{options_file}: {unexpected('config_path', name, 'a path')}")
     for candidate in paths_inside(options_file.parent, name):

@@ -1,18 +1,15 @@
-"""Checkpoints of training, bilm's or the TensorFlow 1 reference's, beside `options.json`.
-
-A folder that contains checkpoints is a run, whatever other files it contains. Its model is that of
-the latest checkpoint whose weights can be read.
+"""Checkpoints of training, bilm's or the TensorFlow 1 reference's, beside `options.json`. A folder
+that contains checkpoints is a run, whatever other files it contains.
 """
 
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping
-from contextlib import suppress
 from functools import cached_property
 from pathlib import Path, PurePath
 from typing import TYPE_CHECKING, Any
 
-from bilm.errors import OptionsError, WeightsError
+from bilm.errors import WeightsError
 from bilm.options import schema
 from bilm.storage import names
 from bilm.storage.formats.base import StoredModel, one_folder
@@ -26,9 +23,8 @@ INDEX, VOCABULARIES = ".index", "vocab*.txt"  # of the reference, vocab-2016-09-
 
 
 class Run(StoredModel):
-    """A run: `weight_file` is its folder, or the index file of one of its checkpoints.
-
-    The checkpoint is chosen once, when something of it is first needed, and then stays the same.
+    """A run: `weight_file` is its folder, or the index file of one of its checkpoints. The
+    checkpoint is chosen when something of it is first needed, and then stays the same.
     """
 
     format = "TensorFlow checkpoint"
@@ -64,9 +60,8 @@ class Run(StoredModel):
 
     @property
     def description(self) -> str:
-        checkpoint = self.checkpoint
-        program = "the TensorFlow 1 reference" if checkpoint.is_reference else "bilm"
-        return f"run of {program}, {Path(checkpoint.path).name}"
+        program = "the TensorFlow 1 reference" if self.checkpoint.is_reference else "bilm"
+        return f"run of {program}, {Path(self.checkpoint.path).name}"
 
     def files(self) -> list[Path]:
         return [self.options_file, *self.checkpoint.files]
@@ -85,8 +80,8 @@ class Run(StoredModel):
 
     @property
     def checkpoint(self) -> Checkpoint:
-        """Return the checkpoint: the given one, or the latest one whose weights can be read. If the
-        softmax is requested first, it must be readable too."""
+        """The given checkpoint, or the latest one whose weights can be read; if the softmax is
+        requested first, including that."""
         if self._checkpoint is None:
             self._checkpoint = self._choose(names.is_bilm)
         return self._checkpoint
@@ -106,12 +101,10 @@ class Run(StoredModel):
         return latest
 
     def evaluation(self) -> Mapping[str, Any]:
-        checkpoint = self.checkpoint
-        with suppress(OptionsError):  # no record, or a damaged one
-            record = schema.read_object(self.folder / MEASURED)
-            if not checkpoint.is_reference and record.get("step") == checkpoint.record.step:
-                return record
-        return {}
+        if self.checkpoint.is_reference:
+            return {}
+        record = schema.read_object(self.folder / MEASURED)
+        return record if record.get("step") == self.checkpoint.record.step else {}
 
     def fingerprint_files(self) -> list[Path]:
         index = Path(self.checkpoint.path + INDEX)  # contains a checksum of every tensor

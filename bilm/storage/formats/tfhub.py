@@ -1,8 +1,7 @@
 """Modules of TensorFlow Hub in the format of TensorFlow 1, Google's and DeepPavlov's.
 
-The variables have the names of bilm-tf's graph, and nothing is transposed. A module contains no
-options: sizes are derived from the shapes of the variables, and the rest from the graph in
-`saved_model.pb` where it shows it. Reading requires TensorFlow.
+A module contains no options: sizes are derived from the shapes of the variables, and the rest from
+the graph in `saved_model.pb`. Reading requires TensorFlow.
 """
 
 from __future__ import annotations
@@ -13,7 +12,6 @@ from pathlib import Path, PurePath
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
-from absl import logging
 
 from bilm.errors import WeightsError
 from bilm.options.model_options import ModelOptions
@@ -56,6 +54,11 @@ class TfHub(StoredModel):
         variables = [path for path in paths if path.parent == home / "variables"]
         return [home / GRAPH, home / INDEX, home / MARK, *variables]
 
+    def __init__(self, options_file: Path, weight_file: Path):
+        super().__init__(options_file, weight_file)
+        self._graph_file = self.weight_file.parent.parent / GRAPH
+        self._variable_files = sorted(self.weight_file.parent.glob("variables.*"))
+
     def files(self) -> list[Path]:
         return list(dict.fromkeys([self.options_file, self._graph_file, *self._variable_files]))
 
@@ -63,7 +66,6 @@ class TfHub(StoredModel):
         if self.options_file != self._graph_file:
             return super().read_options()
         graph = _Graph(self._graph_file)
-        logging.info("%s: sizes are derived from the shapes; the rest is in the graph", graph.path)
         first_width = self.tensors.axis_lengths("CNN/W_cnn_0")["width"]
         char_cnn = {
             "activation": graph.activation(),
@@ -83,14 +85,6 @@ class TfHub(StoredModel):
                     raise WeightsError(f"{self.weight_file}: {names[0]} is not a learned mix")
                 mixes.append(Mix(weights, gamma.item()))
         return mixes
-
-    @property
-    def _graph_file(self) -> Path:
-        return self.weight_file.parent.parent / GRAPH
-
-    @property
-    def _variable_files(self) -> list[Path]:
-        return sorted(self.weight_file.parent.glob("variables.*"))
 
     @functools.cached_property
     def _variables(self) -> TensorReader:
@@ -133,7 +127,7 @@ class _Graph:
         return activations.pop().lower()
 
     def word_length(self, first_width: int) -> int:
-        """Return the number of characters that the CNN pools over."""
+        """Return the number of characters that the CNN pools over, and of a word."""
         pool = self.nodes.get("bilm/CNN/MaxPool")
         sizes = list(pool.attr["ksize"].list.i) if pool is not None else []
         if len(sizes) != 4:
