@@ -96,7 +96,7 @@ LEXICON = instance(Mapping, "an object that maps strings to integer ids")
 
 def key(rule: Rule | type[Checked], default: Any = MISSING, null: bool = False) -> Any:
     """Declare a key: its rule, or the class of a nested object. `default`: the value if the key is
-    absent; MISSING if it is required. `null`: whether null is read as the default, too."""
+    absent; MISSING if it is required. `null`: whether null is read as the default."""
     nested = rule if isinstance(rule, type) else None
     checked = instance(rule, "an object") if isinstance(rule, type) else rule
     null = null or default is None
@@ -166,8 +166,8 @@ class Checked:
 
 
 def read(cls: type[T], values: Mapping[str, Any], *, strict: bool = False) -> T:
-    """Build `cls` from a JSON object; unknown keys are kept in `other`, or an error if `strict`.
-    Raises: OptionsError that starts with the dotted name of the key."""
+    """Build `cls` from a JSON object; unknown keys are an error if `strict`. Raises: OptionsError
+    that starts with the dotted name of the key."""
     known = {field.name: field for field in keys(cls)}
     other = {name: value for name, value in values.items() if name not in known}
     unknown = [name for name in other if name not in cls.ALLOWED]

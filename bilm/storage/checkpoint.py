@@ -57,8 +57,8 @@ class Checkpoint:
     """An open checkpoint of training. Weights and states are read when they are requested, with
     their checksums.
 
-    Args:
-        path: path of the checkpoint, without the endings of its files.
+    `path`: path of the checkpoint, without the endings of its files.
+
     Attributes:
         files: the index, the data files and the JSON file.
         is_reference: whether the TensorFlow 1 reference wrote it, without record and states.
@@ -132,17 +132,12 @@ def latest_checkpoint(
     folder: str | Path,
     only: Callable[[str], bool] | None = lambda name: True,
 ) -> Checkpoint | None:
-    """Open the latest checkpoint that can be used; log those that are damaged.
-
-    Args:
-        folder: searched again after each failure: a run may be saving and removing meanwhile.
-        only: selects weights that must be whole; None for every tensor, to resume a run.
-    Returns: None if the folder contains no checkpoint.
-    Raises: WeightsError if it contains some and none can be used.
-    """
+    """Open the latest checkpoint that `Checkpoint.check` finds whole; log those that are damaged.
+    Return None if the folder contains none. Raises: WeightsError if none of several can be used."""
     folder = expanded(folder)
     failed: dict[str, str] = {}
     last_error = ""
+    # Searched again after each failure: a run may be saving and removing meanwhile.
     while path := next((p for p in checkpoint_paths(folder) if p not in failed), None):
         if failed:
             logging.warning("%s; trying %s, the one before it", last_error, path)
@@ -189,14 +184,9 @@ def _entries(folder: str | Path) -> list[Path]:
 
 
 class CheckpointContent:
-    """The tensors of a run's checkpoints, as TensorFlow writes and restores them.
-
-    Args:
-        weights: variables of the model, by stored name.
-        slots: the optimizer's variables, by slot and stored name.
-        state: LSTM states of all rows, in the order of `BiLM.flatten_state`.
-        directions: directions of the readers whose positions are saved.
-    """
+    """The tensors of a run's checkpoints, as TensorFlow writes and restores them: variables of the
+    model by stored name, those of the optimizer by slot and stored name, LSTM states of all rows in
+    the order of `BiLM.flatten_state`, and the positions of the readers of `directions`."""
 
     def __init__(
         self,
@@ -242,7 +232,7 @@ class CheckpointContent:
         return state
 
     def check_finite(self, step: int) -> None:
-        """Check one variable at a time. Raises: NotFiniteError if a value to save is not finite."""
+        """Raise NotFiniteError if a value to save is not finite; one variable at a time."""
         for group, name, variable in self._variables():
             try:
                 tf.debugging.check_numerics(variable, "")
@@ -267,7 +257,7 @@ class CheckpointContent:
 
     def write(self, folder: Path, record: RunRecord, keep: int) -> None:
         """Write a checkpoint to an existing folder, list it and remove all but the latest `keep`.
-        Raises: WeightsError if it cannot be written; nothing has changed then."""
+        Raises: WeightsError if it cannot be written; then nothing has changed."""
         path = checkpoint_path(folder, record.step)
         try:
             # TensorFlow would create the folder of the run, without the other files of a run.

@@ -98,8 +98,8 @@ def try_lock(path: Path) -> AbstractContextManager | None:
 
 
 def output_path(path: str | os.PathLike) -> Path:
-    """Return the file that writing to `path` replaces, after expanding `~` and following links. For
-    a URL, it is a distinct name in the working folder, beside which temporary files are."""
+    """Return the file that writing to `path` replaces, after expanding `~` and following links; for
+    a URL, a name in the working folder, beside which temporary files are."""
     name = os.fspath(path)
     target = Path(os.path.realpath(expanded(path)))
     if target.is_dir() or name.endswith("/"):

@@ -46,8 +46,7 @@ def _is_tar(path: Path) -> bool:
 
 @contextmanager
 def open_archive(path: Path) -> Iterator[Members]:
-    """Yield the members of an archive, which can be opened in the block. Raises: WeightsError if it
-    is damaged, also in the block."""
+    """Yield the members of an archive. Raises: WeightsError if it is damaged, also in the block."""
     try:
         if _is_tar(path):
             with tarfile.open(path) as tar:

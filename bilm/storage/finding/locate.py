@@ -39,7 +39,7 @@ def locate(source: str | Path, weights: str | Path | None = None) -> StoredModel
             `bilm.storage.finding.registry`; with `weights`, the options, their URL or a folder.
         weights: the HDF5 file, its name in that folder, or its URL; or the index file of a
             checkpoint; or a folder, archive or `weights.th` of AllenNLP.
-    Raises: WeightsError if the model does not exist or cannot be downloaded, or if a name is empty.
+    Raises: WeightsError if the model does not exist, cannot be downloaded, or has no name.
     """
     if "" in (source, weights):  # an empty path would be the current folder
         raise WeightsError("found an empty string; expected the path, URL or name of a model")
@@ -147,8 +147,7 @@ def _check(folder: Path, archive: Path) -> None:
 
 
 def _model_of_two(source: str, weights: str) -> StoredModel:
-    """Return the model of an options file, or the folder that contains it, and of a weight file, or
-    the folder or archive that contains it."""
+    """Return the model of two files, or of folders or an archive that contain them."""
     options = fetch(source, read_object) if is_url(source) else Path(source)
     weight_file = fetch(weights, hdf5_tensors) if is_url(weights) else Path(weights)
     if options.is_dir():

@@ -74,15 +74,10 @@ class StoredModel(ABC):
     @classmethod
     @abstractmethod
     def find(cls, paths: list[PurePath], where: str | Path) -> list[PurePath] | None:
-        """Choose the files of a model in a folder or archive.
-
-        Args:
-            paths: relative to the folder or archive.
-            where: the folder or archive, for messages.
-        Returns: the two paths that identify the model, then its other files, which are in the
-            folder of the first path or below and may be missing; None for another format.
-        Raises: WeightsError if they contain several models, or part of one.
-        """
+        """Choose the files of a model among the `paths` in the folder or archive `where`: the two
+        paths that identify it, then its other files, which are in the folder of the first path or
+        below and may be missing; None for another format. Raises: WeightsError if there are several
+        models, or part of one."""
 
     @classmethod
     def owns(cls, weight_file: Path) -> bool:
@@ -140,8 +135,7 @@ class StoredModel(ABC):
         return None
 
     def ngram_counts(self) -> np.ndarray | None:
-        """Read the counts of the training text (docs/formats.md); return None if they are not
-        stored. Raises: WeightsError."""
+        """Read the counts of the training text (docs/formats.md), None without them."""
         if not self.ngrams_path.is_file():
             return None
         with open_hdf5(self.ngrams_path) as file:
@@ -152,8 +146,7 @@ class StoredModel(ABC):
         return {}
 
     def use_softmax(self, path: Path) -> None:
-        """Replace the file of the softmax. Raises: OptionsError if the format has no such file;
-        WeightsError if it is missing."""
+        """Replace the file of the softmax. Raises: OptionsError for other formats; WeightsError."""
         raise OptionsError(
             f"{path}: {self.folder} is a model of format {self.format}, which has no softmax file; "
             "remove the argument softmax"
@@ -188,8 +181,7 @@ class StoredModel(ABC):
         return digest.hexdigest()
 
     def check_unchanged(self) -> None:
-        """Raise WeightsError if the files have changed since `digest` was computed, so that results
-        in between do not belong to the digest."""
+        """Raise WeightsError if the files have changed since `digest` was computed."""
         if self.digest_with() != self.digest:
             raise _changed(self)
 
@@ -234,8 +226,7 @@ class StoredModel(ABC):
 
         Args:
             token_ids: whether the biLM reads token ids even if the stored model reads characters.
-            token_table: HDF5 with `embedding` (V, P), the vectors of token ids, as
-                `dump_token_embeddings` writes it; None for the table of a model that reads words.
+            token_table: result of `dump_token_embeddings`; None for the model's own word table.
             has_softmax: whether the biLM has its softmax.
         """
         options, n_words = self.options, None
@@ -271,8 +262,7 @@ class StoredModel(ABC):
         return self.weights(has_softmax=True).build()
 
     def assign(self, model: BiLM, softmax: bool = True, stacks: bool = True) -> None:
-        """Set the variables of a built model: of its encoder, and of its softmax and LSTMs if
-        `softmax` and `stacks`."""
+        """Set the variables of a built model; those of its softmax and LSTMs if asked for."""
         variables = names.stored_variables(model)
         for name, value in self.weights(has_softmax=softmax).values(model.padding):
             if stacks or not name.startswith("RNN_"):
@@ -340,8 +330,8 @@ def _changed(what: object) -> WeightsError:
 def folder_with(
     names: Iterable[str], paths: Iterable[PurePath], where: str | Path, kind: str
 ) -> PurePath | None:
-    """Return the folder, at the top or one level below, that contains files of all these names; see
-    `one_folder`."""
+    """Return the folder, at the top or one level below, that contains all these files, as
+    `one_folder` does."""
     available = set(paths)
     folders = {path.parent for path in available if len(path.parts) <= 2}
     whole = [folder for folder in folders if available.issuperset(folder / name for name in names)]

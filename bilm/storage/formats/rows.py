@@ -109,15 +109,9 @@ def tf1_rows(scope: str, cell: str) -> list[StoredRow]:
 def variables_of(
     stored: Mapping[str, Any], rows: Iterable[StoredRow], where: str | Path, prefix: str = ""
 ) -> dict[str, LazyTensor]:
-    """Return the variables of a model by name.
-
-    Args:
-        stored: arrays, or tensors of a file, by name; those in no row are ignored.
-        where: name of the file, for messages.
-        prefix: what precedes the names in `rows`.
-    Raises: WeightsError for a tensor that is missing beside its companion, has a shape that no
-        variable can have, or does not contain floating-point numbers.
-    """
+    """Return the variables of a model by name, from arrays or tensors whose names are in `rows`
+    after `prefix`. Raises: WeightsError, which names the file `where`, for a tensor that is missing
+    beside its companion, has an unusable shape, or does not contain floating-point numbers."""
     by_name = {}
     inside = [name.removeprefix(prefix) for name in stored if name.startswith(prefix)]
     for row in rows:
