@@ -42,8 +42,8 @@ def _check_type(inputs: Tensor) -> None:
 
 
 def ids_of(inputs: Tensor, options: ModelOptions, n_words: int | None) -> Tensor:
-    """Return the ids that a biLM of `n_words` words reads: characters integer (B, T + 2, C) or words
-    (B, T + 2), with the marks of sentences. Raises: DataError, ValueError."""
+    """Return the ids that a biLM of `n_words` words reads, with the marks of sentences: characters
+    integer (B, T + 2, C) or words (B, T + 2). Raises: DataError, ValueError."""
     if is_string(inputs):
         from bilm.layers.tensorflow.spelling import spelled, tokens_of
 
