@@ -2,6 +2,7 @@
 
 import difflib
 import os
+import shutil
 from collections.abc import Sequence
 from itertools import islice
 from pathlib import Path, PurePath
@@ -114,12 +115,17 @@ def _in_archive(archive: Path) -> StoredModel:
         path = str(archive.resolve())
         source = read_record(archive.parent).get("source", path)
 
-        with open_archive(archive) as members, new_folder(folder) as unfinished:
-            _, chosen = find(list(members), archive)
-            chosen_members = {place: members[place] for place in chosen if place in members}
-            unpack(chosen_members, chosen[0].parent, unfinished)
-            _check(unfinished, archive)
-            write_record(folder.parent, source, archive=path)
+        try:
+            with open_archive(archive) as members, new_folder(folder) as unfinished:
+                _, chosen = find(list(members), archive)
+                chosen_members = {place: members[place] for place in chosen if place in members}
+                unpack(chosen_members, chosen[0].parent, unfinished)
+                _check(unfinished, archive)
+                write_record(folder.parent, source, archive=path)
+        except BilmError:
+            if source != path:  # a download, whose address may have another file later
+                shutil.rmtree(archive.parent, ignore_errors=True)
+            raise
 
     model = _in_folder(filled(entry / "model", fill))
 
