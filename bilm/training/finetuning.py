@@ -235,7 +235,7 @@ class Source:
         if vocab_file is not None and model.n_words is None:
             return Vocabulary(vocab_file)
         has_words = model.softmax is not None and model.softmax.words is not None
-        is_beside = model.n_words is not None and model.format.vocabulary_path.exists()
+        is_beside = model.n_words is not None and model.vocabulary_path.exists()
         if vocab_file is None and not has_words and not is_beside:
             return None
         name = f"the vocabulary of {model}" if vocab_file is None else vocab_file
@@ -255,7 +255,7 @@ def choose_vocabulary(
         )
     if source.model.n_words is None and new is None:
         raise DataError(
-            f"{source.model}: no softmax ({source.model.format.softmax_path.name}) beside the "
+            f"{source.model}: no softmax ({source.model.softmax_path.name}) beside the "
             "weights; pass the vocabulary of a new softmax with --new_vocab, for example the "
             "vocabulary that the model was trained with"
         )

@@ -151,7 +151,7 @@ def _agreed_checkpoint(folder: RunFolder, hosts: Hosts) -> Checkpoint | None:
     if hosts.is_chief or name is None:
         return saved
     checkpoint = Checkpoint(f"{folder.path}/{name}")
-    checkpoint.check_all()
+    checkpoint.check()
     return checkpoint
 
 

@@ -7,6 +7,7 @@ from types import SimpleNamespace
 import pytest
 import tensorflow as tf
 from command_runs import assert_fails
+from stored_files import stored_values
 from tiny_runs import HELDOUT, TEXT, VOCABULARY, WORDS, on_cpu, tiny_options
 
 import bilm
@@ -17,7 +18,6 @@ from bilm.errors import ArgumentError, OptionsError, WeightsError
 from bilm.options.run_options import load_run_options
 from bilm.scoring.ngrams import Ngrams, text_ids
 from bilm.scoring.verdict import Comparison
-from bilm.storage.names import stored_values
 from bilm.storage.run_record import AutoChoice, RunRecord
 from bilm.storage.stored_model import open_model
 from bilm.training import auto, devices

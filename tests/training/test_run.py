@@ -9,6 +9,7 @@ from pathlib import Path
 import keras
 import numpy as np
 import pytest
+from stored_files import stored_values
 from tiny_runs import (
     HELDOUT,
     TEXT,
@@ -31,7 +32,6 @@ from bilm.options import schema
 from bilm.options.run_options import load_run_options
 from bilm.scoring.perplexity import Perplexity
 from bilm.storage.checkpoint import latest_checkpoint
-from bilm.storage.names import stored_values
 from bilm.training import memory, texts
 from bilm.training import run as training
 from bilm.training.finetuning import finetune
