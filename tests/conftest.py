@@ -167,6 +167,18 @@ def optimized_graphs(request):
         tf.config.optimizer.set_experimental_options({"disable_meta_optimizer": not is_optimized})
 
 
+@pytest.fixture(autouse=True)
+def compiled_once(monkeypatch):
+    """Let equal runs share a compiled trainer, see `kept_trainers`."""
+    training = sys.modules.get("bilm.training.run")
+    if training is not None:
+        import kept_trainers
+
+        monkeypatch.setattr(training, "Trainer", kept_trainers.trainer)
+        compiled_evaluation = kept_trainers.compiled_evaluation
+        monkeypatch.setattr("bilm.scoring.running_text.compiled", compiled_evaluation)
+
+
 @pytest.fixture(autouse=True, scope="module")
 def no_garbage():
     """Freeze traced functions, which live until the process ends, to shorten later collections."""

@@ -168,21 +168,19 @@ def test_layer_output_has_the_declared_shape_and_type(case):
 
 
 @pytest.mark.skipif(not TENSORFLOW, reason="tf.function is TensorFlow's")
-@pytest.mark.parametrize("sizes", ["static", "unknown"])
 @cases
-def test_layer_in_a_graph_equals_the_eager_layer(case, sizes):
+def test_layer_in_a_graph_of_unknown_sizes_equals_the_eager_layer(case):
+    """Except for the width of vectors and of spelled tokens."""
     import tensorflow as tf
 
     layer, inputs = built(case), case.inputs()
-    signature = None
-    if sizes == "unknown":  # except for the width of vectors and of spelled tokens
-        widths = (UNITS, WIDTH, 7, N_CHARS, 1 + N_CHARS)
+    widths = (UNITS, WIDTH, 7, N_CHARS, 1 + N_CHARS)
 
-        def spec(tensor):
-            last = tensor.shape[-1] if tensor.shape[-1] in widths else None
-            return tf.TensorSpec([*[None] * (len(tensor.shape) - 1), last], tensor.dtype)
+    def spec(tensor):
+        last = tensor.shape[-1] if tensor.shape[-1] in widths else None
+        return tf.TensorSpec([*[None] * (len(tensor.shape) - 1), last], tensor.dtype)
 
-        signature = keras.tree.map_structure(spec, inputs)
+    signature = keras.tree.map_structure(spec, inputs)
     assert_equal(tf.function(layer, signature)(*inputs), layer(*inputs), atol=1e-6)
 
 

@@ -1,0 +1,71 @@
+"""Compiled trainers: runs of one process whose steps are the same graph share one.
+
+Compiling takes most of the time of a run of a few steps. Each run starts from the first weights.
+"""
+
+import random
+
+import numpy as np
+import tensorflow as tf
+
+from bilm.language_model import BiLM
+from bilm.layers.functional import compiled
+from bilm.training.step import Trainer
+
+KEPT = {}
+TRACED = Trainer._gradients, BiLM.build  # tests may replace them
+# Options that a step takes as arguments, or not at all.
+NOT_IN_GRAPH = {"n_epochs": 1, "n_train_tokens": 1, "n_tokens_vocab": None, "once_from": None}
+NOT_IN_GRAPH |= {"warmup_steps": 0, "decay": "none", "decay_start": 0.0, "decay_floor": 0.0}
+NOT_IN_GRAPH |= {"learning_rate": 1.0}
+
+
+class KeptTrainer:
+    """A trainer, and its values before the first step."""
+
+    def __init__(self, *arguments):
+        self.trainer = Trainer(*arguments)
+        self.graph = self.trainer._step
+        self.state = self.trainer.state
+        slots = [slot.values() for slot in self.trainer.optimizer.slots.values()]
+        variables = [variable.value for variable in self.trainer.model.variables]
+        self.variables = [*variables, *(variable for values in slots for variable in values)]
+        self.values = [variable.numpy() for variable in self.variables]
+        self.evaluation = None  # the compiled method of its `Evaluator`
+        self.random = random.getstate(), np.random.get_state()
+
+    def again(self, options, devices, schedule):
+        """The trainer as it was, for another run."""
+        for variable, value in zip(self.variables, self.values, strict=True):
+            variable.assign(value)
+        random.setstate(self.random[0])
+        np.random.set_state(self.random[1])
+        self.trainer.state = self.state
+        self.trainer.devices.hosts = devices.hosts
+        self.trainer.options = options
+        self.trainer.schedule = self.trainer.optimizer.rate = schedule
+        self.trainer.is_compiled = False
+        return self.trainer
+
+
+def trainer(options, n_tokens, devices, seed, precision, schedule):
+    """What `Trainer` returns."""
+    arguments = options, n_tokens, devices, seed, precision, schedule
+    if devices.several_hosts or (Trainer._gradients, BiLM.build) != TRACED:
+        return Trainer(*arguments)
+    graph = repr(options.replace(**NOT_IN_GRAPH)), n_tokens, *devices.names, seed, precision
+    key = *graph, str(tf.config.optimizer.get_experimental_options())
+    kept = KEPT.get(key)
+    if kept is not None and kept.trainer._step is kept.graph:  # it was not compiled again
+        return kept.again(options, devices, schedule)
+    KEPT[key] = KeptTrainer(*arguments)
+    return KEPT[key].trainer
+
+
+def compiled_evaluation(window, gradients):
+    """What `compiled` returns for the method of an `Evaluator`."""
+    for kept in KEPT.values():
+        if kept.trainer.model is window.__self__.model:
+            kept.evaluation = kept.evaluation or compiled(window, gradients=gradients)
+            return kept.evaluation
+    return compiled(window, gradients=gradients)
