@@ -44,6 +44,12 @@ def golden_cases(kind: str) -> list:
     return [pytest.param(folder, id=folder.name) for folder in folders]
 
 
+def others_slow(parameters: list) -> list:
+    """Mark all parameters but the first as slow."""
+    first, *others = parameters
+    return [first, *(p._replace(marks=[*p.marks, pytest.mark.slow]) for p in others)]
+
+
 @pytest.fixture
 def golden_data() -> Path:
     return GOLDEN / "data"
@@ -163,7 +169,7 @@ def optimized_graphs(request):
     resuming. In other tests it would take a sixth of the time."""
     tf = sys.modules.get("tensorflow")  # None with other backends
     if tf is not None:
-        is_optimized = re.search("golden|packaged|resume", request.node.nodeid)
+        is_optimized = re.search("golden|packaged|bit_identical|earlier", request.node.nodeid)
         tf.config.optimizer.set_experimental_options({"disable_meta_optimizer": not is_optimized})
 
 

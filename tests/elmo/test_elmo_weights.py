@@ -76,25 +76,11 @@ def test_elmo_without_weights_is_an_error_until_they_are_loaded(files):
     np.testing.assert_allclose(layer(TOKENS), original(TOKENS), atol=1e-6)
 
 
-WRONG = {
-    "missing": lambda file, name: file.__delitem__(name),
-    "of another shape": lambda file, name: replace(file, name, file[name][:-1]),
-    "not finite": lambda file, name: replace(file, name, file[name][...] * np.nan),
-}
-
-
-def replace(file, name, value):
-    del file[name]
-    file[name] = value
-
-
 @pytest.mark.parametrize("model", [lambda make: make()(TOKENS), lambda make: functional(make())])
-@pytest.mark.parametrize("wrong", WRONG)
-def test_elmo_names_wrong_weights(files, wrong, model):
+def test_elmo_names_wrong_weights(files, model):
     with h5py.File(files[1], "r+") as file:
-        WRONG[wrong](file, "char_embed")
-    message = {"missing": "missing", "not finite": "not finite"}.get(wrong, "has shape")
-    with pytest.raises(WeightsError, match=f"char_embed .*{message}"):
+        file["char_embed"][...] *= np.nan
+    with pytest.raises(WeightsError, match=r"char_embed .*not finite"):
         model(lambda: Elmo(*files))
 
 

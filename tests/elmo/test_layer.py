@@ -10,7 +10,7 @@ import numpy as np
 import pytest
 import tensorflow as tf
 from command_runs import output_of
-from conftest import golden_cases
+from conftest import golden_cases, others_slow
 from stored_files import OPTIONS, WEIGHTS
 
 from bilm import Batcher, Elmo
@@ -31,8 +31,19 @@ def test_string_spelling_equals_batcher(max_characters):
     np.testing.assert_array_equal(char_ids(padded(SENTENCES), max_characters), expected)
 
 
-@pytest.mark.parametrize("name", ["mix_plain", "mix_norm", "mix_top"])
-@pytest.mark.parametrize("folder", golden_cases("inference"))
+# The mixes of the other cases are those of `weight_layers`, too.
+GOLDEN_MIXES = [
+    pytest.param(*case.values, name, id=f"{case.id}-{name}", marks=case.marks)
+    for name, cases in {
+        "mix_plain": golden_cases("inference"),
+        "mix_norm": others_slow(golden_cases("inference")),
+        "mix_top": others_slow(golden_cases("inference")),
+    }.items()
+    for case in cases
+]
+
+
+@pytest.mark.parametrize(("folder", "name"), GOLDEN_MIXES)
 def test_golden_elmo(folder, name):
     sentences = json.loads((folder / "batches.json").read_text())
     with h5py.File(folder / "expected.hdf5") as expected:

@@ -3,9 +3,6 @@
 Compiling takes most of the time of a run of a few steps. Each run starts from the first weights.
 """
 
-import random
-
-import numpy as np
 import tensorflow as tf
 
 from bilm.language_model import BiLM
@@ -14,10 +11,7 @@ from bilm.training.step import Trainer
 
 KEPT = {}
 TRACED = Trainer._gradients, BiLM.build  # tests may replace them
-# Options that a step takes as arguments, or not at all.
 NOT_IN_GRAPH = {"n_epochs": 1, "n_train_tokens": 1, "n_tokens_vocab": None, "once_from": None}
-NOT_IN_GRAPH |= {"warmup_steps": 0, "decay": "none", "decay_start": 0.0, "decay_floor": 0.0}
-NOT_IN_GRAPH |= {"learning_rate": 1.0}
 
 
 class KeptTrainer:
@@ -27,25 +21,21 @@ class KeptTrainer:
         self.trainer = Trainer(*arguments)
         self.graph = self.trainer._step
         self.state = self.trainer.state
-        slots = [slot.values() for slot in self.trainer.optimizer.slots.values()]
-        variables = [variable.value for variable in self.trainer.model.variables]
-        self.variables = [*variables, *(variable for values in slots for variable in values)]
+        self.variables = [variable.value for variable in self.trainer.model.variables]
+        for slot in self.trainer.optimizer.slots.values():
+            self.variables += slot.values()
         self.values = [variable.numpy() for variable in self.variables]
         self.evaluation = None  # the compiled method of its `Evaluator`
-        self.random = random.getstate(), np.random.get_state()
 
-    def again(self, options, devices, schedule):
+    def again(self, options, hosts, schedule):
         """The trainer as it was, for another run."""
         for variable, value in zip(self.variables, self.values, strict=True):
             variable.assign(value)
-        random.setstate(self.random[0])
-        np.random.set_state(self.random[1])
-        self.trainer.state = self.state
-        self.trainer.devices.hosts = devices.hosts
-        self.trainer.options = options
-        self.trainer.schedule = self.trainer.optimizer.rate = schedule
-        self.trainer.is_compiled = False
-        return self.trainer
+        trainer = self.trainer
+        trainer.state, trainer.devices.hosts, trainer.options = self.state, hosts, options
+        trainer.schedule = trainer.optimizer.rate = schedule
+        trainer.is_compiled = False
+        return trainer
 
 
 def trainer(options, n_tokens, devices, seed, precision, schedule):
@@ -57,7 +47,7 @@ def trainer(options, n_tokens, devices, seed, precision, schedule):
     key = *graph, str(tf.config.optimizer.get_experimental_options())
     kept = KEPT.get(key)
     if kept is not None and kept.trainer._step is kept.graph:  # it was not compiled again
-        return kept.again(options, devices, schedule)
+        return kept.again(options, devices.hosts, schedule)
     KEPT[key] = KeptTrainer(*arguments)
     return KEPT[key].trainer
 
