@@ -88,9 +88,19 @@ def values_and_gradients(run, layer, x, state):
     return [outputs, *last], tape.gradient(total, [x, *state, *variables])
 
 
-@pytest.mark.usefixtures("products")
-@pytest.mark.parametrize("driver", ["eager", "unrolled", "while_loop", "shared steps"])
-def test_lstm_training_equals_the_cell(case, driver, monkeypatch):
+TRAINING = [
+    (True, "unrolled"), (True, "while_loop"), (False, "while_loop"), (False, "shared steps"),
+    *(
+        pytest.param(is_joint, driver, marks=pytest.mark.slow)
+        for is_joint, driver in (
+            (True, "eager"), (False, "eager"), (False, "unrolled"), (True, "shared steps")
+        )
+    ),
+]  # fmt: skip
+
+
+@pytest.mark.parametrize(("products", "driver"), TRAINING, indirect=["products"])
+def test_lstm_training_equals_the_cell(case, products, driver, monkeypatch):
     layer, x, state, mask, reverse = case
     if driver == "shared steps":
         monkeypatch.setattr("bilm.layers.tensorflow.lstm_training.MIN_SHARED", 1)
