@@ -12,7 +12,6 @@ import pytest
 from keras import ops
 
 from bilm.activations import ACTIVATIONS
-from bilm.errors import WeightsError
 from bilm.layers.char_cnn import CharacterCNN
 from bilm.layers.functional import product
 from bilm.layers.highway import Highway
@@ -227,31 +226,6 @@ def test_layer_learns_in_a_training_step(case):
         assert np.isfinite(gradient).all()
         variable.assign_sub(1e-3 * gradient)
     assert loss() < before
-
-
-@cases
-def test_layer_freezes_its_weights(case):
-    layer = built(case)
-    cells = [getattr(part, "cell", part) for part in getattr(layer, "layers", [layer])]
-    if not hasattr(cells[0], "freeze"):
-        pytest.skip("has no frozen form")
-    frozen = case.make()
-    parts = [getattr(part, "cell", part) for part in getattr(frozen, "layers", [frozen])]
-    for part, original in zip(parts, cells, strict=True):
-        sublayers = [part, getattr(part, "cnn", None), getattr(part, "highway", None)]
-        originals = [original, getattr(original, "cnn", None), getattr(original, "highway", None)]
-        for sublayer, own in zip(sublayers, originals, strict=True):
-            for variable in own._trainable_variables if own is not None else ():
-                value = keras.initializers.Constant(ops.convert_to_numpy(variable))
-                sublayer.initial[variable.name] = value
-        part.freeze()
-    frozen.build(case.build)
-    assert not frozen.variables
-    with pytest.raises(WeightsError, match="frozen for inference; load it again without"):
-        parts[0].own_weight("kernel")
-    if TENSORFLOW and isinstance(layer, LSTMCell):
-        return  # `LSTM` runs a frozen cell
-    assert_equal(frozen(*case.inputs()), layer(*case.inputs()), atol=1e-6)
 
 
 @pytest.mark.parametrize("reverse", [False, True])

@@ -6,6 +6,7 @@ import pytest
 import tensorflow as tf
 from keras import ops
 
+from bilm.errors import WeightsError
 from bilm.layers.lstm import LSTM, LSTMCell, scan_cell
 from bilm.layers.lstm_equation import LSTMState
 from bilm.layers.tensorflow import lstm_training, lstm_weights
@@ -155,6 +156,9 @@ def test_frozen_lstm_equals_the_cell(case, precision, atol, n_rows):
         return frozen(x, state, steps_mask=mask, reverse=reverse)
 
     outputs, final = run(x)
+    assert not frozen.variables
+    with pytest.raises(WeightsError, match="frozen for inference; load it again without"):
+        frozen.cell.own_weight("kernel")
     for found, wanted in zip((outputs, *final), (expected, *last), strict=True):
         assert found.dtype == tf.float32
         np.testing.assert_allclose(found, wanted, atol=atol, rtol=atol)
