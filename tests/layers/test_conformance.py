@@ -228,22 +228,6 @@ def test_layer_learns_in_a_training_step(case):
     assert loss() < before
 
 
-@pytest.mark.parametrize("reverse", [False, True])
-@pytest.mark.parametrize("training", [False, True])
-@pytest.mark.parametrize("name", ["LSTM", "LSTM, without projection", "LSTMStack"])
-def test_layer_skips_masked_steps(name, training, reverse):
-    """A row with masked steps gives the outputs and the state of the row without them."""
-    layer, (x, state) = built(CASES[name]), CASES[name].inputs()
-    there = [0, 2, 3]
-    mask = ops.convert_to_tensor(np.isin(np.arange(N_STEPS), there)[:, None].repeat(N_ROWS, 1))
-    how = {"reverse": reverse, "training": training and TENSORFLOW}
-    outputs, last = layer(x, state, steps_mask=mask, **how)
-    expected, wanted = layer(ops.take(x, there, axis=0), state, **how)
-    taken = keras.tree.map_structure(lambda series: ops.take(series, there, axis=0), outputs)
-    assert_equal(taken, expected, atol=1e-6)
-    assert_equal(last, wanted, atol=1e-6)
-
-
 def test_full_loss_does_not_depend_on_the_slices_of_the_vocabulary(monkeypatch):
     layer, targets = built(CASES["SampledSoftmax, full loss"]), [0, 3, 3, 10, 7]
     inputs = numbers(5, WIDTH), ops.convert_to_tensor(targets, "int32")
