@@ -137,6 +137,19 @@ def test_empty_sentences_and_layers(embedder):
     )
 
 
+@pytest.mark.parametrize("layers", ["average", "top", "all"])
+def test_sentence_vectors_normalized(embedder, layers):
+    """As simple_elmo's get_elmo_vector_average, which divides by the norm over all layers."""
+    sentences = [["a", "bank", "."], [], ["a"]]
+    means = embedder.sentence_vectors(sentences, layers)
+    found = embedder.sentence_vectors(sentences, layers, normalize=True)
+    assert found.dtype == np.float32 and found.shape == means.shape
+    for mean, vector in zip(means[[0, 2]], found[[0, 2]], strict=True):
+        np.testing.assert_allclose(vector, mean / np.sqrt((mean**2).sum()), rtol=1e-5)
+    assert not found[1].any()  # simple_elmo has values that are not numbers there
+    assert embedder.sentence_vectors([], layers, normalize=True).shape == (0, *means[0].shape)
+
+
 @pytest.mark.parametrize("layers", ["bottom", "", [], "3", [-1], [0.5], "1,", 1])
 def test_missing_layers_are_refused(embedder, layers):
     with pytest.raises(OptionsError, match="layers is"):
