@@ -264,6 +264,7 @@ with threadpoolctl.threadpool_limits(2, "blas"):
     leave.set()
     thread.join()
     assert now() == [2]
+print("compared")
 """
 
 
@@ -273,7 +274,7 @@ def test_blas_has_one_thread_in_a_block_unless_python_has_several_threads():
         n_threads = [x["num_threads"] for x in threadpoolctl.threadpool_info()]
     if 2 not in n_threads:
         pytest.skip("threadpoolctl cannot control the BLAS library of NumPy")
-    output_of(BLAS)
+    assert output_of(BLAS) == "compared\n"
 
 
 def test_quantized_weights_are_within_half_a_step():
