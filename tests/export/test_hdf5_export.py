@@ -6,7 +6,7 @@ import h5py
 import numpy as np
 import pytest
 from stored_files import load_bilm
-from tiny_runs import VARIANTS, VOCABULARY, load_run, tiny_run, weights_of
+from tiny_runs import VARIANTS, VOCABULARY, load_run, tiny_run
 
 from bilm.activations import ACTIVATIONS
 from bilm.data.model_ids import Batcher, TokenBatcher
@@ -16,6 +16,7 @@ from bilm.errors import DataError, WeightsError
 from bilm.export.hdf5 import dump_weights, missing_for_allennlp
 from bilm.options.run_options import load_run_options
 from bilm.storage.hdf5 import datasets_of
+from bilm.storage.names import stored_values
 from bilm.storage.stored_weights import StoredWeights
 
 LSTM = ("W_0", "B", "W_P_0")
@@ -68,7 +69,7 @@ def test_export_softmax_with_vocabulary(variant, tmp_path):
     run = tiny_run(variant)
     written = dump_weights(run, tmp_path / "elmo.hdf5", True, VOCABULARY)
     assert [path.name for path in written] == ["elmo.hdf5", "options.json", "elmo_softmax.hdf5"]
-    values = weights_of(run)
+    values = stored_values(load_run(run))
     with h5py.File(written[2]) as file:
         assert set(datasets_of(file)) == {"softmax/W", "softmax/b", "vocabulary", "ngrams"}
         expected = values.get("softmax/W", values.get("embedding"))

@@ -3,6 +3,7 @@
 Compiling takes most of the time of a run of a few steps. Each run starts from the first weights.
 """
 
+import keras
 import tensorflow as tf
 
 from bilm.language_model import BiLM
@@ -44,7 +45,8 @@ def trainer(options, n_tokens, devices, seed, precision, schedule):
     if devices.several_hosts or (Trainer._gradients, BiLM.build) != TRACED:
         return Trainer(*arguments)
     graph = repr(options.replace(**NOT_IN_GRAPH)), n_tokens, *devices.names, seed, precision
-    key = *graph, str(tf.config.optimizer.get_experimental_options())
+    settings = keras.config.dtype_policy().name, keras.config.floatx(), keras.config.epsilon()
+    key = *graph, *settings, str(tf.config.optimizer.get_experimental_options())
     kept = KEPT.get(key)
     if kept is not None and kept.trainer._step is kept.graph:  # it was not compiled again
         return kept.again(options, devices.hosts, schedule)
