@@ -143,6 +143,7 @@ def test_gpu_computes_each_part_on_the_cpu(tmp_path):
         assert re.search(row, table), (row, table)
 
 
+@pytest.mark.slow
 def test_gpu_reports_each_part_that_fails(tmp_path):
     (tmp_path / "inference" / "empty").mkdir(parents=True)
     command = [
