@@ -100,7 +100,7 @@ def collected(
     """
     # The number of the result of each token, which is of its word or its sentence; -1 for marks.
     stops = np.cumsum(lengths)
-    numbers = np.repeat(np.arange(len(lengths)), lengths)
+    numbers: np.ndarray = np.repeat(np.arange(len(lengths)), lengths)
     if selection.pool == "none":
         numbers = np.arange(len(tokens)) - 2 * numbers - 1
     numbers[stops - lengths] = numbers[stops - 1] = -1
@@ -111,7 +111,7 @@ def collected(
     n_steps = np.add.reduceat(is_read, stops - lengths, dtype=np.int64) - 1
     packing = pack(n_steps)
     ends = packing.starts + n_steps
-    row_of = np.repeat(packing.rows, n_steps)
+    row_of: np.ndarray = np.repeat(packing.rows, n_steps)
     forward = np.arange(len(row_of)) + np.repeat(ends - np.cumsum(n_steps), n_steps)
     backward = np.repeat(packing.starts + ends - 1, n_steps) - forward
     directions = {"forward": (forward, stops - 1), "backward": (backward, stops - lengths)}
