@@ -115,7 +115,8 @@ class ElmoEmbedder:
         selection = self.selection(layers, pool, normalize)
         groups = self._groups(sentences, selection)
         in_order = (dict(self._embed(group, selection)) for group in groups)
-        return (results.pop(k) for results in in_order for k in range(len(results)))
+        # Copies, because a view would keep the vectors of all sentences of a group in memory.
+        return (results.pop(k).copy() for results in in_order for k in range(len(results)))
 
     def embed_as_completed(
         self,
@@ -125,8 +126,8 @@ class ElmoEmbedder:
         normalize: bool = False,
     ) -> Generator[tuple[int, list[str], np.ndarray], None, None]:
         """Embed a stream as `embed_sentences` does, and yield each sentence as soon as it has been
-        computed: its number, from 0, its words and its vectors. Other sentences are computed while
-        the caller processes it."""
+        computed: its number, from 0, its words and its vectors, which are a view: copy what is
+        kept for long. Other sentences are computed while the caller processes it."""
         selection = self.selection(layers, pool, normalize)
         first = 0  # number of the first sentence of a group
         for group in self._groups(sentences, selection):
@@ -174,8 +175,9 @@ class ElmoEmbedder:
         self._check_process()
         table = self._encode(self._encode.marks)
         marks = np.arange(len(table))
-        for n_sentences in (1, 2):
-            list(collected(self._model, table, [marks] * n_sentences, selection, self.batch_tokens))
+        for n in (1, 2):
+            rows, lengths = np.tile(marks, n), np.full(n, len(marks))
+            list(collected(self._model, table, rows, lengths, selection, self.batch_tokens))
 
     def clear_cache(self) -> None:
         """Remove all words from the cache."""
@@ -205,24 +207,23 @@ class ElmoEmbedder:
         if group:
             yield group
 
-    def _look_up(self, group: list[list[str]]) -> tuple[dict[str, int], np.ndarray]:
-        """Return the rows of words and marks in a table, and the table, float32 (U, P)."""
+    def _look_up(self, group: list[list[str]]) -> tuple[np.ndarray, np.ndarray]:
+        """Return a table of vectors, float32 (U, P), and the rows in it of the words of sentences
+        with their marks, one sentence after another, int32 (N,); -1 for padding."""
         self._check_process()
-        words = [word for word in dict.fromkeys(chain(self._encode.marks, *group)) if word]
-        return {word: i for i, word in enumerate(words)}, self._cache(words)
+        begin, end = self._encode.marks
+        words = [word for sentence in group for word in (begin, *sentence, end)]
+        distinct = [word for word in dict.fromkeys(chain(self._encode.marks, words)) if word]
+        row_of = {"": -1} | {word: row for row, word in enumerate(distinct)}
+        rows = np.fromiter(map(row_of.__getitem__, words), np.int32, len(words))
+        return self._cache(distinct), rows
 
     def _embed(
         self, group: list[list[str]], selection: Selection
     ) -> Generator[tuple[int, np.ndarray], None, None]:
-        row_of, table = self._look_up(group)
-        begin, end = self._encode.marks
-        sentences = []
-        for words in group:
-            rows = [row_of[word] for word in (begin, *words, end) if word]
-            sentences.append(np.array(rows))
-        embedded = collected(self._model, table, sentences, selection, self.batch_tokens)
-        for k, vectors in embedded:
-            yield k, _with_padding(vectors, group[k], selection)
+        table, rows = self._look_up(group)
+        lengths = np.array([len(words) + 2 for words in group])
+        return collected(self._model, table, rows, lengths, selection, self.batch_tokens)
 
     def _check_process(self) -> None:
         if os.getpid() != self._process:
@@ -231,14 +232,3 @@ class ElmoEmbedder:
                 "embedder; TensorFlow does not work after a fork: start processes with "
                 "multiprocessing.get_context('spawn')"
             )
-
-
-def _with_padding(vectors: np.ndarray, words: list[str], selection: Selection) -> np.ndarray:
-    """Insert zeros for the words that are padding into the vectors of words (..., T, D)."""
-    if selection.pool != "none" or vectors.shape[-2] == len(words):
-        return vectors
-    shape = (*vectors.shape[:-2], len(words), vectors.shape[-1])
-    with_zeros: np.ndarray = np.zeros(shape, np.float32)
-    places = [k for k, word in enumerate(words) if word]
-    with_zeros[..., places, :] = vectors
-    return with_zeros

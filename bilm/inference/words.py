@@ -108,14 +108,13 @@ class TokenCache:
                 self._vectors.move_to_end(word)
 
         missing = [word for word in words if word not in vectors]
-        encoded = self._encode(missing)
-        vectors.update(zip(missing, encoded, strict=True))
+        vectors.update(zip(missing, self._encode(missing), strict=True))
         with self._lock:
             for word in missing[-self.size :]:
                 self._vectors[word] = vectors[word].copy()
             while len(self._vectors) > self.size:
                 self._vectors.popitem(last=False)
-        return np.concatenate([vectors[word] for word in words]).reshape(len(words), -1)
+        return np.array([vectors[word] for word in words])
 
     def clear(self) -> None:
         """Remove all words."""
