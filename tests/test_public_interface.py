@@ -2,13 +2,21 @@
 
 import copy
 import pickle
+from dataclasses import fields
+from enum import Enum
+from inspect import Parameter, signature
 
 import pytest
 import tensorflow as tf
 from conftest import golden_cases
 
 import bilm
+from bilm.commands.main import cli
+from bilm.data.readers import Reading
 from bilm.errors import BilmError, WeightsError
+from bilm.options.run_options import RunOptions
+from bilm.training.devices import make_strategy
+from bilm.training.settings import RunSettings
 
 CASES = [c.values[0] for c in golden_cases("inference")]
 CASE = next(folder for folder in CASES if (folder / "token_embeddings.hdf5").exists())
@@ -43,3 +51,41 @@ def test_copy_of_bidirectional_language_model_is_refused(copied):
     model = bilm.BidirectionalLanguageModel(CASE)
     with pytest.raises(BilmError, match=r"use bilm\.ElmoEmbedder or bilm\.Elmo, which"):
         copied(model)
+
+
+RUN = (*fields(RunSettings), *fields(RunOptions))
+FUNCTIONS = {  # of commands; what their keyword arguments are, beside their own; other names
+    "text": (bilm.text, fields(Reading), {}),
+    "vocab": (bilm.vocab, (), {}),
+    "train": (bilm.train, RUN, {"input": "text", "output": "folder"}),
+    "finetune": (bilm.finetune, RUN, {"input": "text", "output": "folder"}),
+    "embed": (
+        bilm.dump_bilm_embeddings,
+        fields(Reading),
+        {"model": "options_file", "weights": "weight_file", "vocab": "vocab_file",
+         "input": "dataset_file", "output": "outfile", "shard": "share"},
+    ),
+}  # fmt: skip
+# `Ngrams` counts; `Devices` has the workers.
+COMMANDS_ONLY = {"help", "json", "quiet", "ngrams", "workers", "worker_index", "join_minutes"}
+
+
+@pytest.mark.parametrize("name", FUNCTIONS)
+def test_function_has_the_options_of_its_command_with_their_defaults(name):
+    function, more, renamed = FUNCTIONS[name]
+    parameters = signature(function).parameters
+    others = {field.name: field.default for field in more}
+    others |= {name: each.default for name, each in signature(make_strategy).parameters.items()}
+    for option in cli.get_command(None, name).params:
+        flag = option.opts[0].lstrip("-")
+        argument = renamed.get(flag, flag)
+        if flag in COMMANDS_ONLY or option.required:
+            continue
+        is_set = not isinstance(option.default, Enum)
+        if argument in parameters:
+            expected = option.default if is_set else False if option.is_flag else None
+            assert parameters[argument].default in (expected, Parameter.empty), flag
+        elif is_set and option.default is not None:
+            assert others[argument] == option.default, flag
+        else:
+            assert argument in others, flag

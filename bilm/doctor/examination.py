@@ -14,7 +14,7 @@ from absl import logging
 
 from bilm.doctor.probes import ProbeFailure, ask
 from bilm.precisions import PRECISIONS
-from bilm.support.imports import DISTRIBUTION
+from bilm.support.imports import DISTRIBUTION, WITHOUT_TENSORFLOW
 from bilm.support.process import available_cores, load_average
 
 BACKENDS = ("tensorflow", "torch", "jax")  # of Keras
@@ -62,6 +62,8 @@ def examine() -> Report:
         "load": f"{load_average():.1f}",
         **{name: os.environ[name] for name in variables},
     }
+    if find_spec("tensorflow") is None:
+        report.checks["without TensorFlow"] = {"bilm": WITHOUT_TENSORFLOW}
     logging.info("checking devices")
     report.checks["devices"], gpus = _devices(report)
     report.checks["vectors compared with bilm-tf"] = _vectors(report, gpus)
@@ -114,11 +116,6 @@ def _devices(report: Report) -> tuple[Values, list[str] | None]:
 
 
 def _vectors(report: Report, gpus: list[str] | None) -> Values:
-    if not any(map(find_spec, BACKENDS)):
-        report.problem(
-            f"no backend of Keras is installed, expected one of {', '.join(BACKENDS)}",
-            "pip install 'tensorflow>=2.16'",
-        )
     values: Values = {}
     for device, precision, environment in _ways(gpus):
         way = f"{device}, {precision}"
@@ -146,8 +143,9 @@ def _vectors(report: Report, gpus: list[str] | None) -> Values:
 
 def _ways(gpus: list[str] | None) -> Iterator[tuple[str, str, dict[str, str]]]:
     """Yield library and device, precision, and the environment that selects them."""
+    yield "numpy on the CPU", "float32", {"KERAS_BACKEND": ""}
     devices = {}
-    for backend in filter(find_spec, BACKENDS):
+    for backend in filter(find_spec, BACKENDS if find_spec("keras") else ()):
         if backend != "tensorflow" or gpus is not None:
             devices[f"{backend} on the CPU"] = {"KERAS_BACKEND": backend, **NO_GPU}
     if gpus:
