@@ -80,7 +80,7 @@ format: $(VENV)/installed  ## fix style and formatting
 ENVIRONMENTS := tests/integrations/environments.py
 test-backends: $(EXTRAS)/installed $(NUMPY)/installed  ## run commands without TensorFlow, and the golden inference tests on JAX and PyTorch
 	$(NUMPY)/bin/python $(ENVIRONMENTS) NumPy
-	$(EXTRAS)/bin/python $(ENVIRONMENTS)
+	$(EXTRAS)/bin/python $(ENVIRONMENTS) PyTorch JAX TensorFlow
 	KERAS_BACKEND=jax $(EXTRAS)/bin/python -m pytest $(PARALLEL) load tests -k golden
 	KERAS_BACKEND=torch $(EXTRAS)/bin/python -m pytest $(PARALLEL) load tests -k golden
 

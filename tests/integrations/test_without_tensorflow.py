@@ -1,5 +1,4 @@
-"""Embedding, scoring and analysis without TensorFlow, and without what Windows lacks. Commands:
-`environments.py`."""
+"""Embedding, scoring and analysis without TensorFlow, and without what Windows lacks."""
 
 import importlib.util
 from functools import partial
