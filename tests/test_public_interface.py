@@ -62,24 +62,22 @@ FUNCTIONS = {  # of commands, with other names of their options
     "finetune": (bilm.finetune, RUN),
     "embed": (bilm.dump_bilm_embeddings, {**OF_BILM_TF, "shard": "share"}),
 }
-# `Ngrams` counts; `Devices` has the workers.
-COMMANDS_ONLY = {"help", "json", "quiet", "ngrams", "workers", "worker_index", "join_minutes"}
+# Options of commands only: `Ngrams` counts, and `Devices` has the workers.
+ONLY = {"help", "json", "quiet", "ngrams", "workers", "worker_index", "join_minutes"}
 
 
 @pytest.mark.parametrize("name", FUNCTIONS)
 def test_function_has_the_options_of_its_command_with_their_defaults(name):
     function, renamed = FUNCTIONS[name]
     parameters = signature(function).parameters
-    more = (
-        fields(Reading) if "reading" in parameters else (*fields(RunOptions), *fields(RunSettings))
-    )
-    others = {field.name: field.default for field in more}
+    more = [Reading] if "reading" in parameters else [RunOptions, RunSettings]
+    others = {field.name: field.default for cls in more for field in fields(cls)}
     others |= {name: each.default for name, each in signature(make_strategy).parameters.items()}
     for option in cli.get_command(None, name).params:
         flag = option.opts[0].lstrip("-")
         argument = renamed.get(flag, flag)
         is_set = not isinstance(option.default, Enum) and option.default is not None
-        if flag in COMMANDS_ONLY or option.required:
+        if flag in ONLY or option.required:
             continue
         if argument in parameters:
             expected = option.default if is_set else False if option.is_flag else None

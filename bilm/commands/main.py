@@ -44,7 +44,6 @@ Option names may be written with dashes or underscores. To enable shell completi
   eval "$(_BILM_COMPLETE=bash_source bilm)"
 """
 INTERRUPTED = 130  # exit status: 128 plus the number of the signal
-LIBRARIES = {"tensorflow": "TensorFlow", "keras": "Keras"}  # the latter is installed with it
 START = "bilm.start"  # key of the context's `meta`: the time at which the command started
 # Parts of the paths of modules whose notes are hidden.
 FOREIGN = ("/tensorflow/python/", "/tf2onnx/", "/aiobotocore/", "/botocore/", "/fsspec/", "/s3fs/")
@@ -250,11 +249,9 @@ def _with_kept_lines(text: str) -> str:
 
 
 def _described(error: Exception) -> str:
-    if isinstance(error, ModuleNotFoundError) and error.name in LIBRARIES:
-        return (
-            f"requires {LIBRARIES[error.name]}, which is not installed: pip install tensorflow. "
-            f"Without TensorFlow, bilm {WITHOUT_TENSORFLOW}"
-        )
+    if isinstance(error, ModuleNotFoundError) and error.name in ("tensorflow", "keras"):
+        needed = f"requires {error.name}, which is not installed: pip install tensorflow"
+        return f"{needed}. Without TensorFlow, bilm {WITHOUT_TENSORFLOW}"
     if isinstance(error, OSError) and error.filename and error.strerror:
         return f"{os.fsdecode(error.filename)}: {error.strerror}"
     return f"out of memory. {error}" if isinstance(error, MemoryError) else str(error)

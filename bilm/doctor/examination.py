@@ -2,7 +2,6 @@
 
 import os
 import platform
-import re
 import shutil
 import sys
 from collections.abc import Iterator
@@ -19,11 +18,11 @@ from bilm.support.process import available_cores, load_average
 
 BACKENDS = ("tensorflow", "torch", "jax")  # of Keras
 INT8 = ("onnx", "onnxruntime")  # packages that int8 requires
+PACKAGES = (*BACKENDS, "keras", "numpy", "h5py", *INT8)  # whose versions are listed
 SETTINGS = ("TF_", "KERAS_", "XLA_FLAGS", "CUDA_VISIBLE_DEVICES", "OMP_", "OPENBLAS_", "BILM_CACHE")
 NO_GPU = {"CUDA_VISIBLE_DEVICES": "-1", "JAX_PLATFORMS": "cpu"}
 TOLERANCES = {"float32": 1e-5, "bfloat16": 0.1, "int8": 0.1}  # largest difference of vectors
 LIST_GPUS = "import tensorflow as tf; tf.config.list_physical_devices('GPU')"
-NAME = re.compile(r"[\w.-]+")  # at the start of a requirement such as `keras>=3.4`
 
 Values = dict[str, str]
 
@@ -76,12 +75,8 @@ def _versions() -> Values:
         "python": f"{platform.python_version()} ({sys.executable})",
         "system": platform.platform(),
     }
-    required = metadata.requires(DISTRIBUTION) or [] if _version(DISTRIBUTION) else []
-    packages = [*BACKENDS, *(NAME.findall(requirement)[0] for requirement in required)]
-    for package in packages:
-        if version := _version(package):
-            values[package] = version
-    return values
+    found = {package: _version(package) for package in PACKAGES}
+    return values | {package: version for package, version in found.items() if version}
 
 
 def _version(distribution: str) -> str | None:

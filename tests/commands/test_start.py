@@ -59,13 +59,10 @@ def test_short_scoring_does_not_import_keras(command, folder):
     assert last == "0 False False"
 
 
-@pytest.mark.parametrize(
-    "command",
-    ["info novels-en --json", "models --cached", "text --output a.txt", "vocab --output v.txt"],
-)
-def test_command_without_a_model_to_compute_imports_neither_keras_nor_tensorflow(command, folder):
-    files = ["--input", "one.txt"] if "output" in command else []
-    printed = output_of(RUN, *command.split(), *files, cwd=folder, BILM_CACHE=str(folder))
+@pytest.mark.parametrize("name", ["info novels-en --json", "models --cached", "text", "vocab"])
+def test_command_without_a_model_to_compute_imports_neither_keras_nor_tensorflow(name, folder):
+    files = ["--input", "one.txt", "--output", "a.txt"] if name in ("text", "vocab") else []
+    printed = output_of(RUN, *name.split(), *files, cwd=folder, BILM_CACHE=str(folder))
     assert printed.splitlines()[-1] == "0 False False"
 
 

@@ -85,10 +85,7 @@ def test_missing_tensorflow_is_no_problem(installed, probes, monkeypatch):
     monkeypatch.setattr(examination, "find_spec", lambda name: name if name in installed else None)
     report = examine()
     assert report.checks["without TensorFlow"]["bilm"].startswith("embeds and scores")
-    has_keras = "keras" in installed
-    vectors = report.checks["vectors compared with bilm-tf"]
-    torch = [f"torch on the CPU, {precision}" for precision in ("float32", "bfloat16")]
-    assert list(vectors) == ["numpy on the CPU, float32", *(torch if has_keras else [])]
+    assert len(report.checks["vectors compared with bilm-tf"]) == (3 if "keras" in installed else 1)
     assert report.problems == []
 
 
