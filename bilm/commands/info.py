@@ -157,11 +157,13 @@ def _values(row: Mapping[str, str]) -> list[float | str]:
 
 
 def _lines(description: Mapping[str, Any]) -> Iterator[str]:
-    """Yield the lines of a description: one for each key, file, problem or mix."""
+    """Yield the lines of a description: one for each key, and for each item of `LISTED`."""
     for name, value in description.items():
+        title = name.replace("_", " ")
         for item in value if name in LISTED else [value]:
             text = "not stored" if item is None else _text(item)
-            yield f"{name.replace('_', ' '):<19} {text}"
+            yield f"{title:<19} {text}"
+            title = ""
 
 
 def _text(value: object) -> str:

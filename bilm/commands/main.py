@@ -26,6 +26,7 @@ from bilm.commands.output import flush_output, printable, say
 from bilm.errors import ArgumentError, BilmError
 from bilm.support import process
 from bilm.support.entry_points import PluginError
+from bilm.support.imports import WITHOUT_TENSORFLOW
 from bilm.support.urls import masked
 
 NOTES = """
@@ -43,10 +44,6 @@ Option names may be written with dashes or underscores. To enable shell completi
   eval "$(_BILM_COMPLETE=bash_source bilm)"
 """
 INTERRUPTED = 130  # exit status: 128 plus the number of the signal
-NO_TENSORFLOW = (
-    "requires TensorFlow, which is not installed: pip install tensorflow. Without TensorFlow, bilm "
-    "embeds and scores with exported models on PyTorch or JAX, but cannot train or read checkpoints"
-)
 START = "bilm.start"  # key of the context's `meta`: the time at which the command started
 # Parts of the paths of modules whose notes are hidden.
 FOREIGN = ("/tensorflow/python/", "/tf2onnx/", "/aiobotocore/", "/botocore/", "/fsspec/", "/s3fs/")
@@ -252,8 +249,9 @@ def _with_kept_lines(text: str) -> str:
 
 
 def _described(error: Exception) -> str:
-    if isinstance(error, ModuleNotFoundError) and error.name == "tensorflow":
-        return NO_TENSORFLOW
+    if isinstance(error, ModuleNotFoundError) and error.name in ("tensorflow", "keras"):
+        needed = f"requires {error.name}, which is not installed: pip install tensorflow"
+        return f"{needed}. Without TensorFlow, bilm {WITHOUT_TENSORFLOW}"
     if isinstance(error, OSError) and error.filename and error.strerror:
         return f"{os.fsdecode(error.filename)}: {error.strerror}"
     return f"out of memory. {error}" if isinstance(error, MemoryError) else str(error)

@@ -1,6 +1,5 @@
 """`bilm text`: a corpus of any form as one sentence per line."""
 
-from itertools import chain
 from typing import Any
 
 from cloup.constraints import If, constraint, require_all
@@ -8,10 +7,7 @@ from cloup.constraints import If, constraint, require_all
 from bilm.commands import options as opt
 from bilm.commands.main import command
 from bilm.commands.output import show
-from bilm.data.readers import Corpus, Reading
-from bilm.data.signs import TextSigns
-from bilm.data.text import matching_files
-from bilm.support.files import protect
+from bilm.data.readers import text as convert
 
 WORDS_NOTE = """
 If a word of a list or of a CoNLL-U file contains blanks, it becomes several words; the log reports
@@ -49,29 +45,6 @@ def text(
       bilm text --input novel.txt --tokenize en --split_sentences --output novel_sentences.txt
       bilm text --input 'fr_*.conllu' --surface --output train.txt
     """
-    from absl import logging
-
-    from bilm.data.text import writing_text
-    from bilm.support.progress import Progress
-
-    paths = matching_files(input_)
-    protect(output, *paths)
-    signs = TextSigns(input_)
-    corpora = [Corpus(path, Reading(**reading), signs) for path in paths]
-    n_sentences = n_words = n_changed = 0
-    written = Progress("writing", "sentences")
-    with writing_text(output) as file:
-        for record in chain.from_iterable(corpora):
-            words = " ".join(record.words).split()  # as readers of the text will split it
-            n_sentences += 1
-            n_words += len(words)
-            n_changed += words != record.words
-            file.write(" ".join(words) + "\n")
-            written.add(1)
-    if n_changed:
-        logging.warning(
-            "%s: in %s sentences a word is empty or contains blanks; the text has other words "
-            "there, because text is split at whitespace", output, f"{n_changed:,}"
-        )  # fmt: skip
+    n_sentences, n_words = convert(input_, output, **reading)
     counts = {"output": output, "sentences": n_sentences, "words": n_words}
     show(counts, f"wrote {output}: {n_sentences:,} sentences, {n_words:,} words", json)

@@ -83,7 +83,8 @@ def train(
 def test(
     options: Mapping[str, Any], ckpt_file: str, data: LMDataset, batch_size: int = 256
 ) -> float:
-    """Measure and print the perplexity of running text, by the full softmax.
+    """Measure and print the perplexity of running text by the full softmax, up to the step at which
+    a row finds no more text, as the reference does.
 
     Args:
         options: ignored; the folder of the checkpoint has its own.

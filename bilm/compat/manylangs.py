@@ -25,7 +25,7 @@ class Embedder:
     """
 
     def __init__(
-        self, model_dir: str | Path | StoredModel, batch_size: int = 64, backend: str = "keras"
+        self, model_dir: str | Path | StoredModel, batch_size: int = 64, backend: str | None = None
     ):
         self.model_dir, self.batch_size = model_dir, batch_size
         self._embedder = ElmoEmbedder(model_dir, backend=backend)

@@ -54,7 +54,7 @@ def dump_bilm_embeddings(
     precision: str = "float32",
     pool: str = "none",
     normalize: bool = False,
-    backend: str | None = "keras",
+    backend: str | None = None,
     before_keras: Callable[[], None] = lambda: None,
     share: Share | None = None,
     **reading: Any,

@@ -1,5 +1,6 @@
 """`Backend`: a stored biLM whose parts a library computes, and the choice of the library."""
 
+import sys
 from abc import ABC, abstractmethod
 from collections.abc import Callable
 from dataclasses import dataclass
@@ -10,6 +11,7 @@ import numpy as np
 
 from bilm.errors import OptionsError, require_one_of
 from bilm.inference import BACKENDS
+from bilm.inference.numpy_policy import sooner_backend
 from bilm.inference.softmax import Softmax
 from bilm.layers.types import Tensor
 from bilm.options.model_options import ModelOptions
@@ -70,11 +72,16 @@ class Backend:
 
 
 def open_backend(
-    stored: StoredModel, name: str = "keras", precision: str = "float32", has_softmax: bool = False
+    stored: StoredModel,
+    name: str | None = None,
+    precision: str = "float32",
+    has_softmax: bool = False,
 ) -> Backend:
-    """Load a model, with its softmax if `has_softmax`, into one of `BACKENDS`; with the precision
-    "int8", `keras` uses ONNX Runtime. Raises: OptionsError if the library does not support the
-    precision, see `BiLM`, or the softmax, or for unknown ones; WeightsError; ValueError."""
+    """Load a model, with its softmax if `has_softmax`, into one of `BACKENDS`; None for `keras`, or
+    `numpy` if Keras has no backend. With the precision "int8", `keras` uses ONNX Runtime. Raises:
+    OptionsError if the library does not support the precision, see `BiLM`, or the softmax, or for
+    unknown ones; WeightsError; ValueError."""
+    name = name or sooner_backend(stored.options, sys.maxsize, precision)
     require_one_of("backend", name, BACKENDS)
     if name == "numpy" and precision != "float32":
         raise OptionsError(

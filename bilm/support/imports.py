@@ -9,6 +9,10 @@ from typing import Any
 from bilm.errors import BilmError
 
 DISTRIBUTION = "bilm-keras"  # this project's name for pip; `bilm` is another project
+WITHOUT_TENSORFLOW = (
+    "embeds and scores with exported models in NumPy, or in Keras on PyTorch or JAX; it does not "
+    "train, and does not read checkpoints"
+)
 
 
 def lazily(

@@ -8,19 +8,19 @@ from importlib.util import find_spec
 
 from bilm.errors import BilmError
 
-BACKEND = "KERAS_BACKEND"  # the variable that selects Keras' backend
+BACKEND = "KERAS_BACKEND"  # the variable by which users select Keras' backend
+LIBRARIES = ("tensorflow", "torch", "jax")  # backends of Keras, the preferred one first
 LOG_LEVEL, LOUD, QUIET, MUTE = "TF_CPP_MIN_LOG_LEVEL", ("0", "1"), "2", "3"
 SIDE_BY_SIDE = 2  # operations to run at the same time: one per direction of the model
 THREADS = ("TF_NUM_INTEROP_THREADS", "TF_NUM_INTRAOP_THREADS")  # TensorFlow reads them too
 M_TRIM_THRESHOLD, M_MMAP_MAX = -1, -4  # malloc.h of the GNU C library
 
 
-def choose_backend() -> str:
-    """Return the name of Keras' backend. If TensorFlow is not installed and the user has not chosen
-    one, set KERAS_BACKEND, which Keras reads when it is imported, to `torch` or else to `jax`."""
-    if BACKEND not in os.environ and find_spec("tensorflow") is None:
-        os.environ[BACKEND] = "torch" if find_spec("torch") else "jax"
-    return os.environ.get(BACKEND) or "tensorflow"
+def backend_of_keras() -> str | None:
+    """Return the name of Keras' backend: the one that the user has set, or else the first of
+    `LIBRARIES` that is installed; None without any or without Keras."""
+    installed = filter(find_spec, LIBRARIES if find_spec("keras") else ())
+    return os.environ.get(BACKEND) or next(installed, None)
 
 
 def prefer_torch() -> None:
@@ -47,7 +47,7 @@ def quiet() -> None:
     TensorFlow looks for devices during the call, so set CUDA_VISIBLE_DEVICES before. No effect if
     TF_CPP_MIN_LOG_LEVEL is 0 or 1, or on other backends.
     """
-    if is_loud() or choose_backend() != "tensorflow":
+    if is_loud() or backend_of_keras() != "tensorflow":
         return
     os.environ.setdefault(LOG_LEVEL, QUIET)
     error = os.dup(2)
@@ -109,7 +109,7 @@ def share_cores() -> None:
     """Let TensorFlow run two operations at a time, each on half of the cores, so that the matrix
     products of one direction do not wait for cores that the other uses. No effect with a GPU, if
     the numbers of threads are set or used already, or on another backend."""
-    if choose_backend() != "tensorflow":
+    if backend_of_keras() != "tensorflow":
         return
     import tensorflow as tf
 
