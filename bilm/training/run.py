@@ -23,7 +23,7 @@ from bilm.scoring.running_text import Evaluator, heldout_dataset, heldout_window
 from bilm.scoring.verdict import Verdict
 from bilm.storage.checkpoint import Checkpoint
 from bilm.storage.tensor_reader import check_name
-from bilm.support.process import available_cores, is_machine_busy
+from bilm.support.process import available_cores, is_machine_busy, start_computing
 from bilm.training.checkpoints import RunCheckpoints
 from bilm.training.decisions import (
     Pace,
@@ -153,7 +153,8 @@ def split_arguments(values: Mapping[str, Any]) -> Arguments:
 
 def devices_of(devices: Devices | None, arguments: Arguments) -> Devices:
     """Return the devices, or those that arguments of `make_strategy` select. Raises:
-    ArgumentError if there are both; BilmError."""
+    ArgumentError if there are both; BilmError, also after a fork."""
+    start_computing()
     if devices is None:
         return Devices(make_strategy(**arguments.devices))
     if arguments.devices:
@@ -305,8 +306,8 @@ class Run:
                 self._evaluate_if_due()  # the run was killed before this evaluation ended
             with progress_bar(spec.n_steps) as self.report.bar:
                 self._take_steps(text, stop)
-        if self.progress.step < self.spec.n_steps:
-            logging.info("stopped at step %d, saved %s", self.progress.step, self.save())
+                if self.progress.step < self.spec.n_steps:
+                    logging.info("stopped at step %d, saved %s", self.progress.step, self.save())
 
     def _take_steps(self, text: TrainingText, stop: threading.Event) -> None:
         """Take the steps of the run until its end or a signal."""
