@@ -4,6 +4,7 @@ Every value is read through `numbers`, `strings` or `attribute`. They do not fol
 file or read values of other files, and reject declared sizes that exceed the file's.
 """
 
+import errno
 import io
 import math
 import os
@@ -32,7 +33,7 @@ def open_hdf5(path: str | Path) -> Iterator[h5py.File]:
     if not Path(path).is_file():
         raise WeightsError(f"{path}: no such file; expected an HDF5 weight file")
     try:
-        with h5py.File(path, "r") as file:
+        with to_read(path) as file:
             yield file
     except BilmError:
         raise
@@ -40,6 +41,16 @@ def open_hdf5(path: str | Path) -> Iterator[h5py.File]:
         raise WeightsError(f"{path}: memory is insufficient, or the file is damaged") from error
     except DAMAGE as error:
         raise WeightsError(f"{path}: not a whole HDF5 file ({error})") from error
+
+
+def to_read(path: str | os.PathLike) -> h5py.File:
+    """Open an HDF5 file for reading, also on a file system without locks. Raises: see `DAMAGE`."""
+    try:
+        return h5py.File(path, "r")
+    except OSError as error:
+        if error.errno != errno.ENOLCK:
+            raise
+        return h5py.File(path, "r", locking=False)
 
 
 class NewHDF5(h5py.File):
@@ -51,13 +62,12 @@ class NewHDF5(h5py.File):
     """
 
     def __init__(self, path: str | os.PathLike, mode: str = "w"):
-        self._disk = _Disk(path, {"w": "w+", "a": "r+"}[mode])
+        self._disk = Disk(path, {"w": "w+", "a": "r+"}[mode])
         super().__init__(self._disk, mode)
 
     def check(self) -> None:
-        """Raise OSError if a write has failed; call it often, to stop early."""
-        if self._disk.error is not None:
-            raise self._disk.error
+        """Raise OSError if a write has failed: see `Disk`."""
+        self._disk.check()
 
     def __exit__(self, *error: Any) -> None:
         try:
@@ -67,12 +77,18 @@ class NewHDF5(h5py.File):
             self.check()
 
 
-class _Disk(io.FileIO):
+class Disk(io.FileIO):
     """An unbuffered file that keeps the error of the first failed write and drops later ones."""
 
     error: OSError | None = None
 
+    def check(self) -> None:
+        """Raise OSError if a write has failed; call it often, to stop early."""
+        if self.error is not None:
+            raise self.error
+
     def write(self, data: Any) -> int:
+        """Write all bytes, unless a write has failed."""
         left = memoryview(data).cast("B")
         try:
             while left and self.error is None:  # a write may be partial
@@ -82,6 +98,7 @@ class _Disk(io.FileIO):
         return len(data)
 
     def truncate(self, size: int | None = None) -> int:
+        """Change the size."""
         try:
             return super().truncate(size)
         except OSError as error:
