@@ -111,6 +111,29 @@ def test_seed_is_independent_of_random_numbers_drawn_before(tmp_path):
     assert_same_weights(*folders)
 
 
+def test_global_settings_of_keras_do_not_change_a_run(tmp_path):
+    config = keras.config
+    run(tmp_path / "plain", 2, heldout=HELDOUT)
+    before = {
+        config.set_floatx: config.floatx(),
+        config.set_dtype_policy: config.dtype_policy(),
+        config.set_image_data_format: config.image_data_format(),
+        config.set_epsilon: config.epsilon(),
+    }
+    try:
+        config.set_floatx("float16")
+        config.set_dtype_policy("mixed_bfloat16")
+        config.set_image_data_format("channels_first")
+        config.set_epsilon(0.1)
+        run(tmp_path / "changed", 2, heldout=HELDOUT)
+    finally:
+        for setter, value in before.items():
+            setter(value)
+    assert_same_weights(tmp_path / "plain", tmp_path / "changed")
+    plain, changed = (RunFolder(tmp_path / name).read_measured() for name in ("plain", "changed"))
+    assert plain.perplexity == changed.perplexity
+
+
 SIGNALS = [signal.SIGINT, signal.SIGTERM, signal.SIGHUP, signal.SIGUSR1]
 
 
