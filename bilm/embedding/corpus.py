@@ -11,6 +11,7 @@ import hashlib
 import json
 import os
 import re
+import shutil
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from contextlib import closing, contextmanager
 from dataclasses import dataclass, field
@@ -288,4 +289,9 @@ def open_parts(
             "output"
         )
     with lock:
-        yield Parts(outfile, folder, content, settings)
+        try:
+            yield Parts(outfile, folder, content, settings)
+        except BaseException:
+            if os.listdir(folder) == [files.LOCK]:  # no part is finished
+                shutil.rmtree(folder, ignore_errors=True)
+            raise

@@ -1,7 +1,6 @@
 """Sentences -> vectors as NumPy arrays. `ElmoEmbedder` reads sentences in groups and looks up their
 words in a `TokenCache`; `collected` runs the biLM over a group and collects the vectors."""
 
-import os
 from collections.abc import Generator, Iterable, Iterator, Sequence
 from itertools import chain
 from pathlib import Path
@@ -11,7 +10,7 @@ import numpy as np
 from bilm.data.signs import TextSigns
 from bilm.data.tokenization import checked_sentences
 from bilm.embedding.collecting import Layers, Selection, collected
-from bilm.errors import BilmError, OptionsError
+from bilm.errors import OptionsError
 from bilm.inference.backend import open_backend
 from bilm.inference.packing import MAX_ROWS
 from bilm.inference.words import TokenCache, WordVectors
@@ -29,8 +28,9 @@ class ElmoEmbedder:
     it has the vector zero and is not read. The vectors of a sentence do not depend on other
     sentences: each one starts with zero state. `<S>` and `</S>` are read as marks of a sentence.
     Threads may share an embedder. A pickle contains the paths of the model's files, which are
-    loaded again, also in processes that multiprocessing spawns. In a forked process TensorFlow
-    would hang; embedders raise BilmError there. One warning is logged for untokenized sentences.
+    loaded again, also in processes that multiprocessing spawns. After a fork, an embedder of the
+    parent raises BilmError, except with `numpy`, and a new one uses NumPy; see
+    `bilm.support.process`. One warning is logged for untokenized sentences.
 
     Args:
         options_file: `options.json`, or a model: see `bilm.storage.stored_model.open_model`.
@@ -58,9 +58,6 @@ class ElmoEmbedder:
         vectors = embedder.embed_sentence(["The", "bank", "closed", "."])  # 3, 4, 2 P
     """
 
-    # id of the process that created the first embedder; forked processes inherit it
-    _process: int | None = None
-
     def __init__(
         self,
         options_file: str | Path | StoredModel,
@@ -71,8 +68,6 @@ class ElmoEmbedder:
         precision: str = "float32",
         backend: str | None = None,
     ):
-        ElmoEmbedder._process = ElmoEmbedder._process or os.getpid()
-        self._check_process()
         self.stored = open_model(options_file, weight_file)
         self._model = open_backend(self.stored, backend, precision)
         self.options = self._model.options
@@ -172,7 +167,6 @@ class ElmoEmbedder:
         for group in self._groups(sentences, selection):
             self._look_up(group)
         # The marks are encoded outside the cache: its contents and order remain those of embedding.
-        self._check_process()
         table = self._encode(self._encode.marks)
         marks = np.arange(len(table))
         for n in (1, 2):
@@ -210,7 +204,6 @@ class ElmoEmbedder:
     def _look_up(self, group: list[list[str]]) -> tuple[np.ndarray, np.ndarray]:
         """Return a table of vectors, float32 (U, P), and the rows in it of the words of sentences
         with their marks, one sentence after another, int32 (N,); -1 for padding."""
-        self._check_process()
         begin, end = self._encode.marks
         words = [word for sentence in group for word in (begin, *sentence, end)]
         distinct = [word for word in dict.fromkeys(chain(self._encode.marks, words)) if word]
@@ -224,11 +217,3 @@ class ElmoEmbedder:
         table, rows = self._look_up(group)
         lengths = np.array([len(words) + 2 for words in group])
         return collected(self._model, table, rows, lengths, selection, self.batch_tokens)
-
-    def _check_process(self) -> None:
-        if os.getpid() != self._process:
-            raise BilmError(
-                f"process {os.getpid()} was forked from process {self._process}, which had made an "
-                "embedder; TensorFlow does not work after a fork: start processes with "
-                "multiprocessing.get_context('spawn')"
-            )

@@ -29,7 +29,7 @@ from bilm.data.readers import Record
 from bilm.embedding import embedding_file
 from bilm.embedding.forms import FORMATS
 from bilm.errors import DataError, OptionsError
-from bilm.storage.hdf5 import NewHDF5
+from bilm.storage.hdf5 import Disk, NewHDF5, to_read
 from bilm.support.imports import optional
 
 if TYPE_CHECKING:
@@ -129,7 +129,7 @@ class HDF5Writer(Writer):
         # Reopened for each part, because HDF5's memory for an open file grows with its content.
         self.close()
         self._file = NewHDF5(self._path, "a")
-        with h5py.File(part) as file:
+        with to_read(part) as file:
             for name in file.id:
                 h5o.copy(file.id, name, self._file.id, name)
                 self._file.check()
@@ -163,7 +163,8 @@ class NpzWriter(OrderedWriter):
 
     def __init__(self, path: Path, content: Content, first: int, n_rows: int):
         super().__init__(path, content, first, n_rows)
-        self._archive = zipfile.ZipFile(path, "w")
+        self._disk = Disk(path, "w+")  # zipfile would repeat a failed write, and print its error
+        self._archive = zipfile.ZipFile(self._disk, "w")
         self._file = self._archive.open("vectors.npy", "w", force_zip64=True)
         dtype = np.lib.format.dtype_to_descr(np.dtype(content.dtype))
         header = {"descr": dtype, "fortran_order": False, "shape": (n_rows, *content.shape)}
@@ -177,6 +178,7 @@ class NpzWriter(OrderedWriter):
                 np.lib.format.read_magic(file)
                 np.lib.format.read_array_header_1_0(file)
                 shutil.copyfileobj(file, self._file, 1 << 20)
+                self._disk.check()
             if not self._content.is_pooled:
                 with archive.open("offsets.npy") as file:
                     self._lengths += np.diff(np.lib.format.read_array(file)).tolist()
@@ -185,6 +187,7 @@ class NpzWriter(OrderedWriter):
 
     def _write(self, record: Record, rows: np.ndarray) -> None:
         self._file.write(rows.data)
+        self._disk.check()
         self._lengths.append(len(record.words))
         if record.id is not None:
             self._ids.append(record.id)
@@ -200,6 +203,8 @@ class NpzWriter(OrderedWriter):
             with self._archive.open(f"{name}.npy", "w", force_zip64=True) as file:
                 np.lib.format.write_array(file, array)
         self._archive.close()
+        self._disk.close()
+        self._disk.check()
 
 
 class ParquetWriter(OrderedWriter):

@@ -77,7 +77,9 @@ def run_windows(
             yield steps, layers
 
     runs_ahead = is_start.size > batch_tokens and backend.runs_ahead
-    yield from ahead(windows()) if runs_ahead else windows()
+    for window in ahead(windows()) if runs_ahead else windows():
+        yield window
+        backend.check_process()  # it may have been forked
 
 
 def ahead(values: Iterator[T]) -> Generator[T, None, None]:

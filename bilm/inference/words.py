@@ -51,7 +51,8 @@ class WordVectors:
 
     def __call__(self, words: Sequence[str]) -> np.ndarray:
         """Return the vectors of words, float32 (n, P). Raises: DataError for a word with several
-        blanks, which is probably a text."""
+        blanks, which is probably a text; BilmError if the library would hang after a fork."""
+        self._backend.check_process()
         if text := next((word for word in words if len(word.split()) > MAX_PARTS), None):
             raise DataError(
                 f"the word {text[:40]!r} contains several blanks; split a text into words"

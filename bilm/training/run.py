@@ -261,8 +261,8 @@ class Run:
                 self._evaluate_if_due()  # the run was killed before this evaluation ended
             with progress_bar(spec.n_steps) as self.report.bar:
                 self._take_steps(text, stop)
-        if self.progress.step < self.spec.n_steps:
-            logging.info("stopped at step %d, saved %s", self.progress.step, self.save())
+                if self.progress.step < self.spec.n_steps:
+                    logging.info("stopped at step %d, saved %s", self.progress.step, self.save())
 
     def _take_steps(self, text: TrainingText, stop: threading.Event) -> None:
         """Take the steps of the run until its end or a signal."""
