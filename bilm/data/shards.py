@@ -11,6 +11,7 @@ from typing import NamedTuple
 
 from absl import logging
 
+from bilm.data.profile import Profile
 from bilm.data.readers import TEXT, form_of
 from bilm.data.signs import SAMPLE_WORDS, TextSigns
 from bilm.data.text import matching_files, placed_lines, writing_text
@@ -41,23 +42,32 @@ class Shards:
         self.paths = list(map(os.fspath, self.paths))
         self.name = self.name or next(iter(self.paths), "no file")
 
-    def examine(self, vocabulary: Container[str] = ()) -> None:
+    def examine(self, vocabulary: Container[str] = (), model: Profile | None = None) -> None:
         """Warn if the first words show that the text is not tokenized or not in a normal form.
         Pipes, which can be read only once, are not examined. Raises: DataError."""
         first, *others = self.paths
         name = f"{first} and {len(others)} more" if others else first
-        signs = TextSigns(name, vocabulary=vocabulary)
+        signs = TextSigns(name, vocabulary=vocabulary, model=model)
+        for line in self.first_lines():
+            signs.add(signs.add_line(line).split())
+        signs.warn()
+
+    def profile(self) -> Profile:
+        """Return the profile of the first words."""
+        lines = [line for line in self.first_lines() if line.strip()]
+        return Profile.of([line.split() for line in lines], lines)
+
+    def first_lines(self) -> Iterator[str]:
+        """Yield the lines of the first `SAMPLE_WORDS` words, as many of each file."""
         files = [path for path in self.paths if is_url(path) or os.path.isfile(path)]
         files = files[:MAX_EXAMINED]
         for path in files:
             n_left = SAMPLE_WORDS / len(files)
             for *_, line in placed_lines(path, self.on_bad_utf8):
-                words = signs.add_line(line).split()
-                signs.add(words)
-                n_left -= len(words)
+                yield line
+                n_left -= len(line.split())
                 if n_left <= 0:
                     break
-        signs.warn()
 
     def sentences(self) -> Iterator[list[str]]:
         """Yield the words of each line that is not blank or left out. Raises: DataError."""

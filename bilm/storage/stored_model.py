@@ -12,9 +12,10 @@ from typing import TYPE_CHECKING
 import numpy as np
 
 from bilm.data.marks import BOS, EOS, MARKS
+from bilm.data.profile import Profile
 from bilm.data.vocabulary import Vocabulary, vocabulary_of
 from bilm.errors import DataError, OptionsError, WeightsError
-from bilm.options.model_options import ModelOptions
+from bilm.options.model_options import PROFILE, ModelOptions
 from bilm.storage import names
 from bilm.storage.finding.locate import locate
 from bilm.storage.formats.base import Format, Mix, Softmax, Tensors
@@ -97,6 +98,11 @@ class StoredModel:
     def options(self) -> ModelOptions:
         """The options."""
         return self.format.options()
+
+    @cached_property
+    def profile(self) -> Profile | None:
+        """The profile of the training text; None if it is not stored."""
+        return Profile.from_record(self.options.other.get(PROFILE))
 
     @property
     def tensors(self) -> Tensors:

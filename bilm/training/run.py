@@ -222,7 +222,7 @@ def set_up(
         spec.start.assign(trainer.model, spec.vocab)
         spec = measured_at_start(spec, evaluator)
     devices.hosts.check_alike("start", checkpoints.content.digests)
-    folder.write_inputs(spec.options.to_dict(), spec.vocab, spec.ngrams)
+    folder.write_inputs(spec.options.to_dict(), spec.vocab, spec.ngrams, spec.text)
     return Run(spec, progress, folder, trainer, checkpoints, evaluator, processor_time)
 
 

@@ -93,7 +93,8 @@ def count_new(
     ngrams = Ngrams.of(known.sample, vocab)
     facts = Facts(n_train_tokens, first_rare)
     if heldout is not None:
-        facts = _with_heldout(facts, heldout, compare_texts(heldout, known.repeated), vocab, ngrams)
+        files = compare_texts(heldout, known.repeated)
+        facts = _with_heldout(facts, heldout, files, inputs, ngrams)
     return facts, ngrams
 
 
@@ -115,15 +116,16 @@ def count_again(
     if files is None or not is_compared:
         files = compare_texts(heldout, known.repeated)
     ngrams = Ngrams.of(known.sample, vocab)
-    return _with_heldout(facts, heldout, files, vocab, ngrams), ngrams
+    return _with_heldout(facts, heldout, files, inputs, ngrams), ngrams
 
 
 def _with_heldout(
-    facts: Facts, heldout: Shards, files: HeldoutFiles, vocab: Vocabulary, ngrams: Ngrams
+    facts: Facts, heldout: Shards, files: HeldoutFiles, inputs: Inputs, ngrams: Ngrams
 ) -> Facts:
     """Return the facts with those of held-out text. Raises: DataError."""
     heldout = heldout.without(set(files.repeated))
-    heldout.examine(vocab)
+    vocab = inputs.vocab
+    heldout.examine(vocab, inputs.text.profile())
     ids = text_ids(heldout, vocab)
     if len(ids) == 1:
         raise DataError(f"{heldout.name}: no sentence; every line is blank")
