@@ -9,12 +9,12 @@ from collections.abc import Container, Iterator, Mapping, Sequence
 from contextlib import suppress
 from functools import cache
 from itertools import chain, pairwise
+from pathlib import Path
 from typing import Any, Literal, NamedTuple
 from unicodedata import name as name_of
 from unicodedata import normalize
 
 from bilm.data import marks
-from bilm.options import model_options
 
 Found = Iterator[tuple[str, str]]  # a sign or trait, and where it was found
 MAX_COLUMNS = 10  # words of a sentence that are compared as columns, or shown
@@ -31,161 +31,57 @@ LENGTHS = {"letters of a word": ("characters", "words"),
            "words of a sentence": ("words", "sentences")}  # fmt: skip
 LENGTH_RATIO = 2.5
 UNITS = "words", "sentences", "characters", "lines"
-ANY = 2.0  # a share that no text exceeds
-PREPARE = "prepare the text as that of the model"
 
 
 class Sign(NamedTuple):
-    """What is counted, what to do, and the least number and share of units for a warning."""
+    """A row of `signs.tsv`: of what it is a pattern (a word, a line, or a trait anywhere in a word)
+    or "", what is counted and in which unit, the least number and share that are unusual without a
+    model, `ANY` for none, and what to do."""
 
+    kind: str
+    unit: str
+    least: int
+    share: float
     what: str
-    remedy: str = "correct or remove them: a model reads such a word as another one"
-    least: int = 1
-    share: float = 0.001
-    unit: str = "words"
+    remedy: str
+    pattern: str
 
 
+def _read_signs() -> dict[str, Sign]:
+    text = Path(__file__).with_name("signs.tsv").read_text(encoding="utf-8")
+    signs = {}
+    for line in text.splitlines()[1:]:
+        name, kind, unit, least, share, what, remedy, pattern = line.split("\t")
+        pattern = pattern.replace("LOST_WORD", marks.LOST_WORD)
+        share_or_any = float(share or ANY)
+        signs[name] = Sign(kind, unit, int(least), share_or_any, what, remedy or REMEDY, pattern)
+    return signs
+
+
+def _any_of(kind: str) -> re.Pattern[str]:
+    """Return a pattern with a group for each sign of a kind."""
+    signs = (f"(?P<{name}>{sign.pattern})" for name, sign in SIGNS.items() if sign.kind == kind)
+    return re.compile("|".join(signs), re.S)
+
+
+ANY = 2.0  # a share that no text exceeds
+REMEDY = "correct or remove them: a model reads such a word as another one"
+PREPARE = "prepare the text as that of the model"
+SIGNS = _read_signs()
 NORMAL_FORMS: tuple[Literal["NFC", "NFD", "NFKC"], ...] = ("NFC", "NFD", "NFKC")
-SPLIT = "bilm text --tokenize LANG does this"
-SIGNS: dict[str, Sign] = {
-    "end": Sign("are the marks of a sentence's ends", "remove them: a model adds its own", share=0),
-    "foreign": Sign("are marks of other programs",
-        "remove marks of ends, padding and missing values, and write <UNK> for unknown words"),
-    "escape": Sign("contain escapes of Moses, HTML or programs",
-        "replace them with the characters, as Moses's deescape-special-chars.perl does"),
-    "subword": Sign("are marked as pieces of words",
-        "use the text from before it was split: a model reads whole words", 2, 0.05),
-    "blank": Sign("are whitespace", "remove them: a model reads them as words", share=0),
-    "space": Sign("contain U+200B, which separates words", "replace it with a blank"),
-    "encoding": Sign("look like text that was read in another encoding",
-        "read the original file in its own encoding, mostly UTF-8", 2),
-    "markup": Sign("are markup, or times of subtitles", "keep the sentences only", 2, 0.005),
-    "fasta": Sign("are headers, as in FASTA",
-        "let the name of the file end with .fasta; bilm text converts it to text", share=0.01),
-    "json": Sign("are JSON", "let the name of the file end with .jsonl, with an object per line; "
-        "bilm text converts it to text", 2, 0.3, "lines"),
-    "csv": Sign("have fields with quotation marks, as in CSV", "let the name of the file end with "
-        ".csv, with commas and a header; bilm text converts it to text", 3, 0.5, "lines"),
-    "gap": Sign("contain marks of gaps, or square brackets",
-        "remove the brackets, or sentences with gaps, which only bilm fill fills: a model reads "
-        "marks as words or letters", share=0.002),
-    "hyphens": Sign("end with a part of a word", "join it with the rest on the next line",
-        3, 0.02, "lines"),
-    "missing": Sign("are _, as in CoNLL-U files whose words are left out",
-        "insert the words, as the description of the treebank explains", 2, 0.5),
-    "long": Sign("are in very long words, as in text without blanks",
-        f"separate the words with blanks; {SPLIT}", share=0.5, unit="characters"),
-    "tagged": Sign("end with a tag after / _ or |",
-        "remove the tags: a model reads a word with its tag as another word", 4, 0.8),
-    "attached": Sign("contain punctuation, so the text is probably not tokenized",
-        f"separate it with blanks, as in the text that the model was trained on; {SPLIT}", 5, 0.02),
-    **{form: Sign(f"are in the vocabulary only in Unicode's normal form {form}",
-        "convert the text: python -c \"import sys, unicodedata; [print(unicodedata.normalize("
-        f"'{form}', line), end='') for line in sys.stdin]\" < OLD > NEW", share=0.01)
-       for form in NORMAL_FORMS},
-    "returns": Sign("contain ends that are not \\n",
-        "convert them, such as with tr '\\r' '\\n' < OLD > NEW", share=0.1, unit="lines"),
-    "columns": Sign("are columns of a word and its tags, as in CoNLL or IOB files",
-        "write the words of a sentence on one line; the names of CoNLL-U files end with .conllu",
-        5, 0.6, "sentences"),
-    "tabs": Sign("are columns, such as a number, a label and a sentence",
-        "keep the sentences only, such as with cut -f 2 OLD > NEW for the second column",
-        3, 0.5, "lines"),
-    "alike": Sign("start alike, such as with a number, a time or a mark of a list",
-        "remove the start: a model reads it as words", 5, 0.8, "sentences"),
-    "joined": Sign("have a capitalized word after . ! or ?, as if joined",
-        f"write one sentence on a line; with --split_sentences, {SPLIT}", 1, 0.4, "sentences"),
-    "header": Sign("are one line without a mark at its end", "remove the headers of pages",
-        5, 0.02, "sentences"),
-    "single": Sign("have only one word",
-        "write the words of a sentence on one line or in one row of a table, separated by blanks",
-        5, 0.9, "sentences"),
-    # Traits
-    "invisible": Sign("contain invisible characters, such as soft hyphens"),
-    "controls": Sign("contain control characters, or those of one font"),
-    "lost": Sign("contain ? or U+FFFD for lost letters", least=2, share=0.002),
-    "reversed": Sign("begin with a letter that only ends words", least=2, share=0.01),
-    "mixed": Sign("mix scripts that look alike", least=2, share=0.005),
-    "styled": Sign("contain ligatures, or letters that are wide or in a style", share=0.005),
-    "optical": Sign("contain digits between letters", least=5, share=0.03),
-    "spaced": Sign("are single letters", "join the letters of each word", 20, 0.75),
-    "address": Sign("are addresses", least=5, share=0.1),
-    "unknown": Sign("are not in the vocabulary", PREPARE, 20, 0.25),
-    "digits": Sign("contain digits", share=ANY),
-    "separate": Sign("are punctuation", share=ANY),
-    "inside": Sign("contain an apostrophe or hyphen", share=ANY),
-    "punctuated": Sign("begin or end with punctuation", share=ANY),
-    "capitalized": Sign("begin with a capital", share=ANY),
-    "capitals": Sign("are in capitals", share=ANY),
-    "accents": Sign("contain accents", share=ANY),
-    "decomposed": Sign("are not in Unicode's normal form NFC", share=ANY),
-    "once": Sign("occur once", share=ANY),
-}  # fmt: skip
 # Only the first of these signs that is frequent is reported, because it explains the others.
 FORMS = {"fasta", "json", "csv", "long", "returns", "columns", "tabs", "alike", "joined", "single"}
-NOT_KNOWN = "end", "missing"  # signs also if the vocabulary contains them
 # They depend on the size or the lines of a text, too.
 NOT_COMPARED = FORMS | {"header", "hyphens", "once", "unknown"}
+NOT_KNOWN = "end", "missing"  # signs also if the vocabulary contains them
 
-# More characters than words have in Chinese and Japanese; in Thai, Lao, Tibetan, Burmese and Khmer;
-# and in other languages.
-LONG = r"[\u3000-\u30ff\u3400-\u9fff\uff00-\uffef]{6}|[\u0e00-\u109f\u1780-\u17ff]{16}|\S{31}"
-# Kinds of punctuation, and words that contain it at their start or end. A full stop counts only at
-# the end of a sentence, where a blank follows, because abbreviations have one.
+# Separate marks of the kinds of attached punctuation. A full stop counts only at the end of a
+# sentence, because abbreviations have one.
 KINDS = {"mark": ",;:!?…،؛؟。、，；：！？।", "stop": ".", "quote": '"„“”«»‹›「」()'}
-LETTER, CLOSING, QUOTE = r"[^\W_]", "[\"'”’“«»›」)\\]}]*", f"[{KINDS['quote']}]"
-CYRILLIC, LATIN = "[\u0400-\u052f]", "[A-Za-z\u00c0-\u024f]"
-PATTERNS = {  # of words, by signs and kinds of punctuation
-    "end": "|".join((marks.BOS, marks.EOS, model_options.BOS, model_options.EOS)),
-    "foreign": r"(?!<UNK>)(?i:</?s>|<(?:[be]os|sos|start|end|pad|unk|oov|cls|sep)>|<\|\w+\|>|"
-        r"\[(?:[be]os|pad|unk|cls|sep)\]|@@(?:unknown|padding)@@|__label__\S+|-[lr][rcs]b-)|\\N",
-    "escape": r".*&(?:#\d+|#x[\da-fA-F]+|[a-z]+\d*);.*|@[^\w\s]@|.*(?:\\u[\da-f]{4}|"
-        r"\\x[\da-f]{2}|(?:%[\dA-F]{2}){2}|[^\W\d]%20[^\W\d]).*",
-    "subword": r".+@@|##\w.*|▁.*|Ġ[A-Za-z]{1,3}|.+</w>|￭.*|.+￭|.+￨.+",
-    "blank": r"\s+",
-    "space": ".*\u200b.*",
-    # UTF-8 read as Latin-1, Mac Roman and DOS, and other text read as Latin-1 or KOI8-R
-    "encoding": f".*(?:[ÂÃ][\u0080-\u00bf]|â€|[\u00a1-\u00ff]{{4}}|√[^\\s\\d]|{LETTER}[─-▟]|"
-        f"[─-▟]{LETTER}).*|[а-яё][А-ЯЁ]{{2,}}",
-    "markup": r".*(?:</[A-Za-z][\w:-]*>?|<(?:br|p|hr|img|ref)\b|\]\(https?:).*|\\[a-z]+\{.*|"
-        r"[\w:-]+=\"[^\"]*\"?/?>?|(?:\d+:)?\d\d:\d\d[,.]\d{3}|\{\d+\}\{\d+\}.*|"
-        r"[\"'(]*(?:\[\[|\{\{|={2,}|'{3})\w.*|.*\w(?:\]\]|\}\}).*|={2,}|"  # of wikis
-        r"[\"'(]*\*\*\w.*\*\*.*",
-    "gap": rf"(?i:{marks.LOST_WORD})|(?=.*[^\W_]).*[\[\]⟦⟧〚〛].*|[\[⟦〚].+[\]⟧〛]|[.…]{{7,}}",
-    "fasta": r">\w.*",
-    "missing": "_",
-    "long": f".*(?:{LONG}).*",
-    "tagged": r".+[/_|](?:-?[A-Za-z][\w$+*:=|-]{0,20}|[^\w\s]+)",
-    "mark": f".*{LETTER}{CLOSING}[{KINDS['mark']}]{CLOSING}",
-    "quote": f"(?=.*{LETTER})(?:{QUOTE}.*|.*{QUOTE})",
-}  # fmt: skip
-STOP = re.compile(rf"[^.]*{LETTER}{CLOSING}\.{CLOSING}")
-LINES = {  # patterns of lines
-    "json": r"""[\[{]*\s*['"]\w+['"]\s*:\s*(?:["'\[{\d-]|true|false|null).*|[\[\]{}]+""",
-    "csv": r"(?:\"[^\"]*\"|[^\s,;\"]*)[,;]\".*|.*\"[,;][\"\w].*",
-    "tabs": r".*(?:\t.* | .*\t).*",
-    "hyphens": r".*[^\W\d_][-‐¬⸗]",
-}
-TRAITS = {  # patterns of traits, anywhere in a word
-    "invisible": "[\u00ad\u061c\u200e\u200f\u202a-\u202e\u2060-\u2064\u2066-\u2069\ufeff]|"
-        f"(?:{CYRILLIC}|{LATIN})[\u200c\u200d]|[^\\W\\d]\ufe0f",
-    "controls": "[\x00-\x08\x0e-\x1b\x7f-\x84\x86-\x9f\ue000-\uf8ff]",
-    "lost": "\ufffd|^[^\\W\\d_]+\\?[^\\W\\d_]+$",
-    "reversed": r"^[ךםןףץة]\w",
-    "mixed": f"{CYRILLIC}{LATIN}|{LATIN}{CYRILLIC}",
-    "styled": "[\ufb00-\ufb06\uff41-\uff5a\U0001d400-\U0001d7ff]",
-    "optical": r"[a-z]\d+[a-z]",
-    "spaced": "^[a-zа-я]$",
-    "address": r"^\W*(?i:https?://|www\.)",
-    "digits": r"\d",
-    "separate": r"^[^\w\s]+$",
-    "inside": r"\w['’‐-]\w",
-    "punctuated": r"\w[^\w\s'’-]+$|^[^\w\s'’-]+\w",
-}  # fmt: skip
-WORD = re.compile("|".join(f"(?P<{name}>{pattern})" for name, pattern in PATTERNS.items()), re.S)
-LINE = re.compile("|".join(f"(?P<{name}>{pattern})" for name, pattern in LINES.items()), re.S)
+WORD, LINE, STOP = _any_of("word"), _any_of("line"), re.compile(SIGNS["stop"].pattern)
+IN_WORDS = {name: re.compile(sign.pattern) for name, sign in SIGNS.items() if sign.kind == "trait"}
 PLAIN = re.compile("[a-z]{2,30}")
-IN_WORDS = {name: re.compile(pattern) for name, pattern in TRAITS.items()}
+LONG = re.compile(SIGNS["long"].pattern)
 LAST = (".", "!", "?", "…")  # words at the end of a sentence
 LINE_ENDS = re.compile(r"[\r\v\x85\u2028\u2029]")
 START = re.compile(r"[>*•|+]|[\d:./-]*\d[\d:./-]*[)\]]?")  # a word that is no sentence's first one
@@ -303,7 +199,8 @@ class Profile(NamedTuple):
 
 def _sign(name: str) -> Sign:
     """Return a sign, or the trait of a script's name."""
-    return SIGNS.get(name) or Sign(f"contain letters of the script {name}", share=ANY)
+    what = f"contain letters of the script {name}"
+    return SIGNS.get(name) or SIGNS["digits"]._replace(what=what)
 
 
 def _differ(share: float, usual: float, total: int) -> bool:
@@ -378,7 +275,7 @@ def _signs_of_sentences(sentences: Sequence[Sequence[str]]) -> Found:
         start = " ".join(words[:MAX_COLUMNS])
         if any(end in LAST and word[:1].isupper() for end, word in pairwise(words)):
             yield "joined", start
-        if len(words) == 1 and not re.search(LONG, words[0]):
+        if len(words) == 1 and not LONG.fullmatch(words[0]):
             yield "single", words[0]
         n_first = 1 if START.fullmatch(words[0]) else 3
         if len(words) > n_first:

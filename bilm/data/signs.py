@@ -16,10 +16,9 @@ GROWTH = 1.5  # of the number of words, after which warnings are looked for agai
 class TextSigns:
     """Keeps the first words of the text `name` and logs a warning for each sign in them.
 
-    Attributes: `known`, words that are not signs, such as a model's vocabulary; `vocabulary`, words
-        of which others are unknown, or in another normal form; `model`, the profile of a model's
-        text; `done`, whether further sentences are ignored; `reported`, the signs that are reported
-        or need no report.
+    Attributes: `known`, words that are not signs, such as a model's vocabulary; `vocabulary`, by
+        default the same, with which words are compared; `model`, the profile of a model's text;
+        `done`, whether further sentences are ignored; `reported`, signs that need no report.
     """
 
     def __init__(
@@ -38,7 +37,7 @@ class TextSigns:
         self._lines: list[str] = []
         self._sentences: list[Sequence[str]] = []
         self._n_words = 0
-        self._n_examined = 0.0
+        self._n_examined = 0
 
     def watch(self, items: Iterable[Item], words_of: Callable[..., list[str]]) -> Iterator[Item]:
         """Yield the items unchanged; warn after `SAMPLE_WORDS` words or the last item."""
@@ -49,7 +48,7 @@ class TextSigns:
 
     def add_line(self, line: str) -> str:
         """Keep a line as it is before it is split into words, and return it."""
-        if not self.done and not line.isspace() and line:
+        if not self.done and line.strip():
             self._lines.append(line)
         return line
 
@@ -64,14 +63,12 @@ class TextSigns:
             self.done = True
 
     def profile(self) -> Profile:
-        """Return the profile of the sentences and lines so far."""
-        # Copies, because other threads may add words.
-        return Profile.of(
-            self._sentences[:], self._lines[:], self.known, self.vocabulary or self.known
-        )
+        """Return the profile of the first words, which other threads may add to."""
+        vocabulary = self.vocabulary or self.known
+        return Profile.of(self._sentences[:], self._lines[:], self.known, vocabulary)
 
     def warn(self) -> None:
-        """Warn, once, of each sign that is frequent in the sentences so far."""
+        """Warn of each new sign, unless there were nearly as many words at the last call."""
         if self.done or self._n_words < GROWTH * self._n_examined:
             return
         self._n_examined = self._n_words
