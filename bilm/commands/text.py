@@ -8,7 +8,7 @@ from cloup.constraints import If, accept_none, constraint, require_all
 
 from bilm.commands import options as opt
 from bilm.commands.main import command
-from bilm.commands.output import print_table, printable, show
+from bilm.commands.output import print_table, show
 from bilm.data.readers import Corpus, Reading, Record
 from bilm.data.signs import TextSigns
 from bilm.data.text import matching_files
@@ -98,4 +98,4 @@ def _print_profile(signs: TextSigns, records: Iterator[Record], json: bool) -> N
         return
     print_table([("profile", str), ("value", str)], found.table().items())
     for words in sentences:
-        print(printable(" ".join(words)))
+        print(repr(" ".join(words)))

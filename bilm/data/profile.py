@@ -270,24 +270,25 @@ def _signs_of_line(line: str) -> Found:
 
 def _signs_of_sentences(sentences: Sequence[Sequence[str]]) -> Found:
     alike: defaultdict[str, list[str]] = defaultdict(list)  # sentences by their start
-    open_lines: Counter[str] = Counter()  # those without a mark at the end
+    copies: Counter[str] = Counter()  # of each sentence, whatever its numbers are
+    n_open = 0  # sentences without a mark at the end
     for words in sentences:
         start = " ".join(words[:MAX_COLUMNS])
         if any(end in LAST and word[:1].isupper() for end, word in pairwise(words)):
             yield "joined", start
         if len(words) == 1 and not LONG.fullmatch(words[0]):
             yield "single", words[0]
-        n_first = 1 if START.fullmatch(words[0]) else 3
-        if len(words) > n_first:
-            alike[re.sub(r"\d+", "0", " ".join(words[:n_first]))].append(start)
-        if len(words) > 1 and words[-1][-1:].isalnum():
-            open_lines[re.sub(r"\d+", "0", start)] += 1
+        first = re.sub(r"\d+", "0", words[0])
+        alike[first if START.fullmatch(first) else " ".join(words[:3])].append(start)
+        copies[re.sub(r"\d+", "0", " ".join(words))] += 1
+        n_open += words[-1][-1:].isalnum()
     most = max(alike.values(), key=len, default=[])
     if len(set(most)) >= MIN_ALIKE:
         yield from (("alike", start) for start in most)
-    for line, n in open_lines.most_common(1):
-        if 2 * (open_lines.total() - n) < len(sentences) - n:
-            yield from [("header", line)] * n
+    (line, n), (_, n_next) = [*copies.most_common(2), ("", 0), ("", 0)][:2]
+    is_rare = 2 * n <= len(sentences) and 2 * n_open < len(sentences) + n
+    if is_rare and n > 3 * n_next and " " in line and line[-1].isalnum():
+        yield from [("header", line)] * n
     yield from (("columns", " ".join(row)) for row in _rows_of_columns(sentences))
 
 
