@@ -242,7 +242,7 @@ def _traits_of(word: str, vocabulary: Container[str]) -> Iterator[str]:
     if PLAIN.fullmatch(word):
         return
     yield from (name for name, pattern in IN_WORDS.items() if pattern.search(word))
-    if word[0].isupper() and word[1:].islower():
+    if word[:1].isupper() and word[1:].islower():
         yield "capitalized"
     if len(word) > 1 and word.isupper():
         yield "capitals"
