@@ -27,8 +27,6 @@ N_EXAMPLES, MAX_EXAMPLE = 3, 40  # number of examples in a warning, and characte
 RATIOS = (3, 0.05), (20, 0.02)
 MIN_WORDS, MIN_WITH_TRAIT, N_DIFFERENCES = 50, 20, 3
 USUAL = 2
-LENGTHS = {"letters of a word": ("characters", "words"),
-           "words of a sentence": ("words", "sentences")}  # fmt: skip
 LENGTH_RATIO = 2.5
 UNITS = "words", "sentences", "characters", "lines"
 
@@ -111,7 +109,7 @@ class Profile(NamedTuple):
         words = Counter(chain.from_iterable(sentences))
         found: defaultdict[str, Counter[str]] = defaultdict(Counter)
         for word, n in words.items():
-            for name in chain(_sign_of(word, known), _traits_of(word, vocabulary)):
+            for name in _signs_of_word(word, known, vocabulary):
                 found[name][word] += n * len(word) if name == "long" else n
         for word, n in Counter(words[-1] for words in sentences).items():
             if STOP.fullmatch(word) and word not in known:
@@ -152,7 +150,7 @@ class Profile(NamedTuple):
 
     def table(self) -> dict[str, str]:
         """Return the numbers in words, with examples."""
-        rows = {name: f"{self.share(name):.3g}" for name in LENGTHS}
+        rows = {name: f"{mean:.3g}" for name, mean in self.lengths().items()}
         for name in sorted(self.counts, key=self.share, reverse=True):
             sign = _sign(name)
             examples = ", ".join(map(repr, self.examples.get(name, ())))
@@ -160,41 +158,64 @@ class Profile(NamedTuple):
         return rows
 
     def share(self, name: str) -> float:
-        """Return the share of units with a sign or trait; of a length, the mean."""
-        unit = LENGTHS[name][1] if name in LENGTHS else _sign(name).unit
-        n = self.totals[LENGTHS[name][0]] if name in LENGTHS else self.counts.get(name, 0)
-        return n / max(self.totals[unit], 1)
+        """Return the share of units with a sign or trait."""
+        total = self.totals[_sign(name).unit]
+        return self.counts.get(name, 0) / max(total, 1)
+
+    def lengths(self) -> dict[str, float]:
+        """Return the mean lengths of words and sentences, by what they are."""
+        n_words = self.totals["words"]
+        return {
+            "letters of a word": self.totals["characters"] / max(n_words, 1),
+            "words of a sentence": n_words / max(self.totals["sentences"], 1),
+        }
 
     def warnings(self, model: Profile | None = None) -> dict[str, str]:
         """Return a warning for each sign that is frequent, compared with the text of a model, by
-        its name; and one for the three largest differences of other traits."""
+        its name; and one for the largest differences of other traits."""
         warnings: dict[str, str] = {}
-        differences: dict[str, float] = {}
-        others = {*self.counts, *(model.counts if model else ())}.difference(SIGNS)
-        for name in chain(SIGNS, sorted(others)):
-            sign = _sign(name)
-            n, total = self.counts.get(name, 0), self.totals[sign.unit]
-            share, usual, beside = self.share(name), 0.0, ""
-            if model:
-                usual = model.share("once" if name == "unknown" else name)
-                beside = f" ({100 * share:.2g} %, {100 * usual:.2g} % in the text of the model)"
-            examples = ", ".join(map(repr, self.examples.get(name, ())))
-            such = f", such as {examples}" if examples else ""
-            text = f"{n:,} of the first {total:,} {sign.unit} {sign.what}{beside}{such}"
+        for name, sign in SIGNS.items():
+            n = self.counts.get(name, 0)
+            total = self.totals[sign.unit]
+            usual = USUAL * _usual(model, name) * total if model else 0
             is_explained = name in FORMS and not FORMS.isdisjoint(warnings)
-            least = max(1, sign.least, sign.share * total, USUAL * usual * total)
-            if n >= least and not is_explained:
-                warnings[name] = f"{text}; {sign.remedy}"
-            elif model and name not in NOT_COMPARED and _differ(share, usual, total):
-                differences[text] = abs(share - usual)
-        for name in LENGTHS if model else ():
-            mean, usual = self.share(name), model.share(name)
-            if max(mean, usual) > LENGTH_RATIO * min(mean, usual):
-                differences[f"{mean:.3g} {name}, {usual:.3g} in the text of the model"] = 0
-        largest = sorted(differences, key=differences.__getitem__, reverse=True)[:N_DIFFERENCES]
-        if largest and self.totals["words"] >= MIN_WORDS:
-            warnings["model"] = f"{'; '.join(largest)}; {PREPARE}"
+            if n >= max(1, sign.least, sign.share * total, usual) and not is_explained:
+                warnings[name] = f"{self._described(name, model)}; {sign.remedy}"
+        if model and self.totals["words"] >= MIN_WORDS:
+            differences = self._differences(model, warnings)
+            largest = sorted(differences, key=differences.__getitem__, reverse=True)
+            if largest:
+                warnings["model"] = f"{'; '.join(largest[:N_DIFFERENCES])}; {PREPARE}"
         return warnings
+
+    def _differences(self, model: Profile, warned: Container[str]) -> dict[str, float]:
+        """Return the differences from a model's text, in words, and how large they are."""
+        differences: dict[str, float] = {}
+        for name in sorted({*self.counts, *model.counts} - NOT_COMPARED):
+            low, high = sorted((self.share(name), model.share(name)))
+            is_large = any(high > ratio * low and high - low > least for ratio, least in RATIOS)
+            is_sure = high * self.totals[_sign(name).unit] >= MIN_WITH_TRAIT
+            if is_large and is_sure and name not in warned:
+                differences[self._described(name, model)] = high - low
+        usual = model.lengths()
+        for name, mean in self.lengths().items():
+            low, high = sorted((mean, usual[name]))
+            if high > LENGTH_RATIO * low:
+                text = f"{mean:.3g} {name}, {usual[name]:.3g} in the text of the model"
+                differences[text] = 0
+        return differences
+
+    def _described(self, name: str, model: Profile | None) -> str:
+        """Return how frequent a sign or trait is, with examples."""
+        sign = _sign(name)
+        text = f"{self.counts.get(name, 0):,} of the first {self.totals[sign.unit]:,} {sign.unit}"
+        text += f" {sign.what}"
+        if model:
+            share, usual = 100 * self.share(name), 100 * _usual(model, name)
+            text += f" ({share:.2g} %, {usual:.2g} % in the text of the model)"
+        if name in self.examples:
+            text += f", such as {', '.join(map(repr, self.examples[name]))}"
+        return text
 
 
 def _sign(name: str) -> Sign:
@@ -203,22 +224,41 @@ def _sign(name: str) -> Sign:
     return SIGNS.get(name) or SIGNS["digits"]._replace(what=what)
 
 
-def _differ(share: float, usual: float, total: int) -> bool:
-    low, high = sorted((share, usual))
-    is_large = any(high > ratio * low and high - low > least for ratio, least in RATIOS)
-    return is_large and high * total >= MIN_WITH_TRAIT
+def _usual(model: Profile, name: str) -> float:
+    """Return the share in a model's text; words that occur once there may as well be unknown."""
+    return model.share("once" if name == "unknown" else name)
 
 
-def _sign_of(word: str, known: Container[str]) -> Iterator[str]:
-    """Yield the sign, or the kind of attached punctuation, that a word has, if any."""
+def _signs_of_word(word: str, known: Container[str], vocabulary: Container[str]) -> Iterator[str]:
+    """Yield the signs and traits of a word, a kind of attached punctuation, and a normal form in
+    which only the vocabulary has it."""
+    if vocabulary and word not in vocabulary and word not in marks.MARKS:
+        yield "unknown"
+        yield from [form for form in NORMAL_FORMS if normalize(form, word) in vocabulary][:1]
+    letter = next(filter(str.isalpha, word), "")
+    if letter:
+        yield _script(letter)
     if PLAIN.fullmatch(word):
         return
+
     match = WORD.fullmatch(word)
-    name = "" if match is None else str(match.lastgroup)
-    if not word.isascii() and name in ("", "mark", "quote") and _is_misread(word):
-        name = "encoding"
-    if name and (name in NOT_KNOWN or word not in known):
-        yield name
+    sign = str(match.lastgroup) if match else ""
+    if sign in ("", "mark", "quote") and _is_misread(word):
+        sign = "encoding"
+    if sign and (sign in NOT_KNOWN or word not in known):
+        yield sign
+    for name, pattern in IN_WORDS.items():
+        if pattern.search(word):
+            yield name
+    if word[:1].isupper() and word[1:].islower():
+        yield "capitalized"
+    if len(word) > 1 and word.isupper():
+        yield "capitals"
+    composed = normalize("NFC", word)
+    if composed != word:
+        yield "decomposed"
+    if normalize("NFD", word) != composed:
+        yield "accents"
 
 
 def _is_misread(word: str) -> bool:
@@ -230,28 +270,6 @@ def _is_misread(word: str) -> bool:
             if len(word) - len(word.encode(code_page).decode()) >= least:
                 return True
     return False
-
-
-def _traits_of(word: str, vocabulary: Container[str]) -> Iterator[str]:
-    """Yield the traits of a word, and a normal form in which only the vocabulary has it."""
-    if vocabulary and word not in vocabulary and word not in marks.MARKS:
-        yield "unknown"
-        yield from [form for form in NORMAL_FORMS if normalize(form, word) in vocabulary][:1]
-    if letter := next(filter(str.isalpha, word), ""):
-        yield _script(letter)
-    if PLAIN.fullmatch(word):
-        return
-    yield from (name for name, pattern in IN_WORDS.items() if pattern.search(word))
-    if word[:1].isupper() and word[1:].islower():
-        yield "capitalized"
-    if len(word) > 1 and word.isupper():
-        yield "capitals"
-    if not word.isascii():
-        composed = normalize("NFC", word)
-        if composed != word:
-            yield "decomposed"
-        if normalize("NFD", word) != composed:
-            yield "accents"
 
 
 @cache
