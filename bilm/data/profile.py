@@ -82,7 +82,9 @@ PLAIN = re.compile("[a-z]{2,30}")
 LONG = re.compile(SIGNS["long"].pattern)
 LAST = (".", "!", "?", "…")  # words at the end of a sentence
 LINE_ENDS = re.compile(r"[\r\v\x85\u2028\u2029]")
-START = re.compile(r"[>*•|+]|[\d:./-]*\d[\d:./-]*[)\]]?")  # a word that is no sentence's first one
+START = re.compile(
+    r"[>*•|+]|#+|[\d:./-]*\d[\d:./-]*[)\]]?"
+)  # a word that is no sentence's first one
 TAG = re.compile(r"O|_|[BIESLUM]-\S+|-?[A-Z]+[\dA-Z]*[$|-]?|[A-Z]+[:=|]\S+|[^\w\s]+")
 CODE_PAGES = {"cp1252": 1, "cp1250": 1, "cp1254": 1, "cp1251": 2, "cp1253": 2, "cp1256": 2}
 # What a character of UTF-8 but its first byte is read as
@@ -297,7 +299,10 @@ def _signs_of_sentences(sentences: Sequence[Sequence[str]]) -> Found:
         if len(words) == 1 and not LONG.fullmatch(words[0]):
             yield "single", words[0]
         first = re.sub(r"\d+", "0", words[0])
-        alike[first if START.fullmatch(first) else " ".join(words[:3])].append(start)
+        if not START.fullmatch(first):
+            has_mark = len(words) > 1 and not any(map(str.isalnum, words[1]))
+            first = " ".join(words[:2] if has_mark else words[:3])
+        alike[first].append(start)
         copies[re.sub(r"\d+", "0", " ".join(words))] += 1
         n_open += words[-1][-1:].isalnum()
     most = max(alike.values(), key=len, default=[])
