@@ -6,6 +6,7 @@ import hashlib
 import os
 from collections.abc import Collection, Container, Iterator, Sequence
 from dataclasses import dataclass, replace
+from functools import cached_property
 from pathlib import Path
 from typing import NamedTuple
 
@@ -48,26 +49,30 @@ class Shards:
         first, *others = self.paths
         name = f"{first} and {len(others)} more" if others else first
         signs = TextSigns(name, vocabulary=vocabulary, model=model)
-        for line in self.first_lines():
+        for line in self.first_lines:
             signs.add(signs.add_line(line).split())
         signs.warn()
 
+    @cached_property
     def profile(self) -> Profile:
-        """Return the profile of the first words."""
-        lines = [line for line in self.first_lines() if line.strip()]
-        return Profile.of([line.split() for line in lines], lines)
+        """The profile of the first words."""
+        return Profile.of([line.split() for line in self.first_lines], self.first_lines)
 
-    def first_lines(self) -> Iterator[str]:
-        """Yield the lines of the first `SAMPLE_WORDS` words, as many of each file."""
+    @cached_property
+    def first_lines(self) -> list[str]:
+        """The lines, except blank ones, of the first `SAMPLE_WORDS` words, as many of each file."""
         files = [path for path in self.paths if is_url(path) or os.path.isfile(path)]
         files = files[:MAX_EXAMINED]
+        lines: list[str] = []
         for path in files:
             n_left = SAMPLE_WORDS / len(files)
             for *_, line in placed_lines(path, self.on_bad_utf8):
-                yield line
+                if line.strip():
+                    lines.append(line)
                 n_left -= len(line.split())
                 if n_left <= 0:
                     break
+        return lines
 
     def sentences(self) -> Iterator[list[str]]:
         """Yield the words of each line that is not blank or left out. Raises: DataError."""

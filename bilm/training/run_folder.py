@@ -215,7 +215,8 @@ class RunFolder:
         vocabulary unless a resumed run contains it."""
         if not self.writes:
             return
-        self._profile = {PROFILE: text.profile().to_record()}
+        stored = schema.read_object(self.options_file).get(PROFILE) if self.holds_run else None
+        self._profile = {PROFILE: stored or text.profile.to_record()}
         self.write_options(options)
         if ngrams is not None:
             save_hdf5(self.path / NGRAMS, {NGRAM_COUNTS: ngrams.counts})

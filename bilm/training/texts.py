@@ -125,7 +125,7 @@ def _with_heldout(
     """Return the facts with those of held-out text. Raises: DataError."""
     heldout = heldout.without(set(files.repeated))
     vocab = inputs.vocab
-    heldout.examine(vocab, inputs.text.profile())
+    heldout.examine(vocab, inputs.text.profile)
     ids = text_ids(heldout, vocab)
     if len(ids) == 1:
         raise DataError(f"{heldout.name}: no sentence; every line is blank")

@@ -45,7 +45,7 @@ def test_files_that_a_pattern_matches_are_joined(run_here, tmp_path):
 def test_profile_prints_shares_and_sentences(run_here, tmp_path):
     (tmp_path / "t").write_text("A cat\u200b sat .\na dog\nb\nc\n", encoding="utf-8")
     done = run_here("bilm text", "--profile", tmp_path / "t")
-    assert done.returncode == 0 and done.stdout.endswith("A cat\\u200b sat .\na dog\nb\n")
+    assert done.returncode == 0 and done.stdout.endswith("'A cat\\u200b sat .'\n'a dog'\n'b'\n")
     assert "words that contain U+200B, which separates words" in done.stdout
     assert_fails(run_here("bilm text", "--profile", "t", "--output", "x"), "--output")
 
