@@ -94,7 +94,7 @@ def _print_profile(signs: TextSigns, records: Iterator[Record], json: bool) -> N
             break
     found = signs.profile()
     if json:
-        show(found.to_record() | {"sentences": sentences}, "", json)
+        show(found._asdict() | {"sentences": sentences}, "", json)
         return
     print_table([("profile", str), ("value", str)], found.table().items())
     for words in sentences:

@@ -32,9 +32,9 @@ UNITS = "words", "sentences", "characters", "lines"
 
 
 class Sign(NamedTuple):
-    """A row of `signs.tsv`: of what it is a pattern (a word, a line, or a trait anywhere in a word)
-    or "", what is counted and in which unit, the least number and share that are unusual without a
-    model, `ANY` for none, and what to do."""
+    """A row of `signs.tsv`: what has its pattern (a word, a line, a trait somewhere in a word, or
+    ""); what is counted, in which unit; the least number and share that are unusual without a
+    model; what to do."""
 
     kind: str
     unit: str
@@ -46,24 +46,20 @@ class Sign(NamedTuple):
 
 
 def _read_signs() -> dict[str, Sign]:
-    text = Path(__file__).with_name("signs.tsv").read_text(encoding="utf-8")
+    rows = Path(__file__).with_name("signs.tsv").read_text(encoding="utf-8").splitlines()[1:]
     signs = {}
-    for line in text.splitlines()[1:]:
-        name, kind, unit, least, share, what, remedy, pattern = line.split("\t")
-        pattern = pattern.replace("LOST_WORD", marks.LOST_WORD)
-        share_or_any = float(share or ANY)
-        signs[name] = Sign(kind, unit, int(least), share_or_any, what, remedy or REMEDY, pattern)
+    for row in rows:
+        name, kind, unit, least, share, *texts = row.split("\t")
+        signs[name] = Sign(kind, unit, int(least), float(share), *texts)
     return signs
 
 
 def _any_of(kind: str) -> re.Pattern[str]:
     """Return a pattern with a group for each sign of a kind."""
     signs = (f"(?P<{name}>{sign.pattern})" for name, sign in SIGNS.items() if sign.kind == kind)
-    return re.compile("|".join(signs), re.S)
+    return re.compile("|".join(signs).replace("LOST_WORD", marks.LOST_WORD), re.S)
 
 
-ANY = 2.0  # a share that no text exceeds
-REMEDY = "correct or remove them: a model reads such a word as another one"
 PREPARE = "prepare the text as that of the model"
 SIGNS = _read_signs()
 NORMAL_FORMS: tuple[Literal["NFC", "NFD", "NFKC"], ...] = ("NFC", "NFD", "NFKC")
@@ -85,7 +81,7 @@ LINE_ENDS = re.compile(r"[\r\v\x85\u2028\u2029]")
 START = re.compile(
     r"[>*•|+]|#+|[\d:./-]*\d[\d:./-]*[)\]]?"
 )  # a word that is no sentence's first one
-TAG = re.compile(r"O|_|[BIESLUM]-\S+|-?[A-Z]+[\dA-Z]*[$|-]?|[A-Z]+[:=|]\S+|[^\w\s]+")
+TAG = re.compile(r"O|_|[BIESLUM]-\S+|-?[A-Z][\dA-Z]+[$|-]?|[A-Z]+[:=|]\S+|[^\w\s]+")
 CODE_PAGES = {"cp1252": 1, "cp1250": 1, "cp1254": 1, "cp1251": 2, "cp1253": 2, "cp1256": 2}
 # What a character of UTF-8 but its first byte is read as
 CONTINUED = {chr for page in CODE_PAGES for chr in bytes(range(0x80, 0xC0)).decode(page, "ignore")}
@@ -140,15 +136,11 @@ class Profile(NamedTuple):
 
     @classmethod
     def from_record(cls, record: Any) -> Profile | None:
-        """Return the profile of `to_record`, None for another value."""
+        """Return a profile that was stored, without examples; None for another value."""
         with suppress(LookupError, TypeError, ValueError, AttributeError, ArithmeticError):
             counts = {str(name): int(n) for name, n in record["counts"].items()}
             return cls({unit: int(record["totals"][unit]) for unit in UNITS}, counts)
         return None
-
-    def to_record(self) -> dict[str, Any]:
-        """Return the numbers as JSON values."""
-        return {"totals": self.totals, "counts": self.counts}
 
     def table(self) -> dict[str, str]:
         """Return the numbers in words, with examples."""
@@ -331,8 +323,5 @@ def _rows_of_columns(sentences: Sequence[Sequence[str]]) -> list[Sequence[str]]:
 def _are_tags(column: list[str], n_rows: int) -> bool:
     """Return whether the values of a column of a table with `n_rows` rows are tags of words."""
     tags = [value for value in column if TAG.fullmatch(value)]
-    letters = [tag for tag in tags if any(map(str.isalpha, tag))]
-    if len(tags) <= 0.9 * n_rows or len(letters) <= n_rows / 2:
-        return False
-    are_words = all(len(tag) == 1 for tag in letters) or len(set(letters)) == 1  # such as A and I
-    return not are_words
+    n_with_letters = sum(1 for tag in tags if any(map(str.isalpha, tag)))
+    return len(tags) > 0.9 * n_rows and 2 * n_with_letters > n_rows

@@ -216,7 +216,7 @@ class RunFolder:
         if not self.writes:
             return
         stored = schema.read_object(self.options_file).get(PROFILE) if self.holds_run else None
-        self._profile = {PROFILE: stored or text.profile.to_record()}
+        self._profile = {PROFILE: stored or text.profile._replace(examples={})._asdict()}
         self.write_options(options)
         if ngrams is not None:
             save_hdf5(self.path / NGRAMS, {NGRAM_COUNTS: ngrams.counts})

@@ -20,7 +20,7 @@ def test_shares_of_words_survive_json():
     assert {name: profile.share(name) for name in shares} == {
         name: n / 13 for name, n in shares.items()
     }
-    stored = Profile.from_record(json.loads(json.dumps(profile.to_record())))
+    stored = Profile.from_record(json.loads(json.dumps(profile._asdict())))
     assert stored == profile._replace(examples={})
     assert profile.table()["words that contain digits"] == "7.7 % '2'"
 
