@@ -143,12 +143,10 @@ class Profile(NamedTuple):
         return None
 
     def table(self) -> dict[str, str]:
-        """Return the numbers in words, with examples."""
+        """Return the numbers in words, the largest shares first."""
         rows = {name: f"{mean:.3g}" for name, mean in self.lengths().items()}
         for name in sorted(self.counts, key=self.share, reverse=True):
-            sign = _sign(name)
-            examples = ", ".join(map(repr, self.examples.get(name, ())))
-            rows[f"{sign.unit} that {sign.what}"] = f"{100 * self.share(name):.2g} % {examples}"
+            rows[self._described(name)] = f"{100 * self.share(name):.2g} %"
         return rows
 
     def share(self, name: str) -> float:
@@ -199,11 +197,11 @@ class Profile(NamedTuple):
                 differences[text] = 0
         return differences
 
-    def _described(self, name: str, model: Profile | None) -> str:
+    def _described(self, name: str, model: Profile | None = None) -> str:
         """Return how frequent a sign or trait is, with examples."""
         sign = _sign(name)
-        text = f"{self.counts.get(name, 0):,} of the first {self.totals[sign.unit]:,} {sign.unit}"
-        text += f" {sign.what}"
+        n, total = self.counts.get(name, 0), self.totals[sign.unit]
+        text = f"{n:,} of the first {total:,} {sign.unit} {sign.what}"
         if model:
             share, usual = 100 * self.share(name), 100 * _usual(model, name)
             text += f" ({share:.2g} %, {usual:.2g} % in the text of the model)"

@@ -14,7 +14,7 @@ from absl import logging
 
 from bilm.data.profile import Profile
 from bilm.data.readers import TEXT, form_of
-from bilm.data.signs import SAMPLE_WORDS, TextSigns
+from bilm.data.signs import SAMPLE_WORDS
 from bilm.data.text import matching_files, placed_lines, writing_text
 from bilm.errors import DataError
 from bilm.support.progress import Progress
@@ -48,12 +48,12 @@ class Shards:
         Pipes, which can be read only once, are not examined. Raises: DataError."""
         first, *others = self.paths
         name = f"{first} and {len(others)} more" if others else first
-        signs = TextSigns(name, vocabulary=vocabulary, model=model)
-        for line in self.first_lines:
-            signs.add(signs.add_line(line).split())
-        signs.warn()
+        sentences = [line.split() for line in self.first_lines]
+        profile = Profile.of(sentences, self.first_lines, vocabulary=vocabulary)
+        for warning in profile.warnings(model).values():
+            logging.warning("%s: %s", name, warning)
 
-    @cached_property
+    @property
     def profile(self) -> Profile:
         """The profile of the first words."""
         return Profile.of([line.split() for line in self.first_lines], self.first_lines)
@@ -67,12 +67,11 @@ class Shards:
         for path in files:
             n_left = SAMPLE_WORDS / len(files)
             for *_, line in placed_lines(path, self.on_bad_utf8):
-                if line.strip():
-                    lines.append(line)
                 n_left -= len(line.split())
+                lines.append(line)
                 if n_left <= 0:
                     break
-        return lines
+        return [line for line in lines if line.strip()]
 
     def sentences(self) -> Iterator[list[str]]:
         """Yield the words of each line that is not blank or left out. Raises: DataError."""

@@ -46,7 +46,7 @@ def test_profile_prints_shares_and_sentences(run_here, tmp_path):
     (tmp_path / "t").write_text("A cat\u200b sat .\na dog\nb\nc\n", encoding="utf-8")
     done = run_here("bilm text", "--profile", tmp_path / "t")
     assert done.returncode == 0 and done.stdout.endswith("'A cat\\u200b sat .'\n'a dog'\n'b'\n")
-    assert "words that contain U+200B, which separates words" in done.stdout
+    assert "1 of the first 8 words contain U+200B" in done.stdout
     assert_fails(run_here("bilm text", "--profile", "t", "--output", "x"), "--output")
 
 

@@ -22,7 +22,7 @@ def test_shares_of_words_survive_json():
     }
     stored = Profile.from_record(json.loads(json.dumps(profile._asdict())))
     assert stored == profile._replace(examples={})
-    assert profile.table()["words that contain digits"] == "7.7 % '2'"
+    assert profile.table()["10 of the first 130 words contain digits, such as '2'"] == "7.7 %"
 
 
 @pytest.mark.parametrize("record", [None, [], {}, {"counts": {"x": "y"}}, {"counts": {}}])
