@@ -46,12 +46,10 @@ class Shards:
     def examine(self, vocabulary: Container[str] = (), model: Profile | None = None) -> None:
         """Warn if the first words show that the text is not tokenized or not in a normal form.
         Pipes, which can be read only once, are not examined. Raises: DataError."""
-        first, *others = self.paths
-        name = f"{first} and {len(others)} more" if others else first
         sentences = [line.split() for line in self.first_lines]
         profile = Profile.of(sentences, self.first_lines, vocabulary=vocabulary)
         for warning in profile.warnings(model).values():
-            logging.warning("%s: %s", name, warning)
+            logging.warning("%s: %s", self.name, warning)
 
     @property
     def profile(self) -> Profile:
