@@ -136,8 +136,9 @@ def finetuned_run(
     check_n_words(options, inputs.vocab)
 
     count = partial(
-        count_new, n_train_tokens=options.n_train_tokens, check_order=options.sample_softmax
-    )
+        count_new, n_train_tokens=options.n_train_tokens, check_order=options.sample_softmax,
+        model=start.source.model.profile,
+    )  # fmt: skip
     texts = read_texts(inputs, devices.hosts, count)
     text = texts.facts.heldout.text if texts.facts.heldout else None
     finetuning = Finetuning(start.source.id, text=text)

@@ -8,6 +8,7 @@ from typing import Any, NamedTuple
 
 from absl import logging
 
+from bilm.data.profile import Profile
 from bilm.data.shards import Shards, sentence_digest
 from bilm.data.stream import check_shards, describe_shards
 from bilm.data.survey import LONG_TEXT, check_training_text, log_survey, once_from, survey
@@ -79,13 +80,14 @@ def read_texts(
 
 
 def count_new(
-    inputs: Inputs, n_train_tokens: int | None, check_order: bool
+    inputs: Inputs, n_train_tokens: int | None, check_order: bool, model: Profile | None = None
 ) -> tuple[Facts, Ngrams | None]:
-    """Read the texts of a new run. A training text of more than `LONG_TEXT` predictions is not
+    """Read the texts of a new run, and compare them with the text of a `model` to fine-tune. A training text of more than `LONG_TEXT` predictions is not
     counted if their number is given. `check_order`: see `log_survey`. Raises: DataError."""
     text, heldout, vocab = inputs
     check_training_text(text, heldout, vocab.filename)
-    known = survey(text, vocab, (n_train_tokens or 0) <= LONG_TEXT, heldout=heldout)
+    is_whole = (n_train_tokens or 0) <= LONG_TEXT
+    known = survey(text, vocab, is_whole, heldout=heldout, model=model)
     log_survey(known, vocab, check_order)
     n_counted = known.counts.n_predictions
     n_train_tokens = n_train_tokens or n_counted
