@@ -215,7 +215,10 @@ class RunFolder:
         vocabulary unless a resumed run contains it."""
         if not self.writes:
             return
-        stored = schema.read_object(self.options_file).get(PROFILE) if self.holds_run else None
+        stored = None
+        if self.holds_run:
+            with suppress(OptionsError):
+                stored = schema.read_object(self.options_file).get(PROFILE)
         self._profile = {PROFILE: stored or text.profile._replace(examples={})._asdict()}
         self.write_options(options)
         if ngrams is not None:

@@ -82,8 +82,9 @@ def read_texts(
 def count_new(
     inputs: Inputs, n_train_tokens: int | None, check_order: bool, model: Profile | None = None
 ) -> tuple[Facts, Ngrams | None]:
-    """Read the texts of a new run, and compare them with the text of a `model` to fine-tune. A training text of more than `LONG_TEXT` predictions is not
-    counted if their number is given. `check_order`: see `log_survey`. Raises: DataError."""
+    """Read the texts of a new run. A training text of more than `LONG_TEXT` predictions is not
+    counted if their number is given. `check_order`: see `log_survey`; `model`: of the text of a
+    model to fine-tune. Raises: DataError."""
     text, heldout, vocab = inputs
     check_training_text(text, heldout, vocab.filename)
     is_whole = (n_train_tokens or 0) <= LONG_TEXT
