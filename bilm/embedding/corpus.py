@@ -97,7 +97,7 @@ def dump_bilm_embeddings(
     # The text.
     vocab_path = Path(vocab_file or model.vocabulary_path)
     known = Vocabulary(vocab_path) if vocab_path.is_file() else ()
-    corpus = Corpora(dataset_file, Reading(**reading), share, known)
+    corpus = Corpora(dataset_file, Reading(**reading), share, known, model.profile)
     n_sentences, n_tokens = read_first(corpus, writer)
 
     # The embedder.

@@ -177,7 +177,8 @@ def set_up(
         spec.start.assign(trainer.model, spec.texts.vocab)
         spec = measured_at_start(spec, evaluator)
     devices.hosts.check_alike("start", checkpoints.content.digests)
-    folder.write_inputs(spec.options.to_dict(), spec.texts.vocab, spec.texts.ngrams)
+    texts = spec.texts
+    folder.write_inputs(spec.options.to_dict(), texts.vocab, texts.ngrams, texts.text)
     return Run(spec, progress, folder, trainer, checkpoints, evaluator, processor_time)
 
 

@@ -26,11 +26,14 @@ from tiny_runs import (
 
 from bilm.data import text as text_files
 from bilm.data.dataset import SHUFFLE_BUFFER
+from bilm.data.profile import Profile
+from bilm.data.shards import resolve_shards
 from bilm.errors import BilmError, DataError, OptionsError, OutOfMemoryError, WeightsError
 from bilm.options import schema
 from bilm.options.run_options import load_run_options
 from bilm.scoring.perplexity import Perplexity
 from bilm.storage.checkpoint import latest_checkpoint
+from bilm.storage.stored_model import open_model
 from bilm.training import memory, texts
 from bilm.training import run as training
 from bilm.training.finetuning import finetune
@@ -64,6 +67,8 @@ def test_training_writes_options_vocabulary_and_checkpoint():
     assert options["n_train_tokens"] == N_PREDICTIONS
     assert options["n_tokens_vocab"] == len(VOCABULARY.read_text().splitlines())
     assert options["char_cnn"]["n_characters"] == 261
+    assert options["training_text"] == resolve_shards(TEXT).profile._replace(examples={})._asdict()
+    assert open_model(folder).profile == Profile.from_record(options["training_text"])
     assert (folder / "vocab.txt").read_bytes() == VOCABULARY.read_bytes()
     assert (folder / "model.ckpt-2.index").exists()
 
