@@ -218,8 +218,9 @@ class Elmo(keras.layers.Layer):
             self.bilm.build()
             for mix in self.mixes:
                 mix.build((None, self.options.lstm.n_layers + 1, None, None))
-            if self.combine == "top":
-                self.gammas = [self._gamma(k) for k in range(self.n_representations)]
+            for k in range(self.n_representations) if self.combine == "top" else ():
+                gamma = self.add_weight((), "ones", "float32", autocast=False, name=f"gamma_{k}")
+                self.gammas.append(gamma)
             if self.stateful:
                 self._states = RowStates(self.bilm)
 
@@ -227,9 +228,6 @@ class Elmo(keras.layers.Layer):
             self._set_trainable(self.trainable)
             self.supports_jit = self._is_compilable(input_shape)
             self.built = True
-
-    def _gamma(self, k: int) -> keras.Variable:
-        return self.add_weight((), "ones", "float32", autocast=False, name=f"gamma_{k}")
 
     def _set_trainable(self, value: bool) -> None:
         keras.layers.Layer.trainable.fset(self, value)

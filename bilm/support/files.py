@@ -153,7 +153,7 @@ def beside(path: Path, ending: str) -> Path:
 def unusable(path: str | os.PathLike, problem: str, *files: str) -> str:
     """Return the message that a file, or a path that denotes several `files`, cannot be used: the
     problem, or what a clone or download has left instead of a file."""
-    for file in files or (path,):
+    for file in filter(os.path.isfile, files or (path,)):  # a pipe would block
         with suppress(OSError), open(file, "rb") as content:
             start = content.read(512).removeprefix(codecs.BOM_UTF8).lstrip().lower()
             if start.startswith(b"version https://git-lfs"):
