@@ -12,6 +12,7 @@ from pathlib import Path, PurePath
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
+from absl import logging
 
 from bilm.errors import WeightsError
 from bilm.options.model_options import ModelOptions
@@ -66,6 +67,7 @@ class TfHub(StoredModel):
         if self.options_file != self._graph_file:
             return super().read_options()
         graph = _Graph(self._graph_file)
+        logging.info("%s: sizes are derived from the shapes; the rest is in the graph", graph.path)
         first_width = self.tensors.axis_lengths("CNN/W_cnn_0")["width"]
         char_cnn = {
             "activation": graph.activation(),
