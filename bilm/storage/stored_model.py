@@ -5,7 +5,9 @@ from pathlib import Path
 
 from bilm.errors import OptionsError
 from bilm.storage.finding.locate import locate
-from bilm.storage.formats.base import StoredModel as StoredModel
+from bilm.storage.formats.base import StoredModel
+
+__all__ = ["StoredModel", "open_model"]
 
 
 def open_model(
