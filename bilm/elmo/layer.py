@@ -213,21 +213,24 @@ class Elmo(keras.layers.Layer):
         # Variables that are created inside of a tf.function would be initialized after its tracing,
         # but other threads may use them as soon as `built` is set.
         with self._building, _outside_of_functions():
-            if self.built:
-                return
-            self.bilm.build()
-            for mix in self.mixes:
-                mix.build((None, self.options.lstm.n_layers + 1, None, None))
-            for k in range(self.n_representations) if self.combine == "top" else ():
+            if not self.built:
+                self._build(input_shape)
+
+    def _build(self, input_shape: Shape | None) -> None:
+        self.bilm.build()
+        for mix in self.mixes:
+            mix.build((None, self.options.lstm.n_layers + 1, None, None))
+        if self.combine == "top":
+            for k in range(self.n_representations):
                 gamma = self.add_weight((), "ones", "float32", autocast=False, name=f"gamma_{k}")
                 self.gammas.append(gamma)
-            if self.stateful:
-                self._states = RowStates(self.bilm)
+        if self.stateful:
+            self._states = RowStates(self.bilm)
 
-            # Once more, now that the sublayers exist. Keras ignores `x.trainable = x.trainable`.
-            self._set_trainable(self.trainable)
-            self.supports_jit = self._is_compilable(input_shape)
-            self.built = True
+        # Once more, now that the sublayers exist. Keras ignores `x.trainable = x.trainable`.
+        self._set_trainable(self.trainable)
+        self.supports_jit = self._is_compilable(input_shape)
+        self.built = True
 
     def _set_trainable(self, value: bool) -> None:
         keras.layers.Layer.trainable.fset(self, value)
