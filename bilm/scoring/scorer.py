@@ -214,8 +214,7 @@ def load_scorer(
             `bilm.storage.stored_model.open_model`.
         vocab_file: the vocabulary of a run; None for `vocab.txt` in its folder. An export has its
             own words.
-        backend: `keras`, or `numpy`, which does not import Keras: it starts sooner, but computes
-            more slowly.
+        backend: `keras`, or `numpy`, which starts sooner, because it does not import Keras.
     Raises: OptionsError, WeightsError, DataError.
     """
     stored = open_model(model, weight_file, softmax_file)
