@@ -1,9 +1,9 @@
 """The number of threads in which NumPy computes matrix products."""
 
-from contextlib import AbstractContextManager, nullcontext
+from collections.abc import Iterator
+from contextlib import AbstractContextManager, contextmanager, nullcontext
 from functools import cache
 from threading import Lock
-from typing import Any
 
 from threadpoolctl import ThreadpoolController
 
@@ -12,6 +12,7 @@ from bilm.support.process import is_machine_busy
 ONE_THREAD_BYTES = 1 << 20  # largest matrix that one core multiplies with a row as fast as several
 
 _blas = cache(ThreadpoolController)  # controls the BLAS libraries that NumPy has loaded
+_limited = Lock()  # held by a block of `one_blas_thread`
 
 
 def blas_threads(n_bytes: float) -> AbstractContextManager[None]:
@@ -22,30 +23,19 @@ def blas_threads(n_bytes: float) -> AbstractContextManager[None]:
     product takes many times as long as in one thread.
     """
     is_alone = n_bytes <= ONE_THREAD_BYTES or is_machine_busy()
-    return one_blas_thread if is_alone else nullcontext()
+    return one_blas_thread() if is_alone else nullcontext()
 
 
-class _OneThread:
-    """Blocks in which NumPy computes each product in one thread. The number belongs to the process:
-    the first of several blocks at the same time, in threads of Python, sets it, and the last one
-    restores it."""
-
-    def __init__(self) -> None:
-        self._changing = Lock()
-        self._n_blocks = 0
-        self._limit: Any = None
-
-    def __enter__(self) -> None:
-        with self._changing:
-            if not self._n_blocks:
-                self._limit = _blas().limit(limits=1, user_api="blas")
-            self._n_blocks += 1
-
-    def __exit__(self, *error: object) -> None:
-        with self._changing:
-            self._n_blocks -= 1
-            if not self._n_blocks:
-                self._limit.restore_original_limits()
-
-
-one_blas_thread = _OneThread()
+@contextmanager
+def one_blas_thread() -> Iterator[None]:
+    """Let NumPy compute each product of the block in one thread. The number belongs to the process.
+    Of several blocks at the same time, in threads of Python, the first one sets and restores it, so
+    that it is never restored out of order."""
+    if not _limited.acquire(blocking=False):
+        yield
+        return
+    try:
+        with _blas().limit(limits=1, user_api="blas"):
+            yield
+    finally:
+        _limited.release()

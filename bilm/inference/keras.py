@@ -1,7 +1,6 @@
 """A biLM computed by Keras, compiled where its backend compiles."""
 
 from collections.abc import Callable
-from functools import cache
 
 import keras
 import numpy as np
@@ -18,8 +17,7 @@ from bilm.inference.keras_stacks import (
 from bilm.inference.numpy import FEW_WORDS, NumpyEncoder
 from bilm.inference.numpy_lstm import NumpyStacks
 from bilm.inference.numpy_policy import keras_is_on_cpu, numpy_runs_sentences
-from bilm.inference.numpy_softmax import NumpySoftmax
-from bilm.inference.softmax import Softmax, described_dtype
+from bilm.inference.softmax import Softmax
 from bilm.inference.words import most_rows
 from bilm.language_model import BiLM
 from bilm.layers.functional import compiled
@@ -30,7 +28,7 @@ from bilm.storage.stored_weights import StoredWeights
 from bilm.support.process import return_freed_memory, share_cores
 
 ROW_STEP = 64  # step between large numbers of rows
-JAX_WIDTHS = 16, 24, 50  # numbers of characters for which JAX compiles the encoder
+JAX_WIDTHS = 16, 24  # numbers of characters for which JAX compiles the encoder
 
 
 def load(stored: StoredModel, precision: str, has_softmax: bool) -> Backend:
@@ -68,7 +66,7 @@ def keras_backend(model: BiLM, weights: StoredWeights | None = None) -> Backend:
 
 def _softmax(layer: SampledSoftmax) -> Softmax:
     if keras_is_on_cpu():
-        return NumpySoftmax(*map(np.asarray, (layer.kernel, layer.bias)))
+        return Softmax(*map(np.asarray, (layer.kernel, layer.bias)))
     return KerasSoftmax(layer)
 
 
@@ -97,67 +95,26 @@ class KerasEncoder:
     def _padded_shape(self, n_tokens: int, width: int) -> tuple[int, int]:
         """Return the number of rows and columns that the library computes for tokens, because it
         compiles code for each. JAX, whose compilation takes longest, gets few of them."""
-        if keras.backend.backend() == "jax":
-            assert self._alphabet is not None
-            width = next((w for w in JAX_WIDTHS if width <= w), width)
-            width = min(width, self._alphabet.width)
+        is_jax = keras.backend.backend() == "jax"
+        if is_jax and self._alphabet is not None:
+            widths = [w for w in JAX_WIDTHS if width <= w < self._alphabet.width]
+            width = min(widths, default=self._alphabet.width)
+        step = ROW_STEP if n_tokens > ROW_STEP or is_jax else min(power_of_two(n_tokens), 8)
         most = most_rows(self._filters, width)
-        if keras.backend.backend() == "jax":
-            return (ROW_STEP if n_tokens <= ROW_STEP else max(most, n_tokens)), width
-        step = ROW_STEP if n_tokens > ROW_STEP else min(power_of_two(n_tokens), 8)
-        return max(min(-(-n_tokens // step) * step, most), n_tokens), width
+        n_rows = most if is_jax and n_tokens > ROW_STEP else -(-n_tokens // step) * step
+        return max(min(n_rows, most), n_tokens), width
 
 
 class KerasSoftmax(Softmax):
-    """The softmax of a biLM, compiled, on a GPU."""
+    """The softmax of a biLM on a GPU, which computes losses; NumPy computes the rest."""
 
     def __init__(self, layer: SampledSoftmax):
-        super().__init__(layer.n_tokens)
-        self._layer = layer
+        super().__init__(*map(ops.convert_to_numpy, (layer.kernel, layer.bias)))
         hidden = keras.KerasTensor((None, layer.dim), "float32")
-        self._signature = [hidden, keras.KerasTensor((None,), "int32")]
-        self._run_scores = compiled(self._score, [hidden])
-        self._compiled_columns = cache(self._compile_columns)
+        self._run = compiled(layer, [hidden, keras.KerasTensor((None,), "int32")])
 
     def losses(self, hidden: np.ndarray, targets: np.ndarray) -> np.ndarray:
-        return -self.described(hidden, targets, 0)["log"]
-
-    def described(self, hidden: np.ndarray, targets: np.ndarray, n: int) -> np.ndarray:
-        run = self._compiled_columns(n)
-        records: np.ndarray = np.empty(len(hidden), described_dtype(n))
-        for part in self._parts(len(hidden)):
-            n_vectors = len(hidden[part])
-            n_added = power_of_two(max(n_vectors, ROW_STEP)) - n_vectors
-            columns = run(
-                ops.convert_to_tensor(np.pad(hidden[part], [(0, n_added), (0, 0)])),
-                ops.convert_to_tensor(np.pad(targets[part], (0, n_added))),
-            )
-            for name, values in columns.items():
-                records[name][part] = ops.convert_to_numpy(values)[:n_vectors]
-        return records
-
-    def _scores(self, hidden: np.ndarray) -> np.ndarray:
-        return ops.convert_to_numpy(self._run_scores(ops.convert_to_tensor(hidden)))
-
-    def _compile_columns(self, n):
-        def columns(hidden, targets):
-            """Return the fields of `described_dtype`."""
-            scores = self._score(hidden)
-            scores -= ops.max(scores, axis=1, keepdims=True)
-            shares = ops.exp(scores)
-            total = ops.sum(shares, axis=1)
-            normalizer = ops.log(total)
-            of_targets = ops.take_along_axis(scores, targets[:, None], axis=1)
-            logs, words = ops.top_k(scores, n)
-            return {
-                "log": of_targets[:, 0] - normalizer,
-                "entropy": normalizer - ops.sum(shares * scores, axis=1) / total,
-                "rank": 1 + ops.sum(scores > of_targets, axis=1),
-                "likeliest": words,
-                "likeliest_logs": logs - normalizer[:, None],
-            }
-
-        return compiled(columns, self._signature)
-
-    def _score(self, hidden):
-        return ops.matmul(hidden, ops.transpose(self._layer.kernel)) + self._layer.bias
+        n_rows = power_of_two(max(len(hidden), ROW_STEP))
+        padded = np.resize(hidden, (n_rows, hidden.shape[1])), np.resize(targets, n_rows)
+        losses = self._run(*map(ops.convert_to_tensor, padded))
+        return ops.convert_to_numpy(losses)[: len(hidden)]

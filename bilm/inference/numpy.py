@@ -11,7 +11,7 @@ from bilm.activations import ACTIVATIONS
 from bilm.inference.backend import Backend
 from bilm.inference.blas import blas_threads
 from bilm.inference.numpy_lstm import NumpyStacks
-from bilm.inference.numpy_softmax import NumpySoftmax
+from bilm.inference.softmax import Softmax
 from bilm.options.model_options import ModelOptions
 from bilm.storage.stored_model import StoredModel
 from bilm.tensors import n_filters
@@ -28,7 +28,7 @@ def load(stored: StoredModel, precision: str, has_softmax: bool) -> Backend:
     softmax = None
     if has_softmax:
         kernel = values["embedding" if options.share_embedding_softmax else "softmax/W"]
-        softmax = NumpySoftmax(kernel, values["softmax/b"])
+        softmax = Softmax(kernel, values["softmax/b"])
     if table is None:
         return Backend(options, None, NumpyEncoder(options, values), stacks, softmax=softmax)
     return Backend(options, len(table), table.__getitem__, stacks, softmax=softmax)

@@ -234,6 +234,22 @@ def test_numpy_is_chosen_for_short_texts_before_keras_is_imported(monkeypatch):
     assert sooner_backend(options, 1, "bfloat16") == "keras"
 
 
+def test_golden_backend_jax_compiles_few_programs_for_sentences_of_any_lengths(caplog):
+    """CI runs golden tests on JAX."""
+    if keras.backend.backend() != "jax":
+        pytest.skip("only JAX compiles a program for each shape")
+    import jax
+
+    random = np.random.default_rng(0)
+    words = ["".join(random.choice([*"abcdefgh"], n)) for n in random.integers(1, 60, 2000)]
+    text = [list(random.choice(words, n)) for n in random.geometric(0.05, 640)]
+    embedder = ElmoEmbedder("novels-en")
+    with jax.log_compiles():
+        embedder.embed_batch(text)
+    programs = [x for x in caplog.records if x.getMessage().startswith("Compiling")]
+    assert 0 < len(programs) <= 12, programs
+
+
 EMBED = """
 import sys
 from bilm.commands.main import cli, run
@@ -256,7 +272,8 @@ def test_embed_command_imports_keras_only_if_it_is_chosen(tmp_path, monkeypatch,
 
 
 BLAS = """
-import threading
+import os, threading
+os.environ["OPENBLAS_NUM_THREADS"] = "2"
 import numpy, threadpoolctl
 from bilm.inference.blas import blas_threads
 def now():
@@ -266,23 +283,25 @@ def run(entered, leave):
     with blas_threads(1):
         entered.set()
         leave.wait()
-with threadpoolctl.threadpool_limits(2, "blas"):
-    assert now() == [2]
-    events = [(threading.Event(), threading.Event()) for _ in range(2)]
-    threads = [threading.Thread(target=run, args=pair) for pair in events]
-    for thread, (entered, _) in zip(threads, events):
-        thread.start()
-        entered.wait()
-    for thread, (_, leave) in zip(threads, events):
-        assert now() == [1]
-        leave.set()
-        thread.join()
+assert now() == [2]
+with blas_threads(1), blas_threads(1):
+    assert now() == [1]
+assert now() == [2]
+events = [(threading.Event(), threading.Event()) for _ in range(2)]
+threads = [threading.Thread(target=run, args=pair, daemon=True) for pair in events]
+for thread, (entered, _) in zip(threads, events):
+    thread.start()
+    entered.wait()
+assert now() == [1]
+for thread, (_, leave) in zip(threads, events):
+    leave.set()
+    thread.join()
     assert now() == [2]
 print("compared")
 """
 
 
-def test_blas_has_one_thread_until_the_last_of_overlapping_blocks_ends():
+def test_blas_has_one_thread_in_a_block_and_overlapping_blocks_restore_the_number():
     with threadpoolctl.threadpool_limits(2, "blas"):
         n_threads = [x["num_threads"] for x in threadpoolctl.threadpool_info()]
     if 2 not in n_threads:

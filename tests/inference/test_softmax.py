@@ -12,7 +12,6 @@ from scorers import MODELS, WORDS, export, model_of
 from bilm.data.vocabulary import Vocabulary
 from bilm.errors import OptionsError
 from bilm.inference import keras as keras_backend
-from bilm.inference import numpy_softmax
 from bilm.inference import softmax as softmaxes
 from bilm.inference.backend import Window, open_backend
 from bilm.storage.names import stored_values
@@ -93,8 +92,7 @@ def test_softmax_of_golden_checkpoints(folder, name):
 def test_softmax_in_bounded_memory(name, tmp_path, monkeypatch):
     """Some parts have fewer words or vectors than the others."""
     monkeypatch.setattr(softmaxes, "MAX_SCORES", 3 * len(WORDS) + 1)
-    monkeypatch.setattr(numpy_softmax, "SCORES_IN_CACHE", 5 * 10 + 1)
-    monkeypatch.setattr(numpy_softmax, "FEWEST_WORDS", 1)
+    monkeypatch.setattr(softmaxes, "SLICE_WORDS", (1, 5))
     check_softmax(export(model_of("chars"), tmp_path), name, 10)
 
 
