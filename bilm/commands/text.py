@@ -10,9 +10,9 @@ from bilm.commands import options as opt
 from bilm.commands.main import command
 from bilm.commands.output import print_table, show
 from bilm.data.readers import Corpus, Reading, Record
+from bilm.data.readers import text as convert
 from bilm.data.signs import TextSigns
 from bilm.data.text import matching_files
-from bilm.support.files import protect
 
 WORDS_NOTE = """
 If a word of a list or of a CoNLL-U file contains blanks, it becomes several words; the log reports
@@ -54,34 +54,12 @@ def text(
       bilm text --input 'fr_*.conllu' --surface --output train.txt
       bilm text --profile train.txt
     """
-    from absl import logging
-
-    from bilm.data.text import writing_text
-    from bilm.support.progress import Progress
-
-    name = profile or input_
-    paths = matching_files(name)
-    signs = TextSigns(name)
-    corpora = [Corpus(path, Reading(**reading), signs) for path in paths]
     if profile:
+        signs = TextSigns(profile)
+        corpora = [Corpus(path, Reading(**reading), signs) for path in matching_files(profile)]
         _print_profile(signs, chain.from_iterable(corpora), json)
         return
-    protect(output, *paths)
-    n_sentences = n_words = n_changed = 0
-    written = Progress("writing", "sentences")
-    with writing_text(output) as file:
-        for record in chain.from_iterable(corpora):
-            words = " ".join(record.words).split()  # as readers of the text will split it
-            n_sentences += 1
-            n_words += len(words)
-            n_changed += words != record.words
-            file.write(" ".join(words) + "\n")
-            written.add(1)
-    if n_changed:
-        logging.warning(
-            "%s: in %s sentences a word is empty or contains blanks; the text has other words "
-            "there, because text is split at whitespace", output, f"{n_changed:,}"
-        )  # fmt: skip
+    n_sentences, n_words = convert(input_, output, **reading)
     counts = {"output": output, "sentences": n_sentences, "words": n_words}
     show(counts, f"wrote {output}: {n_sentences:,} sentences, {n_words:,} words", json)
 

@@ -27,6 +27,7 @@ COMMANDS = {
     "substitutes": ["--sentence", SENTENCE, "--position", "1"],
     "minimal-pairs": ["--input", "pairs.jsonl"],
     "memory": ["--input", "two.txt", "--heldout", "one.txt", "--output", "memory.hdf5"],
+    "embed": ["--input", "two.txt", "--output", "vectors.hdf5"],
     "test": ["--input", "one.txt"],
     "test --stateless": ["--input", "one.txt"],
 }
@@ -57,6 +58,13 @@ def folder(tmp_path_factory):
 def test_short_scoring_does_not_import_keras(command, folder):
     last, _ = status_and_modules(command, folder)
     assert last == "0 False False"
+
+
+@pytest.mark.parametrize("name", ["info novels-en --json", "models --cached", "text", "vocab"])
+def test_command_without_a_model_to_compute_imports_neither_keras_nor_tensorflow(name, folder):
+    files = ["--input", "one.txt", "--output", "a.txt"] if name in ("text", "vocab") else []
+    printed = output_of(RUN, *name.split(), *files, cwd=folder, BILM_CACHE=str(folder))
+    assert printed.splitlines()[-1] == "0 False False"
 
 
 @pytest.mark.parametrize("command", ["score", pytest.param("test", marks=pytest.mark.slow)])

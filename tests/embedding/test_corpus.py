@@ -8,7 +8,6 @@ from logging import LogRecord
 from pathlib import Path
 
 import h5py
-import numpy as np
 import pytest
 from conftest import golden_cases
 
@@ -66,23 +65,6 @@ def dump(text, outfile, **kwargs):
 
 def left(outfile):
     return sorted(path.name for path in outfile.parent.iterdir())
-
-
-def test_hdf5_of_a_corpus_and_read_embeddings(text, outfile, stored_embedder):
-    assert dump(text, outfile) == len(LINES)
-    assert left(outfile) == [outfile.name]
-    with h5py.File(outfile) as file:
-        assert set(file) == {str(i) for i in range(len(LINES))}
-        assert file["11"].attrs["sentence"] == LINES[11]
-        assert file["9"].shape == (stored_embedder.n_layers, 0, stored_embedder.dim)
-        assert file["9"].attrs["sentence"] == ""
-    expected = stored_embedder.embed_batch([line.split() for line in LINES])
-    found = list(read_embeddings(outfile))
-    assert [number for number, *_ in found] == list(range(len(LINES)))
-    assert [words for _, words, _ in found] == [line.split() for line in LINES]
-    for (_, _, vectors), array in zip(found, expected, strict=True):
-        assert vectors.dtype == np.float32
-        np.testing.assert_allclose(vectors, array, atol=1e-5)
 
 
 def test_corpus_of_conllu_and_gzip(tmp_path, outfile):

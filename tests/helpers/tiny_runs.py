@@ -11,7 +11,6 @@ from pathlib import Path
 import numpy as np
 
 from bilm.options.run_options import RunOptions
-from bilm.storage.names import stored_values
 from bilm.storage.stored_model import open_model
 from bilm.training.devices import Devices, make_strategy
 from bilm.training.run import TrainResult
@@ -157,7 +156,8 @@ def load_run(folder):
 
 
 def weights_of(folder):
-    return stored_values(load_run(folder))
+    """The weights of a model with its softmax, as stored."""
+    return dict(open_model(folder).weights(has_softmax=True).values())
 
 
 def assert_same_values(found, expected, atol=0.0):

@@ -14,7 +14,6 @@ from bilm.errors import OptionsError
 from bilm.inference import numpy as numpy_backend
 from bilm.inference import softmax as softmaxes
 from bilm.inference.backend import Window, open_backend
-from bilm.storage.names import stored_values
 from bilm.storage.stored_model import open_model
 
 BACKENDS = ("keras", "numpy")
@@ -62,7 +61,7 @@ def check_softmax(stored, name, n_vectors):
 
 def weights_of(stored):
     """Return the kernel and the bias of a stored model."""
-    values = stored_values(stored.build_language_model())
+    values = dict(stored.weights(has_softmax=True).values())
     shared = stored.options.share_embedding_softmax
     return values["embedding" if shared else "softmax/W"], values["softmax/b"]
 

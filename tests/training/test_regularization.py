@@ -4,6 +4,7 @@ import keras
 import numpy as np
 import pytest
 import tensorflow as tf
+from stored_files import stored_values
 from tiny_runs import REGULARIZED, TEXT, VOCABULARY, WORDS, assert_same_weights, run, tiny_options
 
 from bilm.data.shards import resolve_shards
@@ -11,7 +12,6 @@ from bilm.data.vocabulary import UnicodeCharsVocabulary
 from bilm.language_model import BiLM
 from bilm.layers.lstm import LSTMCell
 from bilm.layers.stack import DropoutSeeds, LSTMStack, Regularization
-from bilm.storage.names import stored_values
 from bilm.training.devices import Devices
 from bilm.training.optimizer import OPTIMIZERS
 from bilm.training.step import Trainer
@@ -62,17 +62,6 @@ def test_regularization_in_bfloat16_is_finite(optimizer):
         assert np.isfinite(trainer.step(next(batches), step).losses).all()
     for name, value in stored_values(trainer.model).items():
         assert np.isfinite(value).all() and (value != before[name]).any(), name
-
-
-@pytest.mark.slow
-def test_regularized_replicas_equal_one_with_all_rows(tmp_path):
-    """Without masks of rows and words, and without negatives."""
-    changes = {"weight_decay": 0.5, "learning_rate": 0.02, "sample_softmax": False}
-    changes |= dict.fromkeys(("dropout", "embedding_dropout"), 0.0)
-    for n_replicas in (1, 2):
-        rows = BOTH_WAYS | changes | {"batch_size": 4 // n_replicas}
-        run(tmp_path / str(n_replicas), 3, n_replicas=n_replicas, changes=rows)
-    assert_same_weights(tmp_path / "2", tmp_path / "1", 5e-6)
 
 
 def test_replicas_draw_their_own_masks():
