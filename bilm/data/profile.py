@@ -78,9 +78,7 @@ PLAIN = re.compile("[a-z]{2,30}")
 LONG = re.compile(SIGNS["long"].pattern)
 LAST = (".", "!", "?", "…")  # words at the end of a sentence
 LINE_ENDS = re.compile(r"[\r\v\x85\u2028\u2029]")
-START = re.compile(
-    r"[>*•|+]|#+|(?=\D?\d)[\d:./-]+[)\]]?"
-)  # a word that is no sentence's first one
+START = re.compile(r"[>*•|+]|#+|(?=\D?\d)[\d:./-]+[)\]]?")  # a first word that is none
 TAG = re.compile(r"O|_|[BIESLUM]-\S+|-?[A-Z][\dA-Z]+[$|-]?|[A-Z]+[:=|]\S+|[^\w\s]+")
 CODE_PAGES = {"cp1252": 1, "cp1250": 1, "cp1254": 1, "cp1251": 2, "cp1253": 2, "cp1256": 2}
 # What a character of UTF-8 but its first byte is read as
