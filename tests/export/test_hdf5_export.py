@@ -45,7 +45,14 @@ def stored_vectors(model):
     return model(batcher.batch_sentences([SENTENCE]))["layers"]
 
 
-@pytest.fixture(scope="module", params=VARIANTS)
+# Other tests export models of one layer, without projections, and with a shared table.
+QUICK = ("characters", "words", "forward_only", "plain")
+
+
+@pytest.fixture(
+    scope="module",
+    params=[pytest.param(v, marks=() if v in QUICK else pytest.mark.slow) for v in VARIANTS],
+)
 def exported(request, tmp_path_factory):
     """A run, and the files of its export."""
     run = tiny_run(request.param)
