@@ -11,6 +11,7 @@ ENGINES := .venv-engines
 DOCS := .venv-docs
 OLDEST := .venv-oldest
 NEWEST := .venv-newest
+NUMPY := .venv-numpy
 PIP_INSTALL = -m pip install --quiet --disable-pip-version-check --constraint $(CONSTRAINTS)
 CONSTRAINTS := constraints.txt
 INSTALLED_BY := setup.py pyproject.toml constraints.txt
@@ -77,11 +78,16 @@ format: $(VENV)/installed  ## fix style and formatting
 	$(VENV)/bin/ruff check --fix .
 	$(VENV)/bin/ruff format .
 
-test-backends: $(EXTRAS)/installed  ## run the golden inference tests on JAX and PyTorch
+ENVIRONMENTS := tests/integrations/environments.py
+test-backends: $(EXTRAS)/installed $(NUMPY)/installed  ## run commands without TensorFlow, and the golden inference tests on JAX and PyTorch
+	$(NUMPY)/bin/python $(ENVIRONMENTS) NumPy
+	$(EXTRAS)/bin/python $(ENVIRONMENTS) PyTorch JAX TensorFlow
 	KERAS_BACKEND=jax $(EXTRAS)/bin/python -m pytest $(PARALLEL) load tests -k golden
 	KERAS_BACKEND=torch $(EXTRAS)/bin/python -m pytest $(PARALLEL) load tests -k golden
 
-test-backends-short: $(EXTRAS)/installed  ## the same on PyTorch, and on JAX only the layer
+test-backends-short: $(EXTRAS)/installed $(NUMPY)/installed  ## the same, but on JAX only the layer
+	$(NUMPY)/bin/python $(ENVIRONMENTS) NumPy
+	$(EXTRAS)/bin/python $(ENVIRONMENTS) PyTorch JAX TensorFlow
 	KERAS_BACKEND=jax $(EXTRAS)/bin/python -m pytest $(PARALLEL) load tests/elmo -k golden
 	KERAS_BACKEND=torch $(EXTRAS)/bin/python -m pytest $(PARALLEL) load tests -k golden
 
@@ -110,7 +116,7 @@ fuzz: $(VENV)/installed  ## try 10,000 damaged inputs and models, each of which 
 test-all: lint test test-slow test-cluster test-backends test-clients test-versions fuzz  ## run all tests
 
 clean:  ## remove the environments, built files and demo_run
-	rm -rf $(VENV) $(EXTRAS) $(FLAIR) $(ENGINES) $(DOCS) $(OLDEST) $(NEWEST) build dist *.egg-info demo_run
+	rm -rf $(VENV) $(EXTRAS) $(FLAIR) $(ENGINES) $(DOCS) $(OLDEST) $(NEWEST) $(NUMPY) build dist *.egg-info demo_run
 	rm -rf docs/api docs/project
 	rm -rf .pytest_cache .ruff_cache .mypy_cache .hypothesis
 	find . -name __pycache__ -type d -prune -exec rm -rf {} +
@@ -133,13 +139,21 @@ $(OLDEST)/installed: CONSTRAINTS := constraints-oldest.txt
 $(OLDEST)/installed: constraints-oldest.txt
 $(NEWEST)/installed: CONSTRAINTS := /dev/null
 
+# The packages of the page, without TensorFlow and Keras.
+$(NUMPY)/installed: ONLY := $(shell sed -n 's/^pip install \(numpy .*\)/\1/p' docs/embedding_only.md)
+$(NUMPY)/installed: docs/embedding_only.md
+
+RUNS := import sys; sys.exit(not (3, 10) <= sys.version_info[:2] <= (3, 13))
 $(VENV)/installed $(EXTRAS)/installed $(FLAIR)/installed $(ENGINES)/installed $(DOCS)/installed \
-$(OLDEST)/installed $(NEWEST)/installed: $(INSTALLED_BY)
-	@$(PYTHON) -c 'import sys; sys.exit(not (3, 10) <= sys.version_info[:2] <= (3, 13))' || { \
+$(OLDEST)/installed $(NEWEST)/installed $(NUMPY)/installed: $(INSTALLED_BY)
+	@$(PYTHON) -c '$(RUNS)' 2>/dev/null || { \
 	  echo "bilm needs Python 3.10 to 3.13 and '$(PYTHON)' is: $$($(PYTHON) --version 2>&1)."; \
-	  echo "Try another: make PYTHON=python3.12 $(MAKECMDGOALS)"; exit 1; }
-	@echo "Installing bilm and TensorFlow $(addprefix and ,$(PACKAGES)) into $(@D): a minute or more."
+	  for other in python3 python3.13 python3.12 python3.11 python3.10; do \
+	    $$other -c '$(RUNS)' 2>/dev/null && echo "This one runs: make PYTHON=$$other $(MAKECMDGOALS)"; \
+	  done; exit 1; }
+	@echo "Installing bilm and $(or $(ONLY),TensorFlow) $(addprefix and ,$(PACKAGES)) into $(@D): a minute or more."
 	@test -x $(@D)/bin/pip || $(PYTHON) -m venv $(@D)
-	@$(@D)/bin/python $(PIP_INSTALL) --editable '.[test$(OPTIONAL)]' \
+	@$(@D)/bin/python $(PIP_INSTALL) $(if $(ONLY),--no-deps) --editable '.[test$(OPTIONAL)]' \
 	  $(foreach package,$(PACKAGES),'$(package)')
+	@$(if $(ONLY),$(@D)/bin/python $(PIP_INSTALL) $(ONLY))
 	@touch $@

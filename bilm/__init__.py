@@ -2,18 +2,18 @@
 
 from bilm import keras_import
 from bilm.support.imports import lazily
-from bilm.support.process import choose_backend
 
 __version__ = "0.2.0"
 
-choose_backend()  # before Keras is imported
 keras_import.watch()
 
 MODULES = {
     "compat.bilm_tf": "BidirectionalLanguageModel dump_token_embeddings weight_layers",
     "data.dataset": "BidirectionalLMDataset LMDataset",
     "data.model_ids": "Batcher TokenBatcher",
+    "data.readers": "text",
     "data.vocabulary": "UnicodeCharsVocabulary Vocabulary",
+    "data.vocabulary_builder": "vocab",
     "elmo.layer": "Elmo",
     "embedding.corpus": "dump_bilm_embeddings",
     "embedding.embedder": "ElmoEmbedder",

@@ -1,4 +1,4 @@
-"""Adds bilm's layers to Keras, and KERAS_BACKEND to its error, when a program imports Keras."""
+"""Selects an installed backend when a program imports Keras, and adds bilm's layers to Keras."""
 
 import os
 import sys
@@ -8,7 +8,7 @@ from types import ModuleType
 from typing import Any
 
 from bilm.support.imports import MissingExtraError
-from bilm.support.process import BACKEND
+from bilm.support.process import BACKEND, LIBRARIES, backend_of_keras
 
 LAYERS = {"Elmo": "elmo.layer", "WordMask": "elmo.inputs", "ScalarMix": "layers.scalar_mix"}
 
@@ -27,13 +27,20 @@ class KerasFinder(PathFinder):
 
 class _Loader(SourceFileLoader):
     def exec_module(self, module: ModuleType) -> None:
+        is_chosen = BACKEND in os.environ  # by the user
+        backend = backend_of_keras() or LIBRARIES[0]
+        if backend != LIBRARIES[0]:
+            os.environ[BACKEND] = backend
         try:
             super().exec_module(module)
         except (ImportError, ValueError) as error:
             raise MissingExtraError(
-                f"{BACKEND} is {os.environ.get(BACKEND)!r}, a backend that Keras cannot import "
-                f"({error}); install it, or set the variable to tensorflow, torch or jax"
+                f"Keras cannot import its backend {backend} ({error}); install it, or set "
+                f"{BACKEND} to another one of {', '.join(LIBRARIES)}"
             ) from error
+        finally:
+            if not is_chosen:
+                os.environ.pop(BACKEND, None)
         name_layers(module)
 
 

@@ -20,7 +20,7 @@ ROOT = HERE.parent
 
 # Pages in the order of the navigation; a page may be the name of a glob pattern.
 NAVIGATION = {
-    "Start": ["faq", "which_elmo", "when_not_to_use", "migration"],
+    "Start": ["embedding_only", "faq", "which_elmo", "when_not_to_use", "migration"],
     "Tutorials": [
         "tutorials/own_language",
         "tutorials/old_weights",
@@ -41,7 +41,16 @@ NAVIGATION = {
         "clients",
         "pytorch",
     ],
-    "How to": ["resume", "sizes", "tokenization", "gpus", "clusters", "proteins", "reliability"],
+    "How to": [
+        "resume",
+        "sizes",
+        "tokenization",
+        "gpus",
+        "clusters",
+        "proteins",
+        "operating",
+        "reliability",
+    ],
     "Explanations": ["how_it_works", "options"],
     "Reference": ["commands", "python", "api/commands", "api/index"],
     "Measurements": ["speed", "experiments"],

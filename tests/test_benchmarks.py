@@ -39,6 +39,7 @@ CORPUS = "--input", TEXT, "--vocab", str(VOCABULARY), "--heldout", HELDOUT
             "int8, text.*int8, rows 2",
             marks=pytest.mark.skipif(not find_spec("onnxruntime"), reason="requires onnxruntime"),
         ),
+        ("host.py", ["--n_sentences", "30", "--n_times", "1"], "embed_batch.*pooled.*npz.*hdf5"),
         (
             "time_to_perplexity.py",
             ["--options", "tiny", *CORPUS, "--n_steps", "2", "--eval_steps", "1"],

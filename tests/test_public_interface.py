@@ -2,13 +2,21 @@
 
 import copy
 import pickle
+from dataclasses import fields
+from enum import Enum
+from inspect import Parameter, signature
 
 import pytest
 import tensorflow as tf
 from conftest import golden_cases
 
 import bilm
+from bilm.commands.main import cli
+from bilm.data.readers import Reading
 from bilm.errors import BilmError, WeightsError
+from bilm.options.run_options import RunOptions
+from bilm.training.devices import make_strategy
+from bilm.training.settings import RunSettings
 
 CASES = [c.values[0] for c in golden_cases("inference")]
 CASE = next(folder for folder in CASES if (folder / "token_embeddings.hdf5").exists())
@@ -43,3 +51,36 @@ def test_copy_of_bidirectional_language_model_is_refused(copied):
     model = bilm.BidirectionalLanguageModel(CASE)
     with pytest.raises(BilmError, match=r"use bilm\.ElmoEmbedder or bilm\.Elmo, which"):
         copied(model)
+
+
+RUN = {"input": "text", "output": "folder"}
+OF_BILM_TF = {"model": "options_file", "weights": "weight_file", "vocab": "vocab_file"}
+FUNCTIONS = {  # of commands, with other names of their options
+    "text": (bilm.text, {}),
+    "vocab": (bilm.vocab, {}),
+    "train": (bilm.train, RUN),
+    "finetune": (bilm.finetune, RUN),
+    "embed": (bilm.dump_bilm_embeddings, {**OF_BILM_TF, "shard": "share"}),
+}
+# Options of commands only: `Ngrams` counts, and `Devices` has the workers.
+ONLY = {"help", "json", "quiet", "ngrams", "workers", "worker_index", "join_minutes"}
+
+
+@pytest.mark.parametrize("name", FUNCTIONS)
+def test_function_has_the_options_of_its_command_with_their_defaults(name):
+    function, renamed = FUNCTIONS[name]
+    parameters = signature(function).parameters
+    more = [Reading] if "reading" in parameters else [RunOptions, RunSettings]
+    others = {field.name: field.default for cls in more for field in fields(cls)}
+    others |= {name: each.default for name, each in signature(make_strategy).parameters.items()}
+    for option in cli.get_command(None, name).params:
+        flag = option.opts[0].lstrip("-")
+        argument = renamed.get(flag, flag)
+        is_set = not isinstance(option.default, Enum) and option.default is not None
+        if flag in ONLY or option.required:
+            continue
+        if argument in parameters:
+            expected = option.default if is_set else False if option.is_flag else None
+            assert parameters[argument].default in (expected, Parameter.empty), flag
+        else:
+            assert argument in others and (not is_set or others[argument] == option.default), flag

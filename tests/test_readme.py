@@ -26,7 +26,10 @@ PAGES = [README, ROOT / "CONTRIBUTING.md", *sorted((ROOT / "docs").glob("*.md"))
 RUNNABLE = [
     README,
     MIGRATION,
-    *(ROOT / "docs" / f"{name}.md" for name in ("embedding", "faq", "tokenization", "training")),
+    *(
+        ROOT / "docs" / f"{name}.md"
+        for name in ("embedding", "faq", "python", "tokenization", "training")
+    ),
 ]
 TEXTS = {page: page.read_text(encoding="utf-8") for page in PAGES}
 MODELS = {  # of other programs, which the migration page names
@@ -90,7 +93,10 @@ def test_python_blocks_run(page, tmp_path, monkeypatch):
     training = sorted((GOLDEN / "data" / "train").iterdir())
     (tmp_path / "text.txt").write_bytes(b"".join(shard.read_bytes() for shard in training))
     monkeypatch.chdir(tmp_path)
-    names = pages.run_blocks(TEXTS[page], page)
+    text = TEXTS[page]
+    if find_spec("sklearn") is None:
+        text = re.sub(r"```python\n[^`]*ElmoVectorizer", "```text\n", text)
+    names = pages.run_blocks(text, page)
     if "first" in names:
         assert (names["first"]["lm_embeddings"] != names["second"]["lm_embeddings"]).any()
     if "tagger" in names:

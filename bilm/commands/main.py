@@ -26,6 +26,7 @@ from bilm.commands.output import flush_output, printable, say
 from bilm.errors import ArgumentError, BilmError
 from bilm.support import process
 from bilm.support.entry_points import PluginError
+from bilm.support.imports import WITHOUT_TENSORFLOW
 from bilm.support.urls import masked
 
 NOTES = """
@@ -43,10 +44,6 @@ Option names may be written with dashes or underscores. To enable shell completi
   eval "$(_BILM_COMPLETE=bash_source bilm)"
 """
 INTERRUPTED = 130  # exit status: 128 plus the number of the signal
-NO_TENSORFLOW = (
-    "requires TensorFlow, which is not installed: pip install tensorflow. Without TensorFlow, bilm "
-    "embeds and scores with exported models on PyTorch or JAX, but cannot train or read checkpoints"
-)
 START = "bilm.start"  # key of the context's `meta`: the time at which the command started
 # Parts of the paths of modules whose notes are hidden.
 FOREIGN = ("/tensorflow/python/", "/tf2onnx/", "/aiobotocore/", "/botocore/", "/fsspec/", "/s3fs/")
@@ -122,18 +119,22 @@ def run_script(command: click.Command, program: str | None = None) -> NoReturn:
     # Not `sys.exit`: TensorFlow's destructors take seconds, in a worker up to a minute, while a
     # scheduler that sent SIGTERM waits for the process. All files are complete by now.
     atexit._run_exitfuncs()  # removes temporary folders and ends the log
-    with suppress(OSError, ValueError):
+    try:
         flush_output()
+    except (OSError, ValueError):
+        status = status or Failure.exit_code  # of a lost result
+    with suppress(OSError, ValueError):
         sys.stderr.flush()
     os._exit(status)
 
 
 def _open_streams() -> None:
     """Make the standard streams UTF-8 in every locale. Closed streams become the null device,
-    because the next opened file would get their descriptor."""
+    because the next opened file would get their descriptor; writing to standard output fails."""
     for name, mode in (("stdin", "r"), ("stdout", "w"), ("stderr", "w")):
         if getattr(sys, name) is None:
-            setattr(sys, name, open(os.devnull, mode))  # noqa: SIM115
+            flags = os.O_RDWR if name == "stderr" else os.O_RDONLY
+            setattr(sys, name, open(os.open(os.devnull, flags), mode))  # noqa: SIM115
     for stream, errors in ((sys.stdout, "surrogateescape"), (sys.stderr, "backslashreplace")):
         if isinstance(stream, io.TextIOWrapper):
             stream.reconfigure(encoding="utf-8", errors=errors)
@@ -169,6 +170,9 @@ def run(command: click.Command, program: str, words: Sequence[str]) -> int:
             message = f"{message.rstrip('.')}; see {name} --help"
         say(f"{name}: error: {message}")
         return error.exit_code
+    except OSError as error:  # in printing the help
+        say(f"{program}: error: {error}")
+        return Failure.exit_code
 
 
 class Failure(click.UsageError):
@@ -252,8 +256,9 @@ def _with_kept_lines(text: str) -> str:
 
 
 def _described(error: Exception) -> str:
-    if isinstance(error, ModuleNotFoundError) and error.name == "tensorflow":
-        return NO_TENSORFLOW
+    if isinstance(error, ModuleNotFoundError) and error.name in ("tensorflow", "keras"):
+        needed = f"requires {error.name}, which is not installed: pip install tensorflow"
+        return f"{needed}. Without TensorFlow, bilm {WITHOUT_TENSORFLOW}"
     if isinstance(error, OSError) and error.filename and error.strerror:
         return f"{os.fsdecode(error.filename)}: {error.strerror}"
     return f"out of memory. {error}" if isinstance(error, MemoryError) else str(error)

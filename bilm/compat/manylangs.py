@@ -16,8 +16,7 @@ class Embedder:
     """A stored biLM with the methods of the class of this name in ELMoForManyLangs.
 
     Args:
-        model_dir: a model: see `bilm.storage.stored_model.open_model`.
-        batch_size: accepted and ignored; it changes no result.
+        model_dir, batch_size: a model: see `open_model`; and a number that is ignored.
         backend: see `bilm.ElmoEmbedder`; `numpy` requires neither Keras nor TensorFlow.
     Raises: OptionsError, WeightsError, DataError.
 
@@ -26,7 +25,7 @@ class Embedder:
     """
 
     def __init__(
-        self, model_dir: str | Path | StoredModel, batch_size: int = 64, backend: str = "keras"
+        self, model_dir: str | Path | StoredModel, batch_size: int = 64, backend: str | None = None
     ):
         self.model_dir, self.batch_size = model_dir, batch_size
         self._embedder = ElmoEmbedder(model_dir, backend=backend)

@@ -28,24 +28,25 @@ class VocabularyCounts(NamedTuple):
 
 
 def build_vocabulary(
-    filepattern: str | os.PathLike | Shards,
-    outfile: str | os.PathLike,
+    input: str | os.PathLike | Shards,
+    output: str | os.PathLike,
     min_count: int | None = None,
     max_size: int | None = None,
     on_bad_utf8: str = "error",
 ) -> VocabularyCounts:
-    """Write a vocabulary: the three marks, then words by descending frequency, ties by the word.
-    Memory: about 150 bytes per distinct word.
+    """Write a vocabulary, as `bilm vocab` does: the three marks, then words by descending
+    frequency, ties by the word. Memory: about 150 bytes per distinct word. `bilm.vocab` is this
+    function.
 
     Args:
-        filepattern: `Shards`, or their glob, plain or compressed, one tokenized sentence per line.
+        input: `Shards`, or their glob, plain or compressed, one tokenized sentence per line.
         min_count: skip words that occur less often; None for `chosen_min_count`.
-        max_size: maximum number of lines of `outfile`, including the marks.
+        max_size: maximum number of lines of the output, including the marks.
     Raises: DataError if a shard cannot be read or is also the output, or if no word is left;
         OSError if the output cannot be written.
     """
-    output = expanded(outfile)
-    shards = resolve_shards(filepattern, on_bad_utf8)
+    output = expanded(output)
+    shards = resolve_shards(input, on_bad_utf8)
     protect(output, *shards.paths)
     shards.examine()
 
@@ -76,6 +77,9 @@ def build_vocabulary(
         file.writelines(f"{line}\n" for line in lines)
     n_covered = n_ends - sum(n for n, _ in ranked)
     return VocabularyCounts(min_count, n_sentences, n_tokens, len(counts), len(ranked), n_covered)
+
+
+vocab = build_vocabulary
 
 
 def chosen_min_count(counts: Mapping[str, int]) -> int:

@@ -2,7 +2,6 @@
 
 import os
 import platform
-import re
 import shutil
 import sys
 from collections.abc import Iterator
@@ -14,16 +13,16 @@ from absl import logging
 
 from bilm.doctor.probes import ProbeFailure, ask
 from bilm.precisions import PRECISIONS
-from bilm.support.imports import DISTRIBUTION
+from bilm.support.imports import DISTRIBUTION, WITHOUT_TENSORFLOW
 from bilm.support.process import available_cores, load_average
 
 BACKENDS = ("tensorflow", "torch", "jax")  # of Keras
 INT8 = ("onnx", "onnxruntime")  # packages that int8 requires
+PACKAGES = (*BACKENDS, "keras", "numpy", "h5py", *INT8)  # whose versions are listed
 SETTINGS = ("TF_", "KERAS_", "XLA_FLAGS", "CUDA_VISIBLE_DEVICES", "OMP_", "OPENBLAS_", "BILM_CACHE")
 NO_GPU = {"CUDA_VISIBLE_DEVICES": "-1", "JAX_PLATFORMS": "cpu"}
 TOLERANCES = {"float32": 1e-5, "bfloat16": 0.1, "int8": 0.1}  # largest difference of vectors
 LIST_GPUS = "import tensorflow as tf; tf.config.list_physical_devices('GPU')"
-NAME = re.compile(r"[\w.-]+")  # at the start of a requirement such as `keras>=3.4`
 
 Values = dict[str, str]
 
@@ -62,6 +61,8 @@ def examine() -> Report:
         "load": f"{load_average():.1f}",
         **{name: os.environ[name] for name in variables},
     }
+    if find_spec("tensorflow") is None:
+        report.checks["without TensorFlow"] = {"bilm": WITHOUT_TENSORFLOW}
     logging.info("checking devices")
     report.checks["devices"], gpus = _devices(report)
     report.checks["vectors compared with bilm-tf"] = _vectors(report, gpus)
@@ -74,12 +75,8 @@ def _versions() -> Values:
         "python": f"{platform.python_version()} ({sys.executable})",
         "system": platform.platform(),
     }
-    required = metadata.requires(DISTRIBUTION) or [] if _version(DISTRIBUTION) else []
-    packages = [*BACKENDS, *(NAME.findall(requirement)[0] for requirement in required)]
-    for package in packages:
-        if version := _version(package):
-            values[package] = version
-    return values
+    found = {package: _version(package) for package in PACKAGES}
+    return values | {package: version for package, version in found.items() if version}
 
 
 def _version(distribution: str) -> str | None:
@@ -114,11 +111,6 @@ def _devices(report: Report) -> tuple[Values, list[str] | None]:
 
 
 def _vectors(report: Report, gpus: list[str] | None) -> Values:
-    if not any(map(find_spec, BACKENDS)):
-        report.problem(
-            f"no backend of Keras is installed, expected one of {', '.join(BACKENDS)}",
-            "pip install 'tensorflow>=2.16'",
-        )
     values: Values = {}
     for device, precision, environment in _ways(gpus):
         way = f"{device}, {precision}"
@@ -146,8 +138,9 @@ def _vectors(report: Report, gpus: list[str] | None) -> Values:
 
 def _ways(gpus: list[str] | None) -> Iterator[tuple[str, str, dict[str, str]]]:
     """Yield library and device, precision, and the environment that selects them."""
+    yield "numpy on the CPU", "float32", {"KERAS_BACKEND": ""}
     devices = {}
-    for backend in filter(find_spec, BACKENDS):
+    for backend in filter(find_spec, BACKENDS if find_spec("keras") else ()):
         if backend != "tensorflow" or gpus is not None:
             devices[f"{backend} on the CPU"] = {"KERAS_BACKEND": backend, **NO_GPU}
     if gpus:

@@ -7,7 +7,7 @@ from absl import logging
 
 import bilm
 from bilm.export.hdf5 import missing_for_allennlp
-from bilm.options.model_options import EVALUATION
+from bilm.options.model_options import EVALUATION, PROFILE
 from bilm.scoring.measurement import Measurement
 from bilm.storage.stored_model import StoredModel, open_model
 from bilm.support.files import replacing, sha256_of
@@ -15,6 +15,7 @@ from bilm.support.model_files import CARD
 from bilm.tensors import sizes_of
 
 TEMPLATE = Path(__file__).with_name("model_card.template")
+KEPT = EVALUATION, PROFILE  # keys of options whose content is listed in words
 MAX_SHARDS = 20  # maximum number of listed files
 SIZES = (
     "reads", "directions", "lstm_layers", "lstm_dim", "projection_dim", "vector_dim", "parameters",
@@ -23,9 +24,8 @@ SIZES = (
 
 
 def write_card(model: StoredModel, written: list[Path]) -> Path | None:
-    """Write the card of an export, whose files `dump_weights` has returned: `README.md` beside
-    `weights.hdf5`, else `<stem>_README.md`. Return its path; or None if the file exists: it may
-    have been edited, so it is not replaced, with a warning."""
+    """Write the card of an export, the result of `dump_weights`: `README.md` beside `weights.hdf5`,
+    else `<stem>_README.md`. Return its path; None, with a warning, if the file exists."""
     weight_file, options_file, *softmax_files = written
     is_usual = weight_file.stem == "weights"
     path = weight_file.with_name(CARD if is_usual else f"{weight_file.stem}_{CARD}")
@@ -45,9 +45,11 @@ def write_card(model: StoredModel, written: list[Path]) -> Path | None:
     sizes = sizes_of(options, model.n_words)
     facts = {name: sizes[name] for name in SIZES}
     facts["directions"] = ", ".join(options.directions)
-    facts |= {key: value for key, value in options.other.items() if key != EVALUATION}
+    facts |= {key: value for key, value in options.other.items() if key not in KEPT}
     measured = Measurement.of(model)
     facts |= _training(model, measured)
+    if model.profile is not None:
+        facts |= model.profile.table()
     if measured is not None and measured.verdict is not None:
         facts["verdict"] = "; ".join(measured.verdict.lines)
     files = {}
@@ -56,7 +58,7 @@ def write_card(model: StoredModel, written: list[Path]) -> Path | None:
 
     text = TEMPLATE.read_text(encoding="utf-8").format(
         name=weight_file.absolute().parent.name if is_usual else weight_file.stem,
-        source=model.format.description,
+        source=model.description,
         version=bilm.__version__,
         options=options_file.name,
         weights=weight_file.name,

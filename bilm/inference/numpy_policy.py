@@ -13,7 +13,7 @@ import sys
 from typing import TYPE_CHECKING
 
 from bilm.options.model_options import ModelOptions
-from bilm.support.process import BACKEND
+from bilm.support.process import BACKEND, backend_of_keras
 from bilm.tensors import n_parameters
 
 if TYPE_CHECKING:
@@ -29,6 +29,8 @@ def sooner_backend(
     for a short text, unless Keras is imported or the user has chosen its backend. `n_tokens`
     includes the marks of sentences; `n_words`: size of the predicted vocabulary, 0 for embedding.
     """
+    if precision == "float32" and backend_of_keras() is None:
+        return "numpy"
     if "keras" in sys.modules or BACKEND in os.environ or precision != "float32":
         return "keras"
     return "numpy" if n_tokens <= most_tokens(options, n_words) else "keras"

@@ -205,7 +205,7 @@ def load_scorer(
     vocab_file: PathLike | None = None,
     weight_file: PathLike | None = None,
     softmax_file: PathLike | None = None,
-    backend: str = "keras",
+    backend: str | None = None,
 ) -> Scorer:
     """Load a language model that scores sentences and predicts words.
 
@@ -214,14 +214,15 @@ def load_scorer(
             `bilm.storage.stored_model.open_model`.
         vocab_file: the vocabulary of a run; None for `vocab.txt` in its folder. An export has its
             own words.
-        backend: `keras`, or `numpy`, which does not import Keras: it starts sooner, but computes
-            more slowly.
+        backend: see `bilm.ElmoEmbedder`.
     Raises: OptionsError, WeightsError, DataError.
     """
     stored = open_model(model, weight_file, softmax_file)
     stored.require_softmax()
     words = stored.vocabulary(vocab_file).words
-    return Scorer(open_backend(stored, backend, has_softmax=True), words)
+    scorer = Scorer(open_backend(stored, backend, has_softmax=True), words)
+    scorer.signs.model = stored.profile
+    return scorer
 
 
 def score(

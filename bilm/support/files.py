@@ -1,6 +1,7 @@
 """Atomic outputs: files and folders are written in a temporary folder and renamed into place, or
 uploaded to a URL. Locks tell the temporary folders of running writers from those of killed ones."""
 
+import codecs
 import errno
 import functools
 import hashlib
@@ -9,8 +10,10 @@ import shutil
 import stat
 import tempfile
 from collections.abc import Iterator
-from contextlib import AbstractContextManager, contextmanager, suppress
+from contextlib import AbstractContextManager, contextmanager, nullcontext, suppress
 from pathlib import Path
+
+from absl import logging
 
 from bilm.errors import DataError
 from bilm.support.remote import check_writable, upload
@@ -82,13 +85,27 @@ def remove_leftovers(path: str | os.PathLike) -> None:
     target = output_path(path)
     for folder in target.parent.glob(f"{_prefix(target)}*"):
         with suppress(OSError):  # the folder cannot be locked, or another process is removing it
-            if not folder.is_symlink() and (lock := try_lock(folder / LOCK)) is not None:
+            if not folder.is_symlink() and (lock := _lock(folder / LOCK)) is not None:
                 with lock:
                     shutil.rmtree(folder, ignore_errors=True)
 
 
 def try_lock(path: Path) -> AbstractContextManager | None:
-    """Lock a file until the result's block or the process ends; return None if it is locked."""
+    """Lock a file until the result's block or the process ends; return None if it is locked. On a
+    file system without locks, such as NFS without its lock service, log a warning instead."""
+    try:
+        return _lock(path)
+    except OSError as error:
+        if error.errno != errno.ENOLCK:
+            raise
+        logging.log_first_n(
+            logging.WARNING, "%s: %s; only one command may write to this folder at a time", 1,
+            path.parent, os.strerror(errno.ENOLCK),
+        )  # fmt: skip
+        return nullcontext()
+
+
+def _lock(path: Path) -> AbstractContextManager | None:
     from filelock import FileLock, Timeout
 
     with suppress(Timeout):
@@ -97,8 +114,8 @@ def try_lock(path: Path) -> AbstractContextManager | None:
 
 
 def output_path(path: str | os.PathLike) -> Path:
-    """Return the file that writing to `path` replaces, after expanding `~` and following links. For
-    a URL, it is a distinct name in the working folder, beside which temporary files are."""
+    """Return the file that writing to `path` replaces, after expanding `~` and following links; for
+    a URL, a name in the working folder, beside which temporary files are."""
     name = os.fspath(path)
     target = Path(os.path.realpath(expanded(path)))
     if target.is_dir() or name.endswith("/"):
@@ -131,6 +148,19 @@ def expanded(path: str | os.PathLike) -> str:
 def beside(path: Path, ending: str) -> Path:
     """Return the path with an ending appended."""
     return path.with_name(path.name + ending)
+
+
+def unusable(path: str | os.PathLike, problem: str, *files: str) -> str:
+    """Return the message that a file, or a path that denotes several `files`, cannot be used: the
+    problem, or what a clone or download has left instead of a file."""
+    for file in files or (path,):
+        with suppress(OSError), open(file, "rb") as content:
+            start = content.read(512).removeprefix(codecs.BOM_UTF8).lstrip().lower()
+            if start.startswith(b"version https://git-lfs"):
+                problem = "a Git LFS pointer instead of the file; run git lfs pull to download it"
+            elif start.startswith((b"<!doctype html", b"<html")):
+                problem = "an HTML page instead of the file; download the file that it shows"
+    return f"{os.fspath(path)}: {problem}"
 
 
 def sha256_of(path: str | os.PathLike) -> str:

@@ -1,26 +1,63 @@
-"""Process settings made before TensorFlow computes: backend, log level, malloc, threads."""
+"""Process settings made before TensorFlow computes: backend, log level, malloc, threads; forks."""
 
 import ctypes
 import os
 import sys
+from collections.abc import Callable
 from contextlib import suppress
 from importlib.util import find_spec
 
 from bilm.errors import BilmError
 
-BACKEND = "KERAS_BACKEND"  # the variable that selects Keras' backend
+BACKEND = "KERAS_BACKEND"  # the variable by which users select Keras' backend
+LIBRARIES = ("tensorflow", "torch", "jax")  # backends of Keras, the preferred one first
 LOG_LEVEL, LOUD, QUIET, MUTE = "TF_CPP_MIN_LOG_LEVEL", ("0", "1"), "2", "3"
 SIDE_BY_SIDE = 2  # operations to run at the same time: one per direction of the model
 THREADS = ("TF_NUM_INTEROP_THREADS", "TF_NUM_INTRAOP_THREADS")  # TensorFlow reads them too
 M_TRIM_THRESHOLD, M_MMAP_MAX = -1, -4  # malloc.h of the GNU C library
 
+_computes = False  # whether a library with threads computes in this process
+_parent = 0  # id of the process in which it did before this one was forked from it
 
-def choose_backend() -> str:
-    """Return the name of Keras' backend. If TensorFlow is not installed and the user has not chosen
-    one, set KERAS_BACKEND, which Keras reads when it is imported, to `torch` or else to `jax`."""
-    if BACKEND not in os.environ and find_spec("tensorflow") is None:
-        os.environ[BACKEND] = "torch" if find_spec("torch") else "jax"
-    return os.environ.get(BACKEND) or "tensorflow"
+
+def is_stopped_by_fork() -> bool:
+    """Return whether Keras' library would hang: it had computed before this process was forked."""
+    return bool(_parent)
+
+
+def start_computing() -> None:
+    """Note that Keras' library computes from now on. Raises: BilmError if it would hang."""
+    global _computes
+    _computes = True
+    if _parent:
+        raise BilmError(
+            f"process {os.getpid()} was forked from process {_parent}, in which Keras' library "
+            "had computed; it does not work after a fork: start processes with "
+            "multiprocessing.get_context('spawn'), or embed and score with backend='numpy'"
+        )
+
+
+def in_forks(function: Callable[[], None]) -> Callable[[], None]:
+    """Call a function in each process that is forked from this one; a decorator."""
+    if hasattr(os, "register_at_fork"):  # not on Windows
+        os.register_at_fork(after_in_child=function)
+    return function
+
+
+@in_forks
+def _remember_parent() -> None:
+    global _parent
+    eager = sys.modules.get("tensorflow.python.eager.context")
+    context = getattr(eager, "_context", None)  # the program itself may have used TensorFlow
+    if _computes or getattr(context, "_initialized", False):
+        _parent = os.getppid()
+
+
+def backend_of_keras() -> str | None:
+    """Return the name of Keras' backend: the one that the user has set, or else the first of
+    `LIBRARIES` that is installed; None without any or without Keras."""
+    installed = filter(find_spec, LIBRARIES if find_spec("keras") else ())
+    return os.environ.get(BACKEND) or next(installed, None)
 
 
 def prefer_torch() -> None:
@@ -47,7 +84,7 @@ def quiet() -> None:
     TensorFlow looks for devices during the call, so set CUDA_VISIBLE_DEVICES before. No effect if
     TF_CPP_MIN_LOG_LEVEL is 0 or 1, or on other backends.
     """
-    if is_loud() or choose_backend() != "tensorflow":
+    if is_loud() or backend_of_keras() != "tensorflow":
         return
     os.environ.setdefault(LOG_LEVEL, QUIET)
     error = os.dup(2)
@@ -109,7 +146,7 @@ def share_cores() -> None:
     """Let TensorFlow run two operations at a time, each on half of the cores, so that the matrix
     products of one direction do not wait for cores that the other uses. No effect with a GPU, if
     the numbers of threads are set or used already, or on another backend."""
-    if choose_backend() != "tensorflow":
+    if backend_of_keras() != "tensorflow":
         return
     import tensorflow as tf
 

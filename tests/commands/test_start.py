@@ -60,6 +60,13 @@ def test_short_scoring_does_not_import_keras(command, folder):
     assert last == "0 False False"
 
 
+@pytest.mark.parametrize("name", ["info novels-en --json", "models --cached", "text", "vocab"])
+def test_command_without_a_model_to_compute_imports_neither_keras_nor_tensorflow(name, folder):
+    files = ["--input", "one.txt", "--output", "a.txt"] if name in ("text", "vocab") else []
+    printed = output_of(RUN, *name.split(), *files, cwd=folder, BILM_CACHE=str(folder))
+    assert printed.splitlines()[-1] == "0 False False"
+
+
 @pytest.mark.parametrize("command", ["score", pytest.param("test", marks=pytest.mark.slow)])
 def test_a_chosen_backend_of_keras_scores_alike(command, folder):
     """The user's choice of Keras' backend is used for a short text, too."""

@@ -74,13 +74,13 @@ def test_vocabulary_of_any_text_is_that_of_a_counter(
     [
         ({"min_count": 9}, "no word is left"),
         ({"max_size": 3}, "no word is left"),
-        ({"filepattern": "nowhere/*"}, r"nowhere/\*: no file matches"),
+        ({"input": "nowhere/*"}, r"nowhere/\*: no file matches"),
     ],
 )
 def test_vocabulary_builder_arguments_are_validated(corpus, tmp_path, changes, message):
     (tmp_path / "v").write_text("before")
     with pytest.raises(DataError, match=message):
-        build_vocabulary(**{"filepattern": corpus, "outfile": tmp_path / "v"} | changes)
+        build_vocabulary(**{"input": corpus, "output": tmp_path / "v"} | changes)
     assert (tmp_path / "v").read_text() == "before"
     assert sorted(p.name for p in tmp_path.iterdir()) == ["corpus", "v"]
 

@@ -22,10 +22,10 @@ def probes(monkeypatch):
         "int8": {"difference": 1e-2},
     }
 
-    def answer(name, *precision, **environment):
-        return answers[precision[0] if precision else name]
+    def answer(name, *how, **environment):
+        return answers[how[0] if how else name]
 
-    installed = {"tensorflow", "onnx", "onnxruntime"}
+    installed = {"tensorflow", "keras", "onnx", "onnxruntime"}
     monkeypatch.setattr(examination, "ask", answer)
     monkeypatch.setattr(examination, "find_spec", lambda name: name if name in installed else None)
     monkeypatch.setattr(examination.shutil, "which", lambda name: None)
@@ -38,6 +38,7 @@ def test_steps_are_logged_and_installation_that_works_has_no_problem(probes, log
     assert list(report.checks)[-1] == "vectors compared with bilm-tf"
     assert log.messages == [
         "checking devices",
+        "checking vectors: numpy on the CPU, float32",
         "checking vectors: tensorflow on the CPU, float32",
         "checking vectors: tensorflow on the CPU, bfloat16",
         "checking vectors: ONNX Runtime on the CPU, int8",
@@ -79,14 +80,13 @@ def test_versions_are_those_of_installed_packages(tmp_path, monkeypatch):
     assert "jax" not in versions
 
 
-@pytest.mark.parametrize(("backends", "n_problems"), [((), 1), (("torch",), 0)])
-def test_missing_tensorflow_is_a_problem_unless_another_backend_is_installed(
-    backends, n_problems, probes, monkeypatch
-):
-    monkeypatch.setattr(examination, "find_spec", lambda name: name if name in backends else None)
+@pytest.mark.parametrize("installed", [(), ("torch",), ("keras", "torch")])
+def test_missing_tensorflow_is_no_problem(installed, probes, monkeypatch):
+    monkeypatch.setattr(examination, "find_spec", lambda name: name if name in installed else None)
     report = examine()
-    assert report.checks["devices"] == {"TensorFlow": "not installed"}
-    assert len(report.problems) == n_problems
+    assert report.checks["without TensorFlow"]["bilm"].startswith("embeds and scores")
+    assert len(report.checks["vectors compared with bilm-tf"]) == (3 if "keras" in installed else 1)
+    assert report.problems == []
 
 
 def test_report_lists_problems_with_their_fix():

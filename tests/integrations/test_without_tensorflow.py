@@ -10,7 +10,6 @@ from command_runs import run_code
 pytestmark = pytest.mark.clients
 
 WITHOUT = "import sys; sys.modules['tensorflow'] = None  # importing it raises an error\n"
-COMMAND = WITHOUT + "from bilm.commands.main import main; main()"
 SENTENCE = ["She", "rose", "from", "her", "chair", "."]
 VECTORS = f"""
 import bilm, keras, sys
@@ -63,37 +62,6 @@ def test_vectors_without_tensorflow_equal_those_of_tensorflow(backend, tmp_path)
     assert name == (backend or "torch")
     expected = bilm.ElmoEmbedder("novels-en").embed_sentence(SENTENCE)[2, :, 0]
     np.testing.assert_allclose(np.array(found, float), expected, atol=1e-5)
-
-
-def test_commands_of_exported_models_run_without_tensorflow(tmp_path):
-    require("torch")
-    text, output = tmp_path / "text.txt", tmp_path / "vectors.npz"
-    text.write_text("She rose .\nHe left .\n" * 30)
-    model = "--model", "novels-en", "--input", text
-    for arguments in (
-        ["embed", *model, "--output", output],
-        ["surprisal", *model],
-        ["test", *model],
-        ["info", "novels-en"],
-        ["models"],
-    ):
-        done = start(COMMAND, *arguments, KERAS_BACKEND="torch")
-        assert done.returncode == 0, (arguments, done.stderr)
-    assert output.exists()
-
-
-def test_commands_that_require_tensorflow_say_so_in_one_line(tmp_path):
-    require("torch")
-    text, vocab = tmp_path / "text.txt", tmp_path / "vocab.txt"
-    text.write_text("a b\n")
-    vocab.write_text("<S>\n</S>\n<UNK>\na\nb\n")
-    done = start(
-        COMMAND, "train", "--input", text, "--vocab", vocab, "--output", tmp_path / "run",
-        "--options", "tiny", KERAS_BACKEND="torch",
-    )  # fmt: skip
-    assert done.returncode == 1
-    (line,) = done.stderr.splitlines()
-    assert "requires TensorFlow, which is not installed: pip install tensorflow" in line
 
 
 @pytest.mark.short

@@ -7,7 +7,7 @@ from unittest import mock
 import numpy as np
 import pytest
 from conftest import GOLDEN, golden_cases, others_slow
-from stored_files import load_bilm
+from stored_files import load_bilm, stored_values
 from tiny_runs import (
     HELDOUT,
     TEXT,
@@ -24,7 +24,7 @@ from bilm.errors import BilmError, DataError
 from bilm.export.hdf5 import dump_weights
 from bilm.options.run_options import load_run_options
 from bilm.scoring.running_text import heldout_dataset, perplexity
-from bilm.storage.names import is_bilm, stored_values
+from bilm.storage.names import is_bilm
 from bilm.training.devices import Devices
 from bilm.training.finetuning import Source, finetune
 from bilm.training.step import Trainer

@@ -26,12 +26,15 @@ from tiny_runs import (
 
 from bilm.data import text as text_files
 from bilm.data.dataset import SHUFFLE_BUFFER
+from bilm.data.profile import Profile
+from bilm.data.shards import resolve_shards
 from bilm.errors import BilmError, DataError, OptionsError, OutOfMemoryError, WeightsError
 from bilm.options import schema
 from bilm.options.run_options import load_run_options
 from bilm.scoring.perplexity import Perplexity
 from bilm.storage.checkpoint import latest_checkpoint
-from bilm.training import memory, starting, texts
+from bilm.storage.stored_model import open_model
+from bilm.training import memory, texts
 from bilm.training import run as training
 from bilm.training.finetuning import finetune
 from bilm.training.history import COLUMNS, read_history
@@ -64,6 +67,8 @@ def test_training_writes_options_vocabulary_and_checkpoint():
     assert options["n_train_tokens"] == N_PREDICTIONS
     assert options["n_tokens_vocab"] == len(VOCABULARY.read_text().splitlines())
     assert options["char_cnn"]["n_characters"] == 261
+    assert options["training_text"] == resolve_shards(TEXT).profile._replace(examples={})._asdict()
+    assert open_model(folder).profile == Profile.from_record(options["training_text"])
     assert (folder / "vocab.txt").read_bytes() == VOCABULARY.read_bytes()
     assert (folder / "model.ckpt-2.index").exists()
 
@@ -111,21 +116,57 @@ def test_seed_is_independent_of_random_numbers_drawn_before(tmp_path, monkeypatc
     assert_same_weights(*folders)
 
 
-def test_sigint_finishes_the_step_and_saves_the_run(tmp_path, monkeypatch, log):
+def test_global_settings_of_keras_do_not_change_a_run(tmp_path):
+    config = keras.config
+    run(tmp_path / "plain", 2, heldout=HELDOUT)
+    before = {
+        config.set_floatx: config.floatx(),
+        config.set_dtype_policy: config.dtype_policy(),
+        config.set_image_data_format: config.image_data_format(),
+        config.set_epsilon: config.epsilon(),
+    }
+    try:
+        config.set_floatx("float16")
+        config.set_dtype_policy("mixed_bfloat16")
+        config.set_image_data_format("channels_first")
+        config.set_epsilon(0.1)
+        run(tmp_path / "changed", 2, heldout=HELDOUT)
+    finally:
+        for setter, value in before.items():
+            setter(value)
+    assert_same_weights(tmp_path / "plain", tmp_path / "changed")
+    plain, changed = (RunFolder(tmp_path / name).read_measured() for name in ("plain", "changed"))
+    assert plain.perplexity == changed.perplexity
+
+
+SIGNALS = [signal.SIGINT, signal.SIGTERM, signal.SIGHUP, signal.SIGUSR1]
+
+
+@pytest.mark.parametrize("number", SIGNALS)
+def test_signal_finishes_the_step_and_saves_the_run(number, tmp_path, monkeypatch, log):
     step = Trainer.step
 
-    def step_and_signal(self, iterator, number):
-        if number == 3:
-            signal.raise_signal(signal.SIGINT)
-        return step(self, iterator, number)
+    def step_and_signal(self, iterator, number_of_step):
+        if number_of_step == 3:
+            signal.raise_signal(number)
+        return step(self, iterator, number_of_step)
 
-    before = signal.getsignal(signal.SIGINT), signal.getsignal(signal.SIGTERM)
+    before = list(map(signal.getsignal, SIGNALS))
     monkeypatch.setattr(Trainer, "step", step_and_signal)
     result = run(tmp_path, 6, checkpoint_steps=1_000)
     assert (result.step, result.finished) == (4, False)
     assert "stopped at step 4, saved" in log.text
-    assert (signal.getsignal(signal.SIGINT), signal.getsignal(signal.SIGTERM)) == before
+    assert list(map(signal.getsignal, SIGNALS)) == before
     assert (tmp_path / "model.ckpt-4.index").exists()
+
+
+def test_repeated_signals_of_a_system_do_not_end_the_save():
+    """A shell and the terminal send SIGHUP twice, Slurm SIGUSR1 before SIGTERM."""
+    with stop_on_signal() as stop:
+        for number in (signal.SIGHUP, signal.SIGHUP, signal.SIGUSR1, signal.SIGTERM, signal.SIGHUP):
+            signal.raise_signal(number)
+        assert stop.is_set()
+        assert signal.getsignal(signal.SIGTERM) is signal.SIG_DFL
 
 
 def test_signal_while_evaluating_loses_nothing(tmp_path, monkeypatch):
@@ -367,7 +408,7 @@ def test_vocabulary_word_with_whitespace(tmp_path, monkeypatch, word):
             run(tmp_path / "run", 1, **reads_characters)
         assert not (tmp_path / "run").exists()
     with monkeypatch.context() as patch:  # an earlier version accepted it
-        patch.setattr(starting, "check_words", lambda vocab: None)
+        patch.setattr(texts, "check_words", lambda vocab: None)
         run(tmp_path / "run", 1, **reads_characters)
     assert run(tmp_path / "run", 2, **reads_characters).finished
     assert finetune(tmp_path / "run", TEXT, tmp_path / "tuned", n_steps=1).finished
@@ -424,3 +465,27 @@ def test_memory_is_estimated_before_the_first_step(tmp_path, log, monkeypatch):
     monkeypatch.setattr(memory, "machine_memory", lambda: 10**9)
     assert run(tmp_path / "b", 1).finished
     assert len([message for message in log.messages if message.startswith("memory: ")]) == 3
+
+
+@pytest.mark.parametrize(
+    ("groups", "limits", "expected"),
+    [
+        ("0::/a/b\n", {"a/memory.max": "4096", "a/b/memory.max": "max"}, 4096),
+        ("0::/a/b\n", {"a/memory.max": "8192", "a/b/memory.max": "4096"}, 4096),
+        ("0::/outside/of/the/container\n", {"memory.max": "4096"}, 4096),
+        ("4:cpu,memory:/a/b\n0::/\n", {"memory/a/memory.limit_in_bytes": "4096"}, 4096),
+        ("3:cpu:/a\n", {"memory/a/memory.limit_in_bytes": "4096"}, None),
+        (None, {}, None),
+    ],
+)
+def test_memory_is_that_of_the_control_groups(groups, limits, expected, tmp_path, monkeypatch):
+    monkeypatch.setattr(memory, "GROUPS", tmp_path / "cgroup")
+    monkeypatch.setattr(memory, "LIMITS", tmp_path / "limits")
+    whole = memory.machine_memory()
+    if groups is not None:
+        (tmp_path / "cgroup").write_text(groups)
+    for name, limit in limits.items():
+        path = tmp_path / "limits" / name
+        path.parent.mkdir(parents=True, exist_ok=True)
+        path.write_text(limit + "\n")
+    assert memory.machine_memory() == (expected or whole)

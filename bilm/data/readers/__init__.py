@@ -3,14 +3,20 @@ from which help and error messages follow. To add one, add its `FORM` to `FORMS`
 
 import os
 from collections.abc import Iterator
+from itertools import chain
 from operator import itemgetter
 from pathlib import Path
+from typing import Any
+
+from absl import logging
 
 from bilm.data.readers import conllu, fasta, tables
 from bilm.data.readers.form import TOKENIZE, Form, InputFile, Reading, Record
 from bilm.data.signs import TextSigns
-from bilm.data.text import read_lines, unpacked_name
+from bilm.data.text import matching_files, read_lines, unpacked_name, writing_text
 from bilm.errors import DataError
+from bilm.support.files import protect
+from bilm.support.progress import Progress
 
 
 def read_text(source: InputFile) -> Iterator[Record]:
@@ -78,3 +84,35 @@ class Corpus:
         signs = self._signs
         self._signs = None
         return signs.watch(records, itemgetter(0))  # the words of a record
+
+
+def text(input: str | os.PathLike, output: str | os.PathLike, **reading: Any) -> tuple[int, int]:
+    """Write a corpus of any form as text, one sentence per line, as `bilm text` does; return the
+    numbers of its sentences and words.
+
+    Args:
+        input: a file, a pattern of several, or a URL.
+        output: text file, compressed if its name ends with .gz, .bz2, .xz or .zst.
+        reading: fields of `Reading`, such as `column` and `tokenize`.
+    Raises: DataError.
+    """
+    paths = matching_files(input)
+    protect(output, *paths)
+    signs = TextSigns(input)
+    corpora = [Corpus(path, Reading(**reading), signs) for path in paths]
+    n_sentences = n_words = n_changed = 0
+    written = Progress("writing", "sentences")
+    with writing_text(output) as file:
+        for record in chain.from_iterable(corpora):
+            words = " ".join(record.words).split()  # as readers of the text will split it
+            n_sentences += 1
+            n_words += len(words)
+            n_changed += words != record.words
+            file.write(" ".join(words) + "\n")
+            written.add(1)
+    if n_changed:
+        logging.warning(
+            "%s: in %s sentences a word is empty or contains blanks; the text has other words "
+            "there, because text is split at whitespace", output, f"{n_changed:,}"
+        )  # fmt: skip
+    return n_sentences, n_words
