@@ -41,7 +41,7 @@ PARALLEL := --numprocesses auto --maxprocesses 4 --dist
 PYTEST = $(VENV)/bin/python -m pytest $(PARALLEL)
 
 DEFAULT := -m "not slow and not cluster and not clients" tests
-test: $(VENV)/installed  ## run the tests except the slow ones: about 8 minutes on 2 cores
+test: $(VENV)/installed  ## run the tests except the slow ones: about 5 minutes on 2 cores
 	$(PYTEST) loadfile $(DEFAULT)
 
 # The libraries then compute as on a processor without AVX-512, in which TensorFlow has no bfloat16.
