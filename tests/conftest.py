@@ -46,8 +46,8 @@ def golden_cases(kind: str) -> list:
 
 def others_slow(parameters: list) -> list:
     """Mark all parameters but the first as slow."""
-    first, *others = parameters
-    return [first, *(p._replace(marks=[*p.marks, pytest.mark.slow]) for p in others)]
+    others = (p._replace(marks=[*p.marks, pytest.mark.slow]) for p in parameters[1:])
+    return [*parameters[:1], *others]
 
 
 @pytest.fixture

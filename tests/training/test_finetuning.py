@@ -6,7 +6,7 @@ from unittest import mock
 
 import numpy as np
 import pytest
-from conftest import GOLDEN, golden_cases
+from conftest import GOLDEN, golden_cases, others_slow
 from stored_files import load_bilm, stored_values
 from tiny_runs import (
     HELDOUT,
@@ -100,7 +100,7 @@ def test_finetune_from_a_tf1_checkpoint(source, tmp_path):
     assert_same(found, weights_of(source))
 
 
-@pytest.mark.parametrize("source", STORED, ids=lambda folder: folder.name)
+@pytest.mark.parametrize("source", others_slow(golden_cases("inference")))
 def test_finetune_from_an_exported_model(source, tmp_path, log):
     files = source / "options.json", source / "weights.hdf5"
     assert json.loads(files[0].read_text())["char_cnn"]["n_characters"] == 262
