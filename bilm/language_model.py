@@ -118,7 +118,7 @@ class BiLM(keras.layers.Layer):
         return LSTMStack(cells, lstm.use_skip_connections, self.regularization, name=name)
 
     def build(self, input_shape: Shape | None = None) -> None:
-        """Create the variables; the input shape is not needed."""
+        """Create the variables, for any input shape."""
         self.encoder.build()
         for stack in self.stacks.values():
             stack.build((None, None, self.options.lstm.projection_dim))
@@ -128,10 +128,8 @@ class BiLM(keras.layers.Layer):
         self.built = True
 
     def freeze(self) -> None:
-        """Make all weights constants, for inference only; call it before `build`.
-
-        The model then has no variables to train or assign. On TensorFlow it stores the weights of
-        LSTMs in the fastest layout only; with "bfloat16" they need half the memory.
+        """Make all weights constants, for inference only; call it before `build`. On TensorFlow,
+        LSTMs then store their weights in the fastest layout only, with "bfloat16" in half the size.
         """
         cells = [layer.cell for stack in self.stacks.values() for layer in stack.layers]
         for layer in (self.encoder, *cells, self.softmax):
@@ -170,14 +168,11 @@ class BiLM(keras.layers.Layer):
         batch: Mapping[str, Any],
         seeds: DropoutSeeds = DropoutSeeds(),  # noqa: B008 (it cannot be changed)
     ) -> dict[str, Tensor]:
-        """Encode each distinct token of a window once, and copy its vector to its positions.
+        """Encode each distinct token of a window once, and copy its vector to its positions: see
+        `bilm.data.windows.model_batch`. Return for each direction token vectors float (B, T, P).
 
-        Args:
-            batch: `distinct` and `places`: see `bilm.data.windows.model_batch`.
-            seeds: `tokens` is the seed of embedding dropout, None for no dropout. A token that is
-                dropped has a zero vector at all of its positions, in both directions; the other
-                vectors are divided by 1 - rate (Merity et al. 2018, arXiv:1708.02182).
-        Returns: for each direction token vectors float (B, T, P).
+        With a seed `tokens`, embedding dropout sets the vectors of a dropped token to zero at all
+        of its positions, and divides others by 1 - rate (Merity et al. 2018, arXiv:1708.02182).
         """
         distinct = batch["distinct"]
         if isinstance(self.encoder, WordEncoder):
@@ -201,10 +196,9 @@ class BiLM(keras.layers.Layer):
         fresh: Tensor | None = None,
         reverse: Sequence[str] = (),
     ) -> tuple[dict[str, list[Tensor]], State]:
-        """Run the directions of `vectors` over a window of text from a state.
+        """Run the directions of `vectors`, float (B, T, P), over a window of text from a state.
 
         Args:
-            vectors: token vectors of one or both directions, in reading order, float (B, T, P).
             mask: boolean (B, T) or None, for both directions.
             dropout_seeds: for each direction an integer seed (2,).
             training: whether a gradient will be requested.
@@ -233,8 +227,7 @@ class BiLM(keras.layers.Layer):
         negatives: Mapping[str, Negatives] | None = None,
     ) -> dict[str, Tensor]:
         """Return the negative log-probability of each target, in nats, by direction: outputs of
-        `windows`, targets integer (B, T) -> float (B, T). `negatives`: `Negatives` of each
-        direction for the sampled loss; None for the full loss."""
+        `windows`, targets integer (B, T) -> float (B, T); with `negatives`, the sampled loss."""
         assert self.softmax is not None
         losses = {}
         for direction, layers in outputs.items():
@@ -288,7 +281,7 @@ def _time_first(mask):
 
 
 def _check_eager() -> None:
-    """Raise BilmError unless TensorFlow executes eagerly outside functions."""
+    """Raise BilmError in TensorFlow's mode of version 1."""
     if keras.backend.backend() != "tensorflow":
         return
     import tensorflow as tf

@@ -1,8 +1,6 @@
 """The model as data: the name, shape and kind of each tensor of a biLM, for given options.
 
 `PARTS` describes the tensors of each part of a biLM, and `tensors_of` lists those of a model.
-Layers create their variables from the same description. Names and checks of files, counts of
-parameters, estimates of memory, the backend `numpy` and the optimizer Muon read it.
 
 Axes of shapes: E width of a character's vector, F number of filters, D LSTM units, P projection.
 """
@@ -152,13 +150,9 @@ def softmax(n_words: int, projection_dim: int, shares_table: bool) -> list[Tenso
 def tensors_of(
     options: ModelOptions, n_words: int | None = None, has_softmax: bool = False
 ) -> list[TensorSpec]:
-    """Return the tensors of a model, in the order of the computation.
-
-    Args:
-        n_words: size of the vocabulary; None leaves out the tables with a row per word, except
-            those of a lexicon.
-        has_softmax: whether the model has its softmax; requires `n_words`.
-    """
+    """Return the tensors of a model, in the order of the computation. Without `n_words`, the size
+    of the vocabulary, which a softmax requires, tables with a row per word are left out, except
+    those of a lexicon."""
     lstm = options.lstm
     specs = list(_encoder(options, n_words))
     for k in range(len(options.directions)):
@@ -205,7 +199,7 @@ def _encoder(options: ModelOptions, n_words: int | None) -> Iterator[TensorSpec]
 
 def sizes_of(options: ModelOptions, n_words: int | None, n_classes: int = 0) -> dict[str, object]:
     """Return inputs, sizes and limits of a model, by the names of `bilm info --json`. `n_words`:
-    size of its vocabulary, None if no file contains it; `n_classes`: words of its softmax."""
+    size of its vocabulary, None if unknown; `n_classes`: words of its softmax."""
     lstm, cnn, lexicons = options.lstm, options.char_cnn, options.lexicon_encoder
     n_weights = n_parameters(options, n_words)
     of_softmax = softmax(n_classes, lstm.projection_dim, options.share_embedding_softmax)

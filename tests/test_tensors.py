@@ -6,8 +6,10 @@ from conftest import golden_cases
 
 from bilm.language_model import BiLM
 from bilm.options.run_options import load_model_options
+from bilm.storage.checkpoint import ROWS
+from bilm.storage.formats.rows import variables_of
 from bilm.storage.hdf5 import datasets_of
-from bilm.storage.names import name_of_key, specs_of, stored_variables
+from bilm.storage.names import specs_of, stored_variables
 from bilm.storage.stored_model import open_model
 from bilm.tensors import PARTS, Kind, n_parameters, row_of, tensors_of
 
@@ -30,8 +32,8 @@ def test_golden_weights_have_the_described_tensors(case):
 def test_golden_checkpoints_have_the_described_tensors(case):
     options = load_model_options(case / "options.json")
     with h5py.File(case / "golden.hdf5") as file:
-        stored = shapes_in(file["initial"])
-    names = {name_of_key(name): shape for name, shape in stored.items()}
+        stored = variables_of(datasets_of(file["initial"]), ROWS, case)
+        names = {name: tensor.shape for name, tensor in stored.items()}
     described = tensors_of(options, names["softmax/b"][0], has_softmax=True)
     assert {spec.name: spec.shape for spec in described}.items() <= names.items()
 

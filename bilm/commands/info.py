@@ -53,7 +53,7 @@ def info(model: str | None, named_model: str | None, weights: str | None, json: 
     from bilm.storage.stored_model import open_model
 
     stored = open_model(model or named_model or "", weights)
-    if stored.format.needs_tensorflow:
+    if stored.needs_tensorflow:
         start_tensorflow()
     description = describe(stored)
     text = "\n".join(_lines(description))
@@ -91,10 +91,10 @@ def describe(model: StoredModel) -> dict[str, Any]:
     card = model.folder / CARD
     return {
         "model": str(model),
-        "format": model.format.description + ("" if archive is None else " in an archive"),
+        "format": model.description + ("" if archive is None else " in an archive"),
         **sizes_of(model.options, n_words, n_classes),
         "stored_as": sorted(types),
-        "expects": model.format.expects,
+        "expects": model.expects,
         "mixes": mixes,
         "verdict": verdict.lines if verdict else [],
         "card": str(card) if card.is_file() else None,
@@ -121,7 +121,7 @@ def _files_of(model: StoredModel, archive: str | None) -> list[dict[str, Any]]:
 def _use(model: StoredModel) -> str:
     arguments = [repr(masked(argument)) for argument in model.arguments]
     if model.options.reads_words:
-        stored = model.format.vocabulary_path
+        stored = model.vocabulary_path
         vocab_file = str(stored if stored.exists() else VOCABULARY)
         arguments.append(f"vocab_file={vocab_file!r}")
     return f"embedder = bilm.ElmoEmbedder({', '.join(arguments)})"

@@ -58,7 +58,7 @@ class Model:
 
         self.files = [*chosen]
         self.stored = open_model(chosen.model, chosen.weights, chosen.softmax)
-        if self.stored.format.needs_tensorflow:
+        if self.stored.needs_tensorflow:
             start_tensorflow()
         self.stored.require_softmax()
         self.vocabulary = self.stored.vocabulary(chosen.vocab)

@@ -34,10 +34,11 @@ from bilm.layers.scalar_mix import ScalarMix
 from bilm.options.model_options import N_CHARACTERS_WITH_PADDING
 from bilm.storage import names
 from bilm.storage.formats import allennlp as stored_allennlp
-from bilm.storage.formats.base import Tensors
-from bilm.storage.formats.pytorch_rows import variables_of
+from bilm.storage.formats.rows import variables_of
 from bilm.storage.hdf5 import NewHDF5
 from bilm.storage.stored_model import StoredModel, open_model
+from bilm.storage.stored_tensors import Tensors
+from bilm.storage.stored_weights import StoredWeights
 from bilm.support.files import replacing
 
 DEFAULT_MODEL = "original"  # AllenNLP's default options and weights
@@ -47,8 +48,8 @@ ID_TYPES = (torch.int16, torch.int32, torch.int64)  # smaller types cannot hold 
 
 
 def batch_to_ids(batch: Iterable[Iterable[str]]) -> torch.Tensor:
-    """Convert sentences, lists of words, to character ids: an int64 tensor (B, T, 50), padded with
-    0, without the marks of sentences. Raises: DataError if a sentence is not a list of words."""
+    """Convert sentences, lists of words, to character ids without marks of sentences: int64
+    (B, T, 50), padded with 0. Raises: DataError if a sentence is not a list of words."""
     sentences = list(checked_sentences(batch))
     shape = len(sentences), max(map(len, sentences), default=0), MAX_CHARACTERS
     ids: np.ndarray = np.zeros(shape, np.int64)
@@ -121,7 +122,7 @@ class _ElmoBiLm(torch.nn.Module):
         return {"activations": list(layers.unbind(1)), "mask": mask}
 
     def __getstate__(self) -> dict[str, Any]:
-        """Return the options and values of the biLM, which `__setstate__` builds again."""
+        """Return options and values of the biLM, which `__setstate__` builds again."""
         modules = self._modules.copy()
         modules.pop("bilm")
         stored = self.bilm.options, self.bilm.trainable, self.bilm.get_weights()
@@ -220,8 +221,8 @@ class Elmo(torch.nn.Module):
         super()._load_from_state_dict(state_dict, prefix, *others)
 
     def _translate(self, state_dict: dict[str, torch.Tensor], prefix: str) -> None:
-        """Replace the tensors of AllenNLP's `Elmo` in a state dict by those of this module, except
-        mixes that it does not have, which PyTorch reports. Raises: WeightsError."""
+        """Replace the tensors of AllenNLP's `Elmo` in a state dict by those of this module; PyTorch
+        reports mixes that it does not have. Raises: WeightsError."""
         # The tensors of the biLM.
         outer, bilm = prefix + stored_allennlp.OUTER, self._elmo_lstm.bilm
         theirs = [name for name in state_dict if name.startswith(outer)]
@@ -229,7 +230,7 @@ class Elmo(torch.nn.Module):
         source = "state dict of AllenNLP"
         by_name = variables_of(arrays, stored_allennlp.ROWS, source, outer)
         tensors = Tensors(source, [], by_name)
-        values = names.checked_values(names.specs_of(bilm), [tensors], bilm.padding)
+        values = StoredWeights(bilm.options, None, [tensors]).values(bilm.padding)
         variables = names.stored_variables(bilm)
         new = {id(variables[name].value): torch.as_tensor(value) for name, value in values}
 
@@ -249,9 +250,9 @@ class Elmo(torch.nn.Module):
                 state_dict[prefix + name] = new[id(parameter)]
 
     def forward(self, inputs: torch.Tensor, word_inputs: object = None) -> dict[str, Any]:
-        """Embed sentences: integer (B, ..., T, 50), see `batch_to_ids`. Return
-        `elmo_representations`, a list of tensors float (B, ..., T, 2 P), zero at padding, and
-        `mask`, boolean (B, ..., T); T + 2 with marks. Raises: DataError for other inputs."""
+        """Embed the ids (B, ..., T, 50) of `batch_to_ids`. Return `elmo_representations`, tensors
+        float (B, ..., T, 2 P), zero at padding, and `mask`, boolean (B, ..., T); T + 2 with marks.
+        Raises: DataError for other inputs."""
         lead = inputs.shape[:-2]  # B, ...
         result = self._elmo_lstm(inputs.reshape(math.prod(lead), *inputs.shape[-2:]))
         layers, mask = torch.stack(result["activations"], dim=1), result["mask"]
@@ -294,7 +295,7 @@ class ElmoEmbedder:
         return self.embedder.embed_sentence(sentence)
 
     def embed_batch(self, batch: Sequence[Sequence[str]]) -> list[np.ndarray]:
-        """Return the layers of each sentence, float32 (layers + 1, T, 2 P)."""
+        """Return the layers of each sentence."""
         return self.embedder.embed_batch(batch)
 
     def embed_sentences(
@@ -311,16 +312,10 @@ class ElmoEmbedder:
         batch_size: int = 64,
         forget_sentences: bool = False,
     ) -> None:
-        """Write the vectors of the sentences of a file to an HDF5 file.
-
-        Args:
-            input_file: lines with one sentence each and blanks between the words.
-            output_file_path: the HDF5 file: a float32 dataset per sentence, named 0, 1, ..., and
-                `sentence_to_index`, a JSON object from sentences to these names.
-            output_format: layers to store: all, top or average.
-            forget_sentences: leave out `sentence_to_index`.
-        Raises: DataError for a blank line; OptionsError; OSError.
-        """
+        """Write the vectors of lines with one sentence each, blanks between the words, to HDF5: a
+        float32 dataset per sentence, named 0, 1, ..., and, unless `forget_sentences`,
+        `sentence_to_index`, a JSON object from sentences to these names. `output_format`: layers to
+        store: all, top or average. Raises: DataError for a blank line; OptionsError; OSError."""
         lines = [line.strip() for line in input_file]
         if "" in lines:
             raise DataError(f"line {lines.index('') + 1}: blank, expected a sentence")
@@ -338,10 +333,9 @@ class ElmoEmbedder:
     ) -> tuple[torch.Tensor, torch.Tensor]:
         """Return the layers float (B, layers + 1, T, 2 P), 0 at padding, and the mask (B, T)."""
         embedded = self.embedder.embed_batch(batch)
-        n_steps = max((vectors.shape[1] for vectors in embedded), default=0)
+        lengths = torch.tensor([vectors.shape[1] for vectors in embedded], dtype=torch.int64)
+        n_steps = max(lengths.tolist(), default=0)
         layers = torch.zeros((len(embedded), self.embedder.n_layers, n_steps, self.embedder.dim))
-        mask = torch.zeros((len(embedded), n_steps), dtype=torch.bool)
-        for k, vectors in enumerate(embedded):
-            layers[k, :, : vectors.shape[1]] = torch.as_tensor(vectors)
-            mask[k, : vectors.shape[1]] = True
-        return layers, mask
+        for row, vectors in zip(layers, embedded, strict=True):
+            row[:, : vectors.shape[1]] = torch.as_tensor(vectors)
+        return layers, torch.arange(n_steps) < lengths[:, None]

@@ -33,8 +33,7 @@ class BidirectionalLanguageModel:
         embedding_weight_file: HDF5 with `embedding` (V, P), the vectors of token ids; None for
             those of `weight_file`, which a model that reads words has.
         max_batch_size: accepted for old scripts and ignored; a batch has any size.
-        stateful: keep the LSTM state of each row between calls, as the reference does. Otherwise
-            each call starts from zero state, and a sentence always has the same vectors.
+        stateful: keep the LSTM state of each row between calls, as the reference does.
 
     Raises: OptionsError, WeightsError; when called, DataError for ids of another model.
     """
@@ -86,8 +85,7 @@ class BidirectionalLanguageModel:
         }
 
     def batcher(self, lm_vocab_file: str | Path | None = None) -> Batcher | TokenBatcher:
-        """Return a batcher that makes the ids of this model: see `bilm.data.model_ids.batcher`.
-        Raises: DataError, also if the words differ from the model's word table."""
+        """Return a batcher that makes the ids of this model: see `bilm.Elmo.batcher`."""
         if self._word_table_of is not None:
             self._word_table_of.check_words(lm_vocab_file)
         return batcher(self.options, lm_vocab_file)
@@ -132,8 +130,7 @@ def weight_layers(
 
     Args:
         name: name of the weights, which this module keeps in a Keras layer: see `mix_layer`.
-        bilm_ops: what a call of a `BidirectionalLanguageModel` returns: `lm_embeddings` float
-            `(B, layers, T, D)` and `mask` boolean `(B, T)`.
+        bilm_ops: what a call of a `BidirectionalLanguageModel` returns.
         l2_coef: weight of the penalty l2_coef * sum w^2 on the weights; None for no penalty.
         use_top_only: return gamma times the last layer, without a penalty.
         do_layer_norm: normalize each layer before it is weighted.
@@ -182,13 +179,9 @@ def dump_token_embeddings(
     weight_file: str | Path | None,
     outfile: str | Path,
 ) -> None:
-    """Write the context-free vectors of a vocabulary, for models that read word ids.
-
-    The HDF5 file contains `embedding`, float32 (V, P), with word i of the vocabulary in row i, for
-    `BidirectionalLanguageModel(use_character_inputs=False, embedding_weight_file=outfile)`.
-
-    Raises: OptionsError if the model already reads words; DataError, WeightsError.
-    """
+    """Write the context-free vectors of a vocabulary, for `embedding_weight_file`: an HDF5 file
+    with `embedding`, float32 (V, P), with word i of the vocabulary in row i. Raises: OptionsError
+    if the model already reads words; DataError, WeightsError."""
     vocab = Vocabulary(expanded(vocab_file))
     stored = open_model(options_file, weight_file)
     protect(outfile, vocab_file, *stored.own_files)

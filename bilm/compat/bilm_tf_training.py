@@ -22,8 +22,7 @@ from bilm.training.run import train as bilm_train
 
 
 def load_options_latest_checkpoint(tf_save_dir: str | Path) -> tuple[dict[str, Any], str]:
-    """Return the content of a run's `options.json` and the path of its latest whole checkpoint.
-    Raises: OptionsError, WeightsError."""
+    """Return the content of a run's `options.json` and the path of its latest whole checkpoint."""
     options = schema.read_object(Path(os.path.expanduser(tf_save_dir)) / OPTIONS)
     stored = open_model(tf_save_dir)
     # Selects a checkpoint whose softmax is whole too.
@@ -39,15 +38,14 @@ def train(
     tf_log_dir: str | Path,
     restart_ckpt_file: str | None = None,
 ) -> TrainResult:
-    """Train a biLM as bilm-tf's function of this name does; `bilm.train` has more options. A folder
-    with an unfinished run is continued, with or without `restart_ckpt_file`.
+    """Train a biLM as bilm-tf's function does, or continue the run in the folder; `bilm.train` has
+    more options.
 
     Args:
         options: the content of an `options.json`. Unknown keys are ignored, with a warning.
         data: dataset created with `test=False`; the run uses its files, vocabulary and seed.
         n_gpus: number of replicas; without a GPU, of devices into which the CPU is split.
-        tf_save_dir: the run's folder.
-        tf_log_dir: ignored; the run's folder contains `history.csv`.
+        tf_save_dir, tf_log_dir: the run's folder; and a folder that is ignored.
         restart_ckpt_file: the result of `load_options_latest_checkpoint`.
     Raises: BilmError for input that cannot be used, and as `bilm.train` does.
     """
@@ -90,7 +88,7 @@ def test(
 
     Args:
         options: ignored; the folder of the checkpoint has its own.
-        ckpt_file: path of a checkpoint: see `load_options_latest_checkpoint`; `.index` may follow.
+        ckpt_file: result of `load_options_latest_checkpoint`; `.index` may follow.
         data: dataset created with `test=True`.
         batch_size: number of rows among which the sentences are divided.
     Returns: the perplexity: exp of the mean loss of both directions.

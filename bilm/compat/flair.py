@@ -95,5 +95,5 @@ class ELMoEmbeddings(TokenEmbeddings):
 
     @classmethod
     def from_params(cls, params: dict[str, Any]) -> ELMoEmbeddings:
-        """Create embeddings from the result of `to_params`; see the class for errors."""
+        """Create embeddings from the result of `to_params`."""
         return cls(**params)

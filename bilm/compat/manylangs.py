@@ -16,8 +16,7 @@ class Embedder:
     """A stored biLM with the methods of the class of this name in ELMoForManyLangs.
 
     Args:
-        model_dir: a model: see `bilm.storage.stored_model.open_model`.
-        batch_size: accepted and ignored; it changes no result.
+        model_dir, batch_size: a model: see `open_model`; and a number that is ignored.
         backend: see `bilm.ElmoEmbedder`; `numpy` requires neither Keras nor TensorFlow.
     Raises: OptionsError, WeightsError, DataError.
 

@@ -82,9 +82,8 @@ class ElmoModel:
     def get_elmo_vector_average(
         self, texts: Sequence[Sequence[str]], warmup: bool = True, layers: str | None = None
     ) -> np.ndarray:
-        """Return the mean over the words of each sentence, divided by its L2 norm: float64
-        (n, 2 P). With `all`, (n, layers, 2 P), the norm is that of all layers together. Sentences
-        without words get zeros."""
+        """Return the mean over the words of each sentence, divided by its L2 norm, that of `all`
+        layers together: float64 (n, 2 P) or (n, layers, 2 P). Sentences without words get zeros."""
         embedder, layers = self._loaded(layers)
         means: np.ndarray = embedder.sentence_vectors(texts, layers).astype(np.float64)
         axes = tuple(range(1, means.ndim))
@@ -98,14 +97,12 @@ class ElmoModel:
 
         Args:
             data: sentences, each a list of words or a string with spaces between words.
-            topn: number of words per direction.
-            nodelimiters: leave out the marks `<S>` and `</S>`.
+            topn: number of words per direction, without `<S>` and `</S>` if `nodelimiters`.
         Returns: for each sentence a list with a dict per word: `word`, which is `<UNK>` if the
-            vocabulary lacks it, and `forward` and `backward`, each a dict of three lists with the
-            likeliest first: `candidates` (ids), `candidate_words`, and `logp`, log-probabilities
-            in nats to four places. `backward` is None in a forward-only model.
-        Raises: OptionsError unless the model was loaded with `full=True`; DataError if a sentence
-            is not a list of words.
+            vocabulary lacks it, and `forward` and `backward`, None in a forward-only model, each a
+            dict of three lists with the likeliest first: `candidates` (ids), `candidate_words`, and
+            `logp`, log-probabilities in nats to four places.
+        Raises: OptionsError unless the model was loaded with `full=True`; DataError.
         """
         if self._scorer is None:
             raise OptionsError("the softmax is not loaded: call load(directory, full=True) first")

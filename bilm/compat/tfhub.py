@@ -69,8 +69,7 @@ class KerasLayer(keras.layers.Layer):
 
     Inputs: strings (B,), split into words, for `default`; a dict of `tokens`, string (B, T), and
         `sequence_len`, integer (B,), their numbers, for `tokens`. Lists become tensors.
-    Outputs, float32: `word_emb` (B, T, P), the token vectors; `lstm_outputs1`, `lstm_outputs2`, ...
-        and `elmo`, the mix of all layers, (B, T, 2 P); `default` (B, 2 P), the mean over words.
+    Outputs: see `bilm.export_saved_model`.
     Raises: OptionsError, WeightsError; when called, DataError for other inputs.
     """
 

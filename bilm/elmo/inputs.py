@@ -13,8 +13,8 @@ LONG_INTEGERS = ("int64", "uint32", "uint64")  # dtypes whose values may exceed 
 
 
 def check_inputs(inputs: Tensor) -> None:
-    """Raise DataError for inputs whose errors in Keras would not name the reason: lists of strings,
-    and symbolic tensors of another type than strings or integers."""
+    """Raise DataError for lists of strings and symbolic tensors of another type, whose errors in
+    Keras would not name the reason."""
     first = keras.tree.flatten(inputs)[:1]
     if first and isinstance(first[0], str):
         raise DataError(
@@ -42,9 +42,8 @@ def _check_type(inputs: Tensor) -> None:
 
 
 def ids_of(inputs: Tensor, options: ModelOptions, n_words: int | None) -> Tensor:
-    """Return the ids that a biLM of `n_words` words reads for strings or ids, with the marks of
-    sentences: characters integer (B, T + 2, C) or words (B, T + 2). Raises: DataError, ValueError.
-    """
+    """Return the ids that a biLM of `n_words` words reads, with the marks of sentences: characters
+    integer (B, T + 2, C) or words (B, T + 2). Raises: DataError, ValueError."""
     if is_string(inputs):
         from bilm.layers.tensorflow.spelling import spelled, tokens_of
 

@@ -150,9 +150,8 @@ class Elmo(keras.layers.Layer):
     def layers_of(
         self, inputs: Tensor, training: bool | None = None
     ) -> tuple[Tensor, Tensor, Tensor]:
-        """Return the layers of the biLM before they are combined, float (B, layers + 1, T, 2 P);
-        the mask, boolean (B, T); and the token vectors, float (B, T, P). T includes marks that are
-        returned."""
+        """Return the layers of the biLM, float (B, layers + 1, T, 2 P); the mask, boolean (B, T);
+        and the token vectors, float (B, T, P). T includes marks that are returned."""
         ids = ids_of(inputs, self.options, self.n_words)  # B, T + 2 (, C)
         if isinstance(self._weights, UnsetWeights):
             self._weights.require_values(self.bilm, self.name)
@@ -188,7 +187,7 @@ class Elmo(keras.layers.Layer):
         return vectors * ops.cast(mask, layers.dtype)[..., None]
 
     def reset_states(self) -> None:
-        """Reset the states of all rows to zero; no effect unless the layer is stateful."""
+        """Reset the states of all rows of a stateful layer to zero."""
         if self._states is not None:
             self._states.reset()
 
@@ -211,24 +210,23 @@ class Elmo(keras.layers.Layer):
         # Variables that are created inside of a tf.function would be initialized after its tracing,
         # but other threads may use them as soon as `built` is set.
         with self._building, _outside_of_functions():
-            if not self.built:
-                self._build(input_shape)
+            if self.built:
+                return
+            self.bilm.build()
+            for mix in self.mixes:
+                mix.build((None, self.options.lstm.n_layers + 1, None, None))
+            if self.combine == "top":
+                self.gammas = [self._gamma(k) for k in range(self.n_representations)]
+            if self.stateful:
+                self._states = RowStates(self.bilm)
 
-    def _build(self, input_shape: Shape | None) -> None:
-        self.bilm.build()
-        for mix in self.mixes:
-            mix.build((None, self.options.lstm.n_layers + 1, None, None))
-        if self.combine == "top":
-            for k in range(self.n_representations):
-                gamma = self.add_weight((), "ones", "float32", autocast=False, name=f"gamma_{k}")
-                self.gammas.append(gamma)
-        if self.stateful:
-            self._states = RowStates(self.bilm)
+            # Once more, now that the sublayers exist. Keras ignores `x.trainable = x.trainable`.
+            self._set_trainable(self.trainable)
+            self.supports_jit = self._is_compilable(input_shape)
+            self.built = True
 
-        # Once more, now that the sublayers exist. Keras ignores `x.trainable = x.trainable`.
-        self._set_trainable(self.trainable)
-        self.supports_jit = self._is_compilable(input_shape)
-        self.built = True
+    def _gamma(self, k: int) -> keras.Variable:
+        return self.add_weight((), "ones", "float32", autocast=False, name=f"gamma_{k}")
 
     def _set_trainable(self, value: bool) -> None:
         keras.layers.Layer.trainable.fset(self, value)

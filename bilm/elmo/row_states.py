@@ -8,9 +8,9 @@ from bilm.layers.types import Tensor
 
 
 class RowStates:
-    """The final state of each row of the previous calls. A call of n rows reads and replaces the
-    states of the first n rows; new rows start from zero state. No gradient flows to the previous
-    call. Compiled functions may contain the calls on TensorFlow only."""
+    """The final state of each row of the previous calls, without gradients. A call of n rows reads
+    and replaces the states of the first n rows; new rows start from zero state. Compiled functions
+    may contain the calls on TensorFlow only."""
 
     def __init__(self, bilm: BiLM):
         self._bilm = bilm

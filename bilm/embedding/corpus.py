@@ -97,12 +97,12 @@ def dump_bilm_embeddings(
         vocab_file = files.expanded(local_copy(vocab_file))
     writer = writers.writer_class(outfile)
     model = open_model(options_file, weight_file)
-    if model.format.needs_tensorflow:
+    if model.needs_tensorflow:
         before_keras()
     files.protect(outfile, *input_files(dataset_file), vocab_file, *model.own_files)
 
     # The text.
-    vocab_path = Path(vocab_file or model.format.vocabulary_path)
+    vocab_path = Path(vocab_file or model.vocabulary_path)
     known = Vocabulary(vocab_path) if vocab_path.is_file() else ()
     corpus = Corpora(dataset_file, Reading(**reading), share, known)
     n_sentences, n_tokens = read_first(corpus, writer)

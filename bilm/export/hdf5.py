@@ -48,8 +48,7 @@ def dump_weights(
     The files share an id, so that files of two exports are refused, also after a kill.
 
     Args:
-        save_dir: a run, whose latest checkpoint is exported, or a model of another format except
-            ELMoForManyLangs: see `bilm.storage.stored_model.open_model`.
+        save_dir: a run or another model except ELMoForManyLangs: see `open_model`.
         outfile: the HDF5 file, whose name ends in `.hdf5` or `.h5`; or a folder, where the file is
             named `weights.hdf5`. The options are written beside it to `options.json`, or to
             `<stem>_options.json` if `options.json` belongs to a run or to other weights or was not
@@ -154,15 +153,14 @@ def _softmax(
     stored: StoredModel, values: Mapping[str, np.ndarray], vocab_file: str | Path | None
 ) -> dict[str, np.ndarray]:
     """Return the content of a softmax file; the kernel of a shared softmax is the word table."""
-    words = stored.vocabulary(vocab_file).words
-    ngrams = Ngrams.of_model(stored)
-    counts = {} if ngrams is None else {NGRAM_COUNTS: ngrams.counts}
-    return {
+    content = {
         "softmax/W": values.get("softmax/W", values.get("embedding")),
         "softmax/b": values["softmax/b"],
-        "vocabulary": np.array(words, dtype=object),
-        **counts,
+        "vocabulary": np.array(stored.vocabulary(vocab_file).words, dtype=object),
     }
+    if ngrams := Ngrams.of_model(stored):
+        content[NGRAM_COUNTS] = ngrams.counts
+    return content
 
 
 def _weights_path(outfile: Path) -> Path:

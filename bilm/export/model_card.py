@@ -23,9 +23,8 @@ SIZES = (
 
 
 def write_card(model: StoredModel, written: list[Path]) -> Path | None:
-    """Write the card of an export, whose files `dump_weights` has returned: `README.md` beside
-    `weights.hdf5`, else `<stem>_README.md`. Return its path; or None if the file exists: it may
-    have been edited, so it is not replaced, with a warning."""
+    """Write the card of an export, the result of `dump_weights`: `README.md` beside `weights.hdf5`,
+    else `<stem>_README.md`. Return its path; None, with a warning, if the file exists."""
     weight_file, options_file, *softmax_files = written
     is_usual = weight_file.stem == "weights"
     path = weight_file.with_name(CARD if is_usual else f"{weight_file.stem}_{CARD}")
@@ -56,7 +55,7 @@ def write_card(model: StoredModel, written: list[Path]) -> Path | None:
 
     text = TEMPLATE.read_text(encoding="utf-8").format(
         name=weight_file.absolute().parent.name if is_usual else weight_file.stem,
-        source=model.format.description,
+        source=model.description,
         version=bilm.__version__,
         options=options_file.name,
         weights=weight_file.name,

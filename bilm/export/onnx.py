@@ -17,16 +17,16 @@ TOLERANCE = 1e-4  # maximum error on the test input, relative to the largest val
 
 
 def export_onnx(elmo: Elmo, path: str | Path) -> None:
-    """Export the first representation of an `Elmo` layer to one ONNX file, after comparing the
-    outputs of ONNX Runtime: some versions of the converter reverse the order of loops.
+    """Export the first representation of an `Elmo` layer to one ONNX file, after a comparison with
+    ONNX Runtime: some versions of the converter reverse the order of loops.
 
     The input is `ids` int32 (B, T + 2, C), the character ids that `elmo.batcher()` returns; B is at
     least 1. The outputs are `mean` float32 (B, 2 P), the mean of the output of the layer over the
     tokens of a sentence; `layers` float32 (B, layers + 1, T, 2 P); and `n_tokens` int32 (B,).
     Values at padding are 0.
 
-    Raises: OptionsError if the layer is stateful or its model reads words; WeightsError if
-        the values that ONNX Runtime computes differ; ImportError without the extra `onnx`.
+    Raises: OptionsError if the layer is stateful or its model reads words; WeightsError if the
+        values differ; ImportError without the extra `onnx`.
     """
     require_strings(elmo, "an ONNX model")
     with needed("onnx", "An export to ONNX"):

@@ -29,9 +29,8 @@ def export_saved_model(elmo: Elmo, path: str | Path) -> None:
         elmo: the layer; its first representation is exported.
         path: the folder to write, replaced if it contains a SavedModel. TensorFlow Serving requires
             a number as its name.
-    Raises: OptionsError if the layer is stateful or its model reads words or lexicons; WeightsError
-        if its weights are damaged; DataError if the folder contains other files; OSError if it
-        cannot be written.
+    Raises: OptionsError if the layer is stateful or its model reads words or lexicons; DataError if
+        the folder contains other files; WeightsError, OSError.
     """
     require_strings(elmo, "a SavedModel")
     if elmo.options.lexicon_encoder is not None:
@@ -67,7 +66,7 @@ def export_saved_model(elmo: Elmo, path: str | Path) -> None:
 
 
 def require_strings(elmo: Elmo, form: str) -> None:
-    """Build a layer. Raises: OptionsError if it cannot be exported in a form that reads strings."""
+    """Build a layer. Raises: OptionsError if it cannot be exported to a form that reads strings."""
     if elmo.stateful:
         raise OptionsError(f"{form} requires a stateless Elmo; this one has stateful=True")
     if elmo.options.reads_words:

@@ -6,6 +6,7 @@ from __future__ import annotations
 import dataclasses
 import json
 import math
+from collections import Counter
 from collections.abc import Callable, Iterator, Mapping
 from dataclasses import MISSING, dataclass
 from pathlib import Path
@@ -13,7 +14,7 @@ from typing import Any, ClassVar, NamedTuple, TypeVar
 
 from bilm.activations import ACTIVATIONS
 from bilm.errors import OptionsError
-from bilm.support.files import replacing
+from bilm.support.files import replacing, unusable
 
 T = TypeVar("T", bound="Checked")
 MAX_SHOWN = 60  # characters of a value in a message
@@ -95,7 +96,7 @@ LEXICON = instance(Mapping, "an object that maps strings to integer ids")
 
 def key(rule: Rule | type[Checked], default: Any = MISSING, null: bool = False) -> Any:
     """Declare a key: its rule, or the class of a nested object. `default`: the value if the key is
-    absent; MISSING if it is required. `null`: whether null is read as the default, too."""
+    absent; MISSING if it is required. `null`: whether null is read as the default."""
     nested = rule if isinstance(rule, type) else None
     checked = instance(rule, "an object") if isinstance(rule, type) else rule
     null = null or default is None
@@ -165,8 +166,8 @@ class Checked:
 
 
 def read(cls: type[T], values: Mapping[str, Any], *, strict: bool = False) -> T:
-    """Build `cls` from a JSON object; unknown keys are kept in `other`, or an error if `strict`.
-    Raises: OptionsError that starts with the dotted name of the key."""
+    """Build `cls` from a JSON object; unknown keys are an error if `strict`. Raises: OptionsError
+    that starts with the dotted name of the key."""
     known = {field.name: field for field in keys(cls)}
     other = {name: value for name, value in values.items() if name not in known}
     unknown = [name for name in other if name not in cls.ALLOWED]
@@ -211,11 +212,19 @@ def read_object(path: str | Path) -> dict[str, Any]:
     if len(content) > MAX_BYTES:
         raise OptionsError(f"{path}: more than {MAX_BYTES:,} bytes, expected a small JSON object")
     try:
-        values = json.loads(content)
+        values = json.loads(content, object_pairs_hook=_object)
     except (ValueError, RecursionError) as error:  # not Unicode, endless digits or nesting
-        raise OptionsError(f"{path}: invalid JSON: {error}") from None
+        raise OptionsError(unusable(path, f"invalid JSON: {error}")) from None
     if not isinstance(values, dict):
         raise OptionsError(f"{path}: {unexpected('top level', values, 'an object')}")
+    return values
+
+
+def _object(pairs: list[tuple[str, Any]]) -> dict[str, Any]:
+    values = dict(pairs)
+    if len(values) < len(pairs):
+        [(name, n)] = Counter(name for name, _ in pairs).most_common(1)
+        raise ValueError(f"found the key {ascii(name)[:MAX_SHOWN]} {n} times, expected it once")
     return values
 
 

@@ -43,7 +43,7 @@ class Measurement(NamedTuple):
         """Return the evaluation that a run stores for its last step, or an export for the model;
         None if there is none."""
         with suppress(OptionsError):  # no record, or a damaged one
-            return cls.from_record(model.format.evaluation())
+            return cls.from_record(model.evaluation())
         return None
 
     @property

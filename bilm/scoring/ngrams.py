@@ -60,13 +60,13 @@ class Ngrams:
     def of_model(cls, stored: StoredModel) -> Ngrams | None:
         """Return the counts of pairs of a model's training text; None if they are not stored.
         Raises: WeightsError if they are damaged or of another model."""
-        counts = stored.format.ngram_counts()
+        counts = stored.ngram_counts()
         if counts is None or stored.n_words is None:
             return None
         ngrams = cls(counts, stored.n_words)
         if not ngrams.has_order(2):
             raise WeightsError(
-                f"{stored.format.ngrams_path}: expected counts of pairs of the model's "
+                f"{stored.ngrams_path}: expected counts of pairs of the model's "
                 f"{stored.n_words} words in the dataset {NGRAM_COUNTS}, but it is damaged or of "
                 "another model; export or train again"
             )

@@ -27,14 +27,24 @@ from absl import logging
 
 from bilm.data.stream import Position
 from bilm.errors import NotFiniteError, WeightsError
-from bilm.storage import names
-from bilm.storage.formats.base import Tensors
+from bilm.storage.formats.rows import StoredRow, tf1_rows, variables_of
 from bilm.storage.run_record import RunRecord
+from bilm.storage.stored_tensors import LazyTensor, Tensors
 from bilm.storage.tensor_reader import UNREADABLE, TensorReader, reason
 from bilm.support.files import expanded, replacing, scratch
 from bilm.support.model_files import CHECKPOINT, CHECKPOINT_ENDING, CHECKPOINT_FILE, CHECKPOINT_LIST
+from bilm.tensors import ROWS as TENSOR_ROWS
 
-STATE, POSITION = "state/", "position/"
+STATE, POSITION, WEIGHTS = "state/", "position/", "weights/"
+SUFFIX = "/.ATTRIBUTES/VARIABLE_VALUE"  # of the keys of variables
+ROWS = [
+    StoredRow(row.name, (WEIGHTS + row.name.replace("/", ".S") + SUFFIX,)) for row in TENSOR_ROWS
+]
+# The cells of the reference have no level of layers in one-layer models, and no `RNN_0` in
+# forward-only models.
+for direction in ("RNN_{k}/", ""):
+    for layer in ("multi_rnn_cell/cell_{i}/", ""):
+        ROWS += tf1_rows("lm/", f"{direction}rnn/{layer}lstm_cell")
 POSITION_PARTS = ("reader", "buffer", "rows")
 # Hides "Sharding callback duration", which TensorFlow logs at each save.
 logging.get_absl_logger().addFilter(lambda record: "functional_saver" not in record.pathname)
@@ -44,13 +54,11 @@ logging.get_absl_logger().addFilter(lambda record: "functional_saver" not in rec
 
 
 class Checkpoint:
-    """An open checkpoint of training.
+    """An open checkpoint of training. Weights and states are read when they are requested, with
+    their checksums.
 
-    Opening it reads the index, the JSON file and the position. Weights and states are read when
-    they are requested, with their checksums.
+    `path`: path of the checkpoint, without the endings of its files.
 
-    Args:
-        path: path of the checkpoint, without the endings of its files.
     Attributes:
         files: the index, the data files and the JSON file.
         is_reference: whether the TensorFlow 1 reference wrote it, without record and states.
@@ -65,25 +73,21 @@ class Checkpoint:
         self.path = os.fspath(path)
         self.files = _files(self.path)
         self.skipped: list[str] = []
-        self._reader = TensorReader(self.path)
-
-        weights = {}
-        for key, tensor in self._reader.items():
-            name = names.name_of_key(key)
-            if name is not None:
-                weights[name] = tensor._replace(read=partial(self._tensor, key))
-        self.tensors = Tensors(self.path, self.files, weights)
+        self._by_key = {}
+        for key, tensor in TensorReader(self.path).items():
+            self._by_key[key] = tensor._replace(read=partial(self._read, key, tensor))
+        self.tensors = Tensors(self.path, self.files, variables_of(self._by_key, ROWS, self.path))
         self.n_words = self.tensors.axis_lengths("softmax/b")["words"]
 
         # The record and the position, which the reference does not store.
         self._record = RunRecord.read(self.path)
         self.is_reference = self._record is None
-        if self.is_reference and self._keys_of(names.WEIGHTS):  # a save was interrupted
+        if self.is_reference and self._keys_of(WEIGHTS):  # a save was interrupted
             raise WeightsError(f"{self.path}: not a whole checkpoint (its JSON file is missing)")
         position = {}
         for key in self._keys_of(POSITION):
-            name = key.removeprefix(POSITION).removesuffix(names.SUFFIX)
-            position[name] = self._tensor(key)
+            name = key.removeprefix(POSITION).removesuffix(SUFFIX)
+            position[name] = self._by_key[key].read()
         is_known = any(array.size for array in position.values())
         self.position: Position | None = position if is_known else None
 
@@ -100,60 +104,46 @@ class Checkpoint:
         a checkpoint of the reference, which contains none."""
         _ = self.record
         n_states = len(self._keys_of(STATE))
-        return [self._tensor(f"{STATE}{i}{names.SUFFIX}") for i in range(n_states)]
+        return [self._by_key[f"{STATE}{i}{SUFFIX}"].read() for i in range(n_states)]
 
-    def check(self, only: Callable[[str], bool]) -> None:
-        """Read the weights whose names `only` selects. Raises: WeightsError if one is damaged."""
-        for tensor in self.tensors.only(only).values():
+    def check(self, only: Callable[[str], bool] | None = None) -> None:
+        """Read the weights whose names `only` selects, by default every tensor. Raises:
+        WeightsError if one is damaged or not finite, or by default for the reference."""
+        if only is None:
+            _ = self.record
+        tensors = self._by_key if only is None else self.tensors.only(only)
+        for tensor in tensors.values():
             tensor.read()
 
-    def check_all(self) -> None:
-        """Read every tensor once. Raises: WeightsError if one is damaged or not finite, or for a
-        checkpoint of the reference."""
-        _ = self.record
-        for key in self._reader:
-            self._tensor(key)
-
     def _keys_of(self, group: str) -> list[str]:
-        return [key for key in self._reader if key.startswith(group)]
+        return [key for key in self._by_key if key.startswith(group)]
 
-    def _tensor(self, key: str) -> np.ndarray:
-        """Read a tensor by its key. Raises: WeightsError if it is damaged or not finite."""
-        tensor = self._reader[key]
+    def _read(self, key: str, tensor: LazyTensor) -> np.ndarray:
+        """Read a tensor. Raises: WeightsError if it is damaged or not finite."""
         value = tensor.read()
         is_float = tensor.dtype.kind not in "iuO"
         # The weights of the reference are checked when they are used.
-        if is_float and key.endswith(names.SUFFIX) and not np.isfinite(value).all():
-            raise WeightsError(f"{self.path}: {key.removesuffix(names.SUFFIX)} is not finite")
+        if is_float and key.endswith(SUFFIX) and not np.isfinite(value).all():
+            raise WeightsError(f"{self.path}: {key.removesuffix(SUFFIX)} is not finite")
         return value
 
 
 def latest_checkpoint(
     folder: str | Path,
-    only: Callable[[str], bool] = lambda name: True,
-    whole: bool = False,
+    only: Callable[[str], bool] | None = lambda name: True,
 ) -> Checkpoint | None:
-    """Open the latest checkpoint that can be used; log those that are damaged.
-
-    Args:
-        folder: searched again after each failure: a run may be saving and removing meanwhile.
-        only: selects weights that must be whole.
-        whole: whether every tensor, including slots and states, must be whole, to resume a run.
-    Returns: None if the folder contains no checkpoint.
-    Raises: WeightsError if it contains some and none can be used.
-    """
+    """Open the latest checkpoint that `Checkpoint.check` finds whole; log those that are damaged.
+    Return None if the folder contains none. Raises: WeightsError if none of several can be used."""
     folder = expanded(folder)
     failed: dict[str, str] = {}
     last_error = ""
+    # Searched again after each failure: a run may be saving and removing meanwhile.
     while path := next((p for p in checkpoint_paths(folder) if p not in failed), None):
         if failed:
             logging.warning("%s; trying %s, the one before it", last_error, path)
         try:
             checkpoint = Checkpoint(path)
-            if whole:
-                checkpoint.check_all()
-            else:
-                checkpoint.check(only)
+            checkpoint.check(only)
         except WeightsError as error:
             failed[path] = last_error = str(error)
         else:
@@ -194,14 +184,9 @@ def _entries(folder: str | Path) -> list[Path]:
 
 
 class CheckpointContent:
-    """The tensors of a run's checkpoints, as TensorFlow writes and restores them.
-
-    Args:
-        weights: variables of the model, by stored name.
-        slots: the optimizer's variables, by slot and stored name.
-        state: LSTM states of all rows, in the order of `BiLM.flatten_state`.
-        directions: directions of the readers whose positions are saved.
-    """
+    """The tensors of a run's checkpoints, as TensorFlow writes and restores them: variables of the
+    model by stored name, those of the optimizer by slot and stored name, LSTM states of all rows in
+    the order of `BiLM.flatten_state`, and the positions of the readers of `directions`."""
 
     def __init__(
         self,
@@ -247,7 +232,7 @@ class CheckpointContent:
         return state
 
     def check_finite(self, step: int) -> None:
-        """Check one variable at a time. Raises: NotFiniteError if a value to save is not finite."""
+        """Raise NotFiniteError if a value to save is not finite; one variable at a time."""
         for group, name, variable in self._variables():
             try:
                 tf.debugging.check_numerics(variable, "")
@@ -272,7 +257,7 @@ class CheckpointContent:
 
     def write(self, folder: Path, record: RunRecord, keep: int) -> None:
         """Write a checkpoint to an existing folder, list it and remove all but the latest `keep`.
-        Raises: WeightsError if it cannot be written; nothing has changed then."""
+        Raises: WeightsError if it cannot be written; then nothing has changed."""
         path = checkpoint_path(folder, record.step)
         try:
             # TensorFlow would create the folder of the run, without the other files of a run.

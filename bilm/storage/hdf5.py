@@ -1,7 +1,5 @@
-"""Reads untrusted HDF5 files, and writes HDF5 to a disk that may be full.
-
-Every value is read through `numbers`, `strings` or `attribute`. They do not follow links out of the
-file or read values of other files, and reject declared sizes that exceed the file's.
+"""Reads untrusted HDF5 files, and writes HDF5 to a disk that may be full. `numbers`, `strings` and
+`attribute` do not read values of other files, and reject declared sizes that exceed the file's.
 """
 
 import io
@@ -16,7 +14,7 @@ import h5py
 import numpy as np
 
 from bilm.errors import BilmError, WeightsError
-from bilm.support.files import replacing
+from bilm.support.files import replacing, unusable
 
 MAX_RATIO = 100  # maximum ratio of uncompressed to stored bytes; weights hardly shrink
 UNSTORED_BYTES = 1 << 20  # allowed above MAX_RATIO, for small compressed datasets
@@ -27,27 +25,30 @@ DAMAGE = (OSError, RuntimeError, KeyError, ValueError, TypeError, OverflowError)
 
 @contextmanager
 def open_hdf5(path: str | Path) -> Iterator[h5py.File]:
-    """Open an HDF5 file for reading. Raises: WeightsError if it is missing, cut short, damaged or
-    not an HDF5 file, also in the block."""
+    """Open an HDF5 file. Raises: WeightsError if it is missing or damaged, also in the block."""
     if not Path(path).is_file():
         raise WeightsError(f"{path}: no such file; expected an HDF5 weight file")
+    with explaining_damage(path), h5py.File(path, "r") as file:
+        yield file
+
+
+@contextmanager
+def explaining_damage(path: str | Path) -> Iterator[None]:
+    """Turn errors of h5py in the block into a WeightsError that names the file."""
     try:
-        with h5py.File(path, "r") as file:
-            yield file
+        yield
     except BilmError:
         raise
     except MemoryError as error:
         raise WeightsError(f"{path}: memory is insufficient, or the file is damaged") from error
     except DAMAGE as error:
-        raise WeightsError(f"{path}: not a whole HDF5 file ({error})") from error
+        raise WeightsError(unusable(path, f"not a whole HDF5 file ({error})")) from error
 
 
 class NewHDF5(h5py.File):
     """An HDF5 file for writing, new (mode `w`) or existing (`a`); a context manager that closes it.
-
-    HDF5 crashes the process when it closes a file after a write has failed. Failures are
-    therefore hidden from it: `check` and the end of the block raise the first one, an OSError with
-    the `errno` of the disk.
+    HDF5 crashes the process when it closes a file after a write has failed. Failures are therefore
+    hidden from it: `check` and the end of the block raise the first one, an OSError of the disk.
     """
 
     def __init__(self, path: str | os.PathLike, mode: str = "w"):
@@ -105,8 +106,7 @@ def save_hdf5(
 
 
 def datasets_of(group: h5py.Group) -> dict[str, h5py.Dataset]:
-    """Return all datasets below a group by name, without following links. Raises: WeightsError if
-    there are too many groups and datasets for a model."""
+    """Return all datasets below a group by name, without following links. Raises: WeightsError."""
     items: dict[str, Any] = {}
 
     def add(name: str, item: Any) -> None:
@@ -122,9 +122,7 @@ def datasets_of(group: h5py.Group) -> dict[str, h5py.Dataset]:
 
 
 def numbers(file: h5py.File, name: str) -> h5py.Dataset:
-    """Return a dataset of real numbers without reading its values. Raises: WeightsError if it
-    contains anything else, has values in another file or declares a size that exceeds the file's.
-    """
+    """Return a dataset of real numbers, whose values are not read yet. Raises: WeightsError."""
     dataset = _dataset(file, name)
     if dataset.shape is None or dataset.dtype.kind not in "fiu":
         kind = "nothing" if dataset.shape is None else f"values of type {dataset.dtype}"
@@ -167,7 +165,7 @@ def _dataset(file: h5py.File, name: str) -> h5py.Dataset:
 
 
 def _check_stored(dataset: h5py.Dataset, name: str) -> None:
-    """Check that the file contains the values that a dataset declares. Raises: WeightsError."""
+    """Raise WeightsError unless the file contains the values that a dataset declares."""
     where = f"{dataset.file.filename}: {name}"
     if dataset.is_virtual or dataset.external:
         raise WeightsError(f"{where} stores its values in another file")

@@ -1,55 +1,19 @@
-"""Translates between the tensors of `bilm.tensors`, their names in files, and the variables of a
-biLM.
-
-All files store the same values: the variables in memory, without the row of padding.
-"""
+"""The stored names of the variables of a biLM. All files store the same values: the variables in
+memory, without the row of padding."""
 
 from __future__ import annotations
 
-import re
-from collections.abc import Iterator, Mapping, Sequence
 from operator import attrgetter
 from typing import TYPE_CHECKING, Any
 
-import numpy as np
-from absl import logging
-
-from bilm.errors import WeightsError
-from bilm.storage.formats.base import LazyTensor, Tensors
-from bilm.tensors import CELL, ROWS, TensorSpec, template_pattern, tensors_of
+from bilm.storage.stored_tensors import Tensors
+from bilm.tensors import TensorSpec, tensors_of
 
 if TYPE_CHECKING:
     from bilm.language_model import BiLM
     from bilm.layers.weighted import WeightedLayer
 
 SOFTMAX = "softmax/"
-WEIGHTS, SUFFIX = "weights/", "/.ATTRIBUTES/VARIABLE_VALUE"  # around names in checkpoints of bilm
-# Names of cells in checkpoints of TensorFlow 1. Those in one-layer models have no level of layers,
-# and those in forward-only models no `RNN_0`.
-TF1 = "lm/"
-TF1_CELL = re.compile(
-    r"lm/(?:RNN_(\d+)/)?rnn/(?:multi_rnn_cell/cell_(\d+)/)?lstm_cell/(kernel|bias|projection/kernel)"
-)
-TF1_ENDS = {"kernel": "W_0", "bias": "B", "projection/kernel": "W_P_0"}
-
-
-def name_of_key(key: str) -> str | None:
-    """Return the name of the tensor that a key denotes in a checkpoint of bilm or of the TensorFlow
-    1 reference; None if it is not a weight."""
-    cell = TF1_CELL.fullmatch(key)
-    if cell is not None:
-        k, i, end = cell.groups()
-        return f"{CELL.format(k=k or 0, i=i or 0)}/{TF1_ENDS[end]}"
-    if key.startswith(WEIGHTS):
-        name = key.removeprefix(WEIGHTS).removesuffix(SUFFIX).replace(".S", "/")
-    else:
-        name = key.removeprefix(TF1)
-    is_weight = any(template_pattern(row.name).fullmatch(name) for row in ROWS)
-    return name if is_weight and name != key else None
-
-
-# --- the variables of a model ---
-
 LAYERS = {  # the layer of a `BiLM` that contains a part, except the cells
     "word table": "encoder",
     "lexicon": "encoder",
@@ -79,64 +43,6 @@ def stored_variables(model: BiLM) -> dict[str, Any]:
     """Return the variables of a built `BiLM` by name, in the order of the graph."""
     specs = specs_of(model).items()
     return {name: layer_of(model, spec).own_weight(spec.attribute) for name, spec in specs}
-
-
-def stored_values(model: BiLM) -> dict[str, np.ndarray]:
-    """Return the weights as they are stored: float32 by name, without a padding row."""
-    values = {name: variable.numpy() for name, variable in stored_variables(model).items()}
-    for name, spec in specs_of(model).items():
-        if model.padding and spec.row.has_padding:
-            values[name] = values[name][1:]
-    return values
-
-
-def stored_tensors(
-    specs: Mapping[str, TensorSpec], sources: Sequence[Tensors]
-) -> list[tuple[TensorSpec, LazyTensor, str]]:
-    """Return each tensor of a model, as stored in one of the sources, and its place for messages;
-    unused tensors cause one warning. Raises: WeightsError if a tensor is missing."""
-    source = " and ".join(dict.fromkeys(tensors.source for tensors in sources))
-    unused = {name: tensors for tensors in sources for name in tensors}
-    stored = []
-    for name, spec in specs.items():
-        if name not in unused:
-            name = name.replace("MultiRNNCell/Cell0/", "")  # files of one layer may omit this
-        if name not in unused:
-            raise WeightsError(f"{source}: {spec.name} is missing; the options require it")
-        tensors = unused.pop(name)
-        stored.append((spec, tensors[name], f"{tensors.source}: {name}"))
-    if unused:
-        listed = ", ".join(sorted(unused)[:8])
-        logging.warning("%s: the model does not use %d datasets: %s", source, len(unused), listed)
-    return stored
-
-
-def checked_values(
-    specs: Mapping[str, TensorSpec], sources: Sequence[Tensors], padding: bool = False
-) -> Iterator[tuple[str, np.ndarray]]:
-    """Yield name and value of the tensors of a model, with a padding row if it has padding. Raises:
-    WeightsError if one is missing, damaged, of another shape or not finite."""
-    for spec, tensor, where in stored_tensors(specs, sources):
-        yield spec.name, checked(tensor, spec, padding, where)
-
-
-def checked(tensor: LazyTensor, spec: TensorSpec, padding: bool, where: str) -> np.ndarray:
-    """Return a stored value as a variable holds it: float32, with a padding row if the model has
-    padding. Raises: WeightsError, which contains `where`, if it has another shape than `spec` or is
-    not finite."""
-    if tensor.shape != spec.shape:
-        raise WeightsError(
-            f"{where} has shape {tensor.shape}, but the options require {spec.shape}"
-        )
-    # NumPy converts values, because HDF5 converts float16 ten times more slowly. A float64 value
-    # that exceeds the range of float32 becomes infinite.
-    with np.errstate(over="ignore"):
-        value = np.asarray(tensor).astype(np.float32, copy=False)
-    if not np.isfinite(value).all():
-        raise WeightsError(f"{where} contains values that are not finite")
-    if padding and spec.row.has_padding:
-        return np.concatenate([np.zeros_like(value[:1]), value])
-    return value
 
 
 def is_bilm(name: str) -> bool:

@@ -19,25 +19,18 @@ OBJECT = instance(Mapping, "an object")
 ROWS = Rule(lambda value: isinstance(value, list | tuple) and len(value) == 2, "two numbers")
 # The first evaluation may overflow to infinity.
 PERPLEXITY = Rule(lambda value: isinstance(value, int | float) and value > 0, "a perplexity")
+HOURS = Rule(lambda value: isinstance(value, int | float), "hours")
 SECONDS = Rule(lambda value: isinstance(value, int | float) and value >= 0, "seconds")
 
 
 @dataclass(frozen=True)
 class AutoChoice(Checked):
-    """What the options `auto` chose for a run, and what was requested of them.
+    """What the options `auto` chose for a run, and what was requested of them."""
 
-    Args:
-        n_steps: length of the run; None before the pace of a run with a time budget was measured.
-        precision: dtype of matrix-multiplication inputs.
-        hours: time budget of the run; None for as long as training is useful.
-        encoder: the packaged model whose character encoder the run started from; None for random
-            weights.
-    """
-
-    n_steps: int | None = key(schema.NUMBER, None)
-    precision: str = key(choice(*PRECISIONS), "float32")
-    hours: float | None = key(Rule(lambda value: isinstance(value, int | float), "hours"), None)
-    encoder: str | None = key(TEXT, None)
+    n_steps: int | None = key(schema.NUMBER, None)  # None before the pace in a budget was measured
+    precision: str = key(choice(*PRECISIONS), "float32")  # of matrix-multiplication inputs
+    hours: float | None = key(HOURS, None)  # budget; None for as long as training is useful
+    encoder: str | None = key(TEXT, None)  # packaged model that it came from; None for random
 
 
 @dataclass(frozen=True)

@@ -1,5 +1,4 @@
-"""Initializers that read the variables of a biLM from its files, in whichever graph Keras
-creates them."""
+"""The weights of a biLM for inference, checked, as values and as initializers of its variables."""
 
 from __future__ import annotations
 
@@ -10,11 +9,12 @@ from threading import Lock
 from typing import TYPE_CHECKING, Any, ClassVar
 
 import numpy as np
+from absl import logging
 
 from bilm.errors import WeightsError
 from bilm.options.model_options import ModelOptions
 from bilm.storage import names
-from bilm.storage.formats.base import LazyTensor, Tensors
+from bilm.storage.stored_tensors import LazyTensor, Tensors, opened
 from bilm.support.files import version_of
 from bilm.tensors import TensorSpec, tensors_of
 
@@ -27,17 +27,14 @@ _changing = Lock()  # of `_known`
 
 
 class StoredWeights:
-    """The weights of a biLM for inference. Values are not kept in memory: a variable's initializer
-    reads them from the file whenever Keras requests them, which may be later and more than once.
-    The files must not change before that.
+    """The weights of a biLM for inference. A variable's initializer reads values from the file
+    whenever Keras requests them, which may be later and more than once, so it must not change.
 
     Args:
         n_words: number of words of the table of token vectors or the softmax; None without both.
-        sources: the tensors that are read, of the biLM and of its softmax.
-        has_softmax: whether they include the softmax.
+        sources: the tensors that are read, of the biLM and, if `has_softmax`, of its softmax.
     Attributes:
-        key: hash that identifies the options and the current version of the files; see
-            `known_weights`. It does not reveal their paths.
+        key: hash of the options and the current version of the files, for `known_weights`.
     """
 
     def __init__(
@@ -48,8 +45,7 @@ class StoredWeights:
         has_softmax: bool = False,
     ):
         self.options, self.n_words, self.has_softmax = options, n_words, has_softmax
-        specs = tensors_of(options, n_words, has_softmax)
-        self._specs = {spec.name: spec for spec in specs}
+        self._specs = tensors_of(options, n_words, has_softmax)
         self._sources = sources
         self._versions = self._file_versions()
         self.key = hashlib.sha256(repr([options, self._versions]).encode()).hexdigest()
@@ -80,23 +76,46 @@ class StoredWeights:
         model = BiLM(
             self.options, self.n_words, padding, self.has_softmax, precision=precision, name="bilm"
         )
-        self.start(model)
-        if frozen:
-            model.freeze()
-        model.build()
+        with opened(self._sources) as sources:
+            self.start(model, sources)
+            if frozen:
+                model.freeze()
+            model.build()
         return model
 
     def values(self, padding: bool = False) -> Iterator[tuple[str, np.ndarray]]:
-        """Yield name and value of each tensor: see `bilm.storage.names.checked_values`."""
-        return names.checked_values(self._specs, self._sources, padding)
+        """Yield name and value of each tensor, float32, with a padding row if the model has
+        padding. Raises: WeightsError if one is missing, damaged, of another shape or not finite."""
+        with opened(self._sources) as sources:
+            for spec, tensor, where in self._stored(sources):
+                yield spec.name, _checked(tensor, spec, padding, where)
 
-    def start(self, model: BiLM) -> None:
-        """Set the initializers of a model that is not built yet; unused datasets cause one warning.
-        Raises: WeightsError if a dataset is missing; when a variable is created, if its value has
-        the wrong shape or is not finite."""
-        for spec, tensor, where in names.stored_tensors(self._specs, self._sources):
+    def start(self, model: BiLM, sources: Sequence[Tensors] | None = None) -> None:
+        """Set the initializers of a model that is not built yet; without open `sources`, each one
+        opens its file. Raises: WeightsError as `values` does, also when a variable is created."""
+        for spec, tensor, where in self._stored(sources or self._sources):
             initializer = self._initializer(tensor, spec, model.padding, where)
             names.layer_of(model, spec).initial[spec.attribute] = initializer
+
+    def _stored(self, sources: Sequence[Tensors]) -> list[tuple[TensorSpec, LazyTensor, str]]:
+        """Return each tensor of the model and its place for messages; unused ones cause one
+        warning. Raises: WeightsError if a tensor is missing."""
+        source = " and ".join(dict.fromkeys(tensors.source for tensors in sources))
+        unused = {name: tensors for tensors in sources for name in tensors}
+        stored = []
+        for spec in self._specs:
+            name = spec.name
+            if name not in unused:
+                name = name.replace("MultiRNNCell/Cell0/", "")  # files of one layer may omit this
+            if name not in unused:
+                raise WeightsError(f"{source}: {spec.name} is missing; the options require it")
+            tensors = unused.pop(name)
+            stored.append((spec, tensors[name], f"{tensors.source}: {name}"))
+        if unused:
+            listed = ", ".join(sorted(unused)[:8])
+            n_unused = len(unused)
+            logging.warning("%s: the model does not use %d datasets: %s", source, n_unused, listed)
+        return stored
 
     def _initializer(
         self, tensor: LazyTensor, spec: TensorSpec, padding: bool, where: str
@@ -108,7 +127,7 @@ class StoredWeights:
                     f"{where}: the file has changed since the layer was created, or is missing; "
                     "create the layer again"
                 )
-            return names.checked(tensor, spec, padding, where)
+            return _checked(tensor, spec, padding, where)
 
         def initial_value(shape: Any, dtype: Any = None) -> Any:
             import keras
@@ -126,17 +145,33 @@ class StoredWeights:
         return initial_value
 
 
+def _checked(tensor: LazyTensor, spec: TensorSpec, padding: bool, where: str) -> np.ndarray:
+    """Return a stored value as a variable holds it: see `StoredWeights.values`."""
+    if tensor.shape != spec.shape:
+        raise WeightsError(
+            f"{where} has shape {tensor.shape}, but the options require {spec.shape}"
+        )
+    # NumPy converts values, because HDF5 converts float16 ten times more slowly. A float64 value
+    # that exceeds the range of float32 becomes infinite.
+    with np.errstate(over="ignore"):
+        value = np.asarray(tensor).astype(np.float32, copy=False)
+    if not np.isfinite(value).all():
+        raise WeightsError(f"{where} contains values that are not finite")
+    if padding and spec.row.has_padding:
+        return np.concatenate([np.zeros_like(value[:1]), value])
+    return value
+
+
 def known_weights(key: str | None) -> StoredWeights | None:
-    """Return the weights that this process opened under a key, if their files are unchanged and
-    fewer than `MAX_KNOWN` others were opened since; otherwise None."""
+    """Return the weights that this process has opened under a key; None if their files changed, or
+    if `MAX_KNOWN` others were opened since."""
     stored = _known.get(key or "")
     return stored if stored is not None and stored.unchanged else None
 
 
 @dataclass(frozen=True)
 class UnsetWeights:
-    """The weights of a biLM that a program assigns later, and NaN before. The interface is that
-    of `StoredWeights`."""
+    """The weights of a biLM that a program assigns later, and NaN before, as `StoredWeights`."""
 
     options: ModelOptions
     n_words: int | None
@@ -152,8 +187,7 @@ class UnsetWeights:
 
     def require_values(self, model: BiLM, name: str) -> None:
         """Raise WeightsError if the weights of the built model of the layer `name` are not assigned
-        yet; on TensorFlow in a graph, `tf.errors.InvalidArgumentError` when it runs. Not checked on
-        JAX."""
+        yet; in a graph of TensorFlow, an error of its own. Not checked on JAX."""
         import keras
 
         smallest = min(model.weights, key=lambda weight: len(weight.shape)).value

@@ -10,15 +10,15 @@ import numpy as np
 import tensorflow as tf
 
 from bilm.errors import WeightsError
-from bilm.storage.formats.base import LazyTensor
+from bilm.storage.stored_tensors import LazyTensor
+from bilm.support.files import unusable
 
 UNREADABLE = (tf.errors.OpError, RuntimeError, IndexError, ValueError)  # what TensorFlow raises
 
 
 class TensorReader(dict[str, LazyTensor]):
-    """The tensors of a checkpoint in TensorFlow's format, or of a SavedModel's variables, by key;
-    `path`: of the files, without their endings. Raises: WeightsError if the index is damaged,
-    or a value when it is read."""
+    """The tensors of a checkpoint or SavedModel of TensorFlow, by key; `path`: without the endings
+    of its files. Raises: WeightsError if the index is damaged, or a value when it is read."""
 
     def __init__(self, path: str):
         super().__init__()
@@ -40,7 +40,9 @@ class TensorReader(dict[str, LazyTensor]):
             raise self._damaged(error) from error
 
     def _damaged(self, error: Exception) -> WeightsError:
-        return WeightsError(f"{self.path}: not a whole checkpoint ({reason(error)})")
+        files = (f"{self.path}.{ending}" for ending in ("index", "data-00000-of-00001"))
+        problem = f"not a whole checkpoint ({reason(error)})"
+        return WeightsError(unusable(self.path, problem, *files))
 
 
 def check_name(folder: str | Path) -> None:

@@ -12,8 +12,8 @@ class PluginError(BilmError):
 
 
 def entry_points_of(group: str) -> list[EntryPoint]:
-    """Return the entry points of a group, those of this package first. Raises: PluginError if the
-    installed metadata of this package do not have the group."""
+    """Return the entry points of a group, those of this package first. Raises: PluginError if this
+    package has none."""
     found = sorted(entry_points(group=group), key=lambda entry: not is_own(entry))
     if not (found and is_own(found[0])):
         raise PluginError(

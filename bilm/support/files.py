@@ -1,6 +1,7 @@
 """Atomic outputs: files and folders are written in a temporary folder and renamed into place, or
 uploaded to a URL. Locks tell the temporary folders of running writers from those of killed ones."""
 
+import codecs
 import errno
 import functools
 import hashlib
@@ -97,8 +98,8 @@ def try_lock(path: Path) -> AbstractContextManager | None:
 
 
 def output_path(path: str | os.PathLike) -> Path:
-    """Return the file that writing to `path` replaces, after expanding `~` and following links. For
-    a URL, it is a distinct name in the working folder, beside which temporary files are."""
+    """Return the file that writing to `path` replaces, after expanding `~` and following links; for
+    a URL, a name in the working folder, beside which temporary files are."""
     name = os.fspath(path)
     target = Path(os.path.realpath(expanded(path)))
     if target.is_dir() or name.endswith("/"):
@@ -131,6 +132,19 @@ def expanded(path: str | os.PathLike) -> str:
 def beside(path: Path, ending: str) -> Path:
     """Return the path with an ending appended."""
     return path.with_name(path.name + ending)
+
+
+def unusable(path: str | os.PathLike, problem: str, *files: str) -> str:
+    """Return the message that a file, or a path that denotes several `files`, cannot be used: the
+    problem, or what a clone or download has left instead of a file."""
+    for file in files or (path,):
+        with suppress(OSError), open(file, "rb") as content:
+            start = content.read(512).removeprefix(codecs.BOM_UTF8).lstrip().lower()
+            if start.startswith(b"version https://git-lfs"):
+                problem = "a Git LFS pointer instead of the file; run git lfs pull to download it"
+            elif start.startswith((b"<!doctype html", b"<html")):
+                problem = "an HTML page instead of the file; download the file that it shows"
+    return f"{os.fspath(path)}: {problem}"
 
 
 def sha256_of(path: str | os.PathLike) -> str:

@@ -18,12 +18,10 @@ WITHOUT_TENSORFLOW = (
 def lazily(
     package: str, modules: Mapping[str, str], optional: Sequence[str] = ()
 ) -> tuple[Callable[[str], Any], Callable[[], list[str]], list[str]]:
-    """Return `__getattr__`, `__dir__` and `__all__` of a package whose modules are imported on
-    first use. `modules`: public names, separated by blanks, by the dotted names of their modules,
-    relative to `bilm`; `optional`: names that require an extra, which `import *` skips."""
-    homes: dict[str, str] = {}
-    for module, names in modules.items():
-        homes |= dict.fromkeys(names.split(), module)
+    """Return `__getattr__`, `__dir__` and `__all__` of a package that imports modules on first use.
+    `modules`: public names, separated by blanks, by the names of their modules below `bilm`;
+    `optional`: names that require an extra, which `import *` skips."""
+    homes = {name: module for module, names in modules.items() for name in names.split()}
 
     def get(name: str) -> object:
         if name not in homes:

@@ -29,8 +29,8 @@ class Stat(NamedTuple):
 
 
 def matching(pattern: str) -> list[str]:
-    """Return the URLs of the files that a URL or a pattern with `*`, `?` and `[...]` matches,
-    sorted. A web address is never a pattern, because web servers do not list files."""
+    """Return the sorted URLs of the files that a URL or pattern with `*`, `?` and `[...]` matches.
+    A web address is never a pattern, because web servers do not list files."""
     if scheme_of(pattern) in WEB:
         return [pattern]
     fs, path = _filesystem(pattern)

@@ -128,7 +128,7 @@ class Pace(NamedTuple):
 def is_evaluation_due(spec: RunSpec, progress: RunProgress) -> bool:
     """Return whether an evaluation follows the last step."""
     is_planned = progress.step % spec.eval_steps == 0 or progress.step == spec.n_steps
-    return spec.heldout is not None and is_planned
+    return spec.texts.heldout is not None and is_planned
 
 
 def is_save_due(spec: RunSpec, progress: RunProgress, is_late: bool) -> bool:
@@ -147,7 +147,7 @@ def is_save_late(spec: RunSpec, saved: float, now: float) -> bool:
 def is_done(spec: RunSpec, progress: RunProgress) -> bool:
     """Return whether no step and no evaluation is left."""
     if progress.step == spec.n_steps:
-        return spec.heldout is None or progress.is_measured
+        return spec.texts.heldout is None or progress.is_measured
     return progress.step > spec.n_steps
 
 
@@ -164,8 +164,8 @@ def pace(spec: RunSpec, progress: RunProgress, timing: Timing) -> Pace | None:
         return None
     left = _seconds_left(spec, timing)
     step_seconds = timing.step_seconds
-    if spec.heldout is not None:
-        step_seconds += evaluation_seconds(spec, spec.heldout, timing) / spec.eval_steps
+    if spec.texts.heldout is not None:
+        step_seconds += evaluation_seconds(spec, spec.texts.heldout, timing) / spec.eval_steps
 
     longest = spec.options.n_epochs * spec.epoch_steps
     shortest = min(USEFUL_STEPS, longest)
@@ -191,12 +191,12 @@ def pace(spec: RunSpec, progress: RunProgress, timing: Timing) -> Pace | None:
 def _seconds_left(spec: RunSpec, timing: Timing) -> float:
     """Return the time of a budget that is left for steps, without the evaluation at the end."""
     left = spec.deadline - timing.now
-    if spec.heldout is None:
+    if spec.texts.heldout is None:
         return left
     # The text is measured a second time with the sentences that were left out.
-    n_last = 2 if spec.heldout.shards.left_out else 1
+    n_last = 2 if spec.texts.heldout.shards.left_out else 1
     compiling = 0.0 if timing.n_evaluations else timing.compiling / 2
-    return left - n_last * evaluation_seconds(spec, spec.heldout, timing) - compiling
+    return left - n_last * evaluation_seconds(spec, spec.texts.heldout, timing) - compiling
 
 
 def evaluation_seconds(spec: RunSpec, heldout: Heldout, timing: Timing) -> float:
@@ -223,14 +223,14 @@ def processor_share(timing: Timing, n_cores: int) -> float | None:
 
 def comparison(spec: RunSpec, step: int, timing: Timing | None = None) -> Comparison | None:
     """Return what the model after `step` steps is compared with; None without held-out text."""
-    if spec.heldout is None:
+    if spec.texts.heldout is None:
         return None
-    compared = spec.heldout.compared.replace(n_epochs=spec.n_epochs(step) or None)
+    compared = spec.texts.heldout.compared.replace(n_epochs=spec.n_epochs(step) or None)
     if spec.auto is None:
         return compared
     n_tokens = spec.options.n_train_tokens or 1
     n_useful_epochs = recipe_for(n_tokens).n_epochs
-    n_words = spec.vocab.size
+    n_words = spec.texts.vocab.size
     ratio = expected_ratio(spec.n_steps * spec.predictions_a_step, n_tokens, n_words)
     of_useful = expected_ratio(n_useful_epochs * n_tokens, n_tokens, n_words)
     hours = timing and timing.hours(n_useful_epochs * spec.epoch_steps, spec.eval_steps)

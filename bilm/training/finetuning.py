@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import math
+from collections.abc import Mapping
+from dataclasses import replace
 from functools import partial
 from pathlib import Path
 from typing import Any, NamedTuple
@@ -24,18 +26,12 @@ from bilm.support.files import expanded
 from bilm.support.model_files import VOCABULARY
 from bilm.support.urls import masked
 from bilm.training.devices import Devices
-from bilm.training.run import TrainResult, carry_out, devices_of, split_arguments
+from bilm.training.request import RunRequest, request_run
+from bilm.training.run import TrainResult, carry_out
 from bilm.training.run_folder import RunFolder
 from bilm.training.spec import RunSpec
-from bilm.training.starting import (
-    RunRequest,
-    check_n_words,
-    prepare_inputs,
-    request_run,
-    resumed_run,
-    specified,
-)
-from bilm.training.texts import check_words, count_new, read_texts
+from bilm.training.starting import resumed_run, specified
+from bilm.training.texts import new_texts
 
 # Values of options without a default, if the source omits them.
 FALLBACKS = {
@@ -92,56 +88,45 @@ def finetune(
         result = bilm.finetune("novels-en", "letters.txt", "tuned", heldout="dev.txt")
         print(result.before, result.heldout)
     """
-    arguments = split_arguments(others)
-    devices = devices_of(devices, arguments)
     source = Source(model, weights)
     if source.model.folder.resolve() == Path(expanded(folder)).resolve():
         raise BilmError(f"{folder}: model and folder are the same; use another folder")
     source_vocab, chosen_vocab = choose_vocabulary(source, vocab, new_vocab)
-    request = request_run(
-        text, heldout, source.run_options(arguments.options), chosen_vocab, arguments.settings
-    )
+    request = request_run(text, others, heldout=heldout, vocab=chosen_vocab, devices=devices)
+    request = replace(request, options=source.run_options(request.changes), changes={})
+
     start = SourceStart(source, source_vocab)
-
-    def specify(home: RunFolder, checkpoint: Checkpoint | None) -> RunSpec:
-        if checkpoint is None:
-            return finetuned_run(request, home, devices, start, new_vocab is not None)
-        source.check_same(home, checkpoint.record.finetuning)
-        spec = resumed_run(request, home, devices, checkpoint)
-        is_measured = spec.finetuning is not None and spec.finetuning.before is not None
-        if spec.heldout and is_measured and spec.start_perplexity is None:
-            logging.warning(
-                "%s: the perplexity before the first step was measured on another held-out text "
-                "than %s and is discarded", home, spec.heldout.files.text,
-            )  # fmt: skip
-        return spec
-
-    return carry_out(folder, devices, arguments.settings, specify)
+    new = partial(finetuned_run, start=start, has_new_words=new_vocab is not None)
+    return carry_out(request, folder, new, partial(finetuned_again, source=source))
 
 
 def finetuned_run(
-    request: RunRequest,
-    folder: RunFolder,
-    devices: Devices,
-    start: SourceStart,
-    has_new_words: bool,
+    request: RunRequest, folder: RunFolder, start: SourceStart, has_new_words: bool
 ) -> RunSpec:
     """Return a new run that starts from a stored model; `has_new_words`: whether its vocabulary is
     not that of the model. Raises: BilmError if an input cannot be used."""
-    options = request.options
-    assert options is not None
-    inputs = prepare_inputs(request, folder, devices)
-    if has_new_words:
-        check_words(inputs.vocab)
-    check_n_words(options, inputs.vocab)
-
-    count = partial(
-        count_new, n_train_tokens=options.n_train_tokens, check_order=options.sample_softmax
-    )
-    texts = read_texts(inputs, devices.hosts, count)
-    text = texts.facts.heldout.text if texts.facts.heldout else None
+    assert request.options is not None
+    texts = new_texts(request, folder, request.options, checks_words=has_new_words)
+    text = texts.heldout.files.text if texts.heldout else None
     finetuning = Finetuning(start.source.id, text=text)
-    return specified(request, devices, texts, options, start=start, finetuning=finetuning)
+    return specified(request, texts, request.options, start=start, finetuning=finetuning)
+
+
+def finetuned_again(
+    request: RunRequest, folder: RunFolder, checkpoint: Checkpoint, source: Source
+) -> RunSpec:
+    """Return the fine-tuning run that continues a checkpoint. Raises: BilmError, also if the run
+    started from another model."""
+    source.check_same(folder, checkpoint.record.finetuning)
+    spec = resumed_run(request, folder, checkpoint)
+    heldout = spec.texts.heldout
+    is_measured = spec.finetuning is not None and spec.finetuning.before is not None
+    if heldout and is_measured and spec.start_perplexity is None:
+        logging.warning(
+            "%s: the perplexity before the first step was measured on another held-out text than "
+            "%s and is discarded", folder, heldout.files.text,
+        )  # fmt: skip
+    return spec
 
 
 class SourceStart(NamedTuple):
@@ -218,7 +203,7 @@ class Source:
                 f"{' '.join(self.id)} was requested"
             )
 
-    def run_options(self, changes: dict[str, Any]) -> RunOptions:
+    def run_options(self, changes: Mapping[str, Any]) -> RunOptions:
         """Return the options of a run that starts from here: `changes` by key, and otherwise
         the options of the source or defaults. Raises: OptionsError.
 
@@ -240,7 +225,7 @@ class Source:
             # An export's n_characters includes the padding row, which is not trained.
             char_cnn=model.char_cnn and model.char_cnn.replace(n_characters=N_CHARACTERS, other={}),
             share_embedding_softmax=model.share_embedding_softmax,
-            **kept | NOT_INHERITED | changes,
+            **kept | NOT_INHERITED | dict(changes),
         )
 
     def vocabulary(self, vocab_file: str | Path | None) -> Vocabulary | None:
@@ -250,7 +235,7 @@ class Source:
         if vocab_file is not None and model.n_words is None:
             return Vocabulary(vocab_file)
         has_words = model.softmax is not None and model.softmax.words is not None
-        is_beside = model.n_words is not None and model.format.vocabulary_path.exists()
+        is_beside = model.n_words is not None and model.vocabulary_path.exists()
         if vocab_file is None and not has_words and not is_beside:
             return None
         name = f"the vocabulary of {model}" if vocab_file is None else vocab_file
@@ -270,7 +255,7 @@ def choose_vocabulary(
         )
     if source.model.n_words is None and new is None:
         raise DataError(
-            f"{source.model}: no softmax ({source.model.format.softmax_path.name}) beside the "
+            f"{source.model}: no softmax ({source.model.softmax_path.name}) beside the "
             "weights; pass the vocabulary of a new softmax with --new_vocab, for example the "
             "vocabulary that the model was trained with"
         )

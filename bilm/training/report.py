@@ -148,7 +148,8 @@ class RunReport:
         if self._spec.settings.log_steps:
             return True
         if done == self._spec.n_steps:
-            return self._spec.heldout is None  # else an evaluation follows, which is a line itself
+            # With held-out text, an evaluation follows, which is a line itself.
+            return self._spec.texts.heldout is None
         waited = self._timing.now - self._line_time
         fewest, most = LINE_SECONDS
         is_far = done >= self._line_step + self._spec.n_steps / LINES

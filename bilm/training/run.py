@@ -5,7 +5,7 @@ from __future__ import annotations
 import os
 import threading
 import time
-from collections.abc import Callable, Mapping
+from collections.abc import Callable
 from dataclasses import replace
 from pathlib import Path
 from typing import Any, NamedTuple
@@ -14,8 +14,7 @@ import keras
 from absl import logging
 
 from bilm.data.shards import Shards
-from bilm.errors import ArgumentError, DataError, explaining_memory
-from bilm.options import schema
+from bilm.errors import DataError, explaining_memory
 from bilm.options.run_options import RunOptions
 from bilm.scoring.measurement import Measurement
 from bilm.scoring.perplexity import Perplexity
@@ -36,16 +35,16 @@ from bilm.training.decisions import (
     pace,
     processor_share,
 )
-from bilm.training.devices import Devices, make_strategy
+from bilm.training.devices import Devices
 from bilm.training.history import History
 from bilm.training.hosts.exchange import Hosts
 from bilm.training.memory import check_memory
 from bilm.training.report import RunReport, progress_bar
+from bilm.training.request import RunRequest, absolute, request_run
 from bilm.training.run_folder import RunFolder
-from bilm.training.settings import RunSettings
 from bilm.training.signals import stop_on_signal
 from bilm.training.spec import RunProgress, RunSpec
-from bilm.training.starting import absolute, new_run, request_run, resumed_run
+from bilm.training.starting import new_run, resumed_run
 from bilm.training.step import Trainer
 from bilm.training.texts import check_unchanged
 from bilm.training.training_text import TrainingText
@@ -112,73 +111,29 @@ def train(
         result = bilm.train("text.txt", "run", hours=0.2)
         print(result.verdict)
     """
-    arguments = split_arguments(others)
-    devices = devices_of(devices, arguments)
     request = request_run(
-        text, heldout, options, vocab, arguments.settings,
-        changes=arguments.options, hours=hours, from_scratch=from_scratch,
-        started=time.monotonic() if started is None else started,
+        text, others, heldout=heldout, vocab=vocab, options=options, hours=hours,
+        from_scratch=from_scratch, devices=devices, started=started,
     )  # fmt: skip
-
-    def specify(home: RunFolder, checkpoint: Checkpoint | None) -> RunSpec:
-        if checkpoint is None:
-            return new_run(request, home, devices)
-        return resumed_run(request, home, devices, checkpoint)
-
-    return carry_out(folder, devices, arguments.settings, specify)
-
-
-class Arguments(NamedTuple):
-    """Arguments of `train` and `finetune` by what they belong to."""
-
-    devices: dict[str, Any]  # of `make_strategy`
-    settings: RunSettings
-    options: dict[str, Any]  # of `RunOptions`
-
-
-def split_arguments(values: Mapping[str, Any]) -> Arguments:
-    """Return arguments by what they belong to. Raises: OptionsError for a setting that is not
-    allowed; TypeError for another name."""
-    kinds = {
-        "devices": {"gpus", "n_gpus", "cpu_replicas"},
-        "settings": {field.name for field in schema.keys(RunSettings)},
-        "options": {field.name for field in schema.keys(RunOptions)},
-    }
-    unknown = values.keys() - set().union(*kinds.values())
-    if unknown:
-        raise TypeError(f"unexpected keyword argument {min(unknown)!r}")
-    by_kind = {kind: {k: values[k] for k in values if k in names} for kind, names in kinds.items()}
-    return Arguments(by_kind["devices"], RunSettings(**by_kind["settings"]), by_kind["options"])
-
-
-def devices_of(devices: Devices | None, arguments: Arguments) -> Devices:
-    """Return the devices, or those that arguments of `make_strategy` select. Raises:
-    ArgumentError if there are both; BilmError."""
-    if devices is None:
-        return Devices(make_strategy(**arguments.devices))
-    if arguments.devices:
-        raise ArgumentError(f"{min(arguments.devices)} and devices exclude each other")
-    return devices
+    return carry_out(request, folder, new_run, resumed_run)
 
 
 def carry_out(
+    request: RunRequest,
     folder: str | Path,
-    devices: Devices,
-    settings: RunSettings,
-    specify: Callable[[RunFolder, Checkpoint | None], RunSpec],
+    new: Callable[[RunRequest, RunFolder], RunSpec],
+    resumed: Callable[[RunRequest, RunFolder, Checkpoint], RunSpec],
 ) -> TrainResult:
-    """Train from the latest valid checkpoint in a folder, or from the start, to the end of the run.
-
-    The folder is locked from the first file on. `specify` returns the run in it, given the
-    checkpoint that it continues, None for a new run.
-    """
+    """Train from the latest valid checkpoint in a folder, or from the start, to the end of the run
+    that `resumed` or `new` returns. The folder is locked from the first file on."""
+    devices = request.devices
     home = RunFolder(absolute(folder), writes=devices.hosts.is_chief)
     check_name(home.path)
     with home.locked(), explaining_memory(str(home), SMALLER):
         if home.writes:
-            home.check_resume(settings.resume)
+            home.check_resume(request.settings.resume)
         checkpoint = _agreed_checkpoint(home, devices.hosts)
-        spec = specify(home, checkpoint)
+        spec = new(request, home) if checkpoint is None else resumed(request, home, checkpoint)
         devices.hosts.check_alike("run", spec.described)
         run = set_up(spec, home, devices, checkpoint)
         if is_done(run.spec, run.progress):
@@ -196,7 +151,7 @@ def _agreed_checkpoint(folder: RunFolder, hosts: Hosts) -> Checkpoint | None:
     if hosts.is_chief or name is None:
         return saved
     checkpoint = Checkpoint(f"{folder.path}/{name}")
-    checkpoint.check_all()
+    checkpoint.check()
     return checkpoint
 
 
@@ -209,20 +164,20 @@ def set_up(
     # The program may have drawn random numbers before.
     keras.utils.set_random_seed(spec.settings.seed)
     trainer = Trainer(
-        spec.options_of_replica(devices.n_replicas), spec.vocab.size, devices,
+        spec.options_of_replica(devices.n_replicas), spec.texts.vocab.size, devices,
         spec.settings.seed, spec.precision, spec.schedule,
     )  # fmt: skip
     checkpoints = RunCheckpoints(trainer, folder, spec.settings.keep_checkpoints)
-    evaluator = Evaluator(trainer.model, spec.vocab.unk)
+    evaluator = Evaluator(trainer.model, spec.texts.vocab.unk)
     progress = RunProgress()
     if checkpoint is not None:
         progress = checkpoints.restore(checkpoint)
         progress = measured_before(spec, progress, folder, devices.hosts)
     elif spec.start is not None:
-        spec.start.assign(trainer.model, spec.vocab)
+        spec.start.assign(trainer.model, spec.texts.vocab)
         spec = measured_at_start(spec, evaluator)
     devices.hosts.check_alike("start", checkpoints.content.digests)
-    folder.write_inputs(spec.options.to_dict(), spec.vocab, spec.ngrams)
+    folder.write_inputs(spec.options.to_dict(), spec.texts.vocab, spec.texts.ngrams)
     return Run(spec, progress, folder, trainer, checkpoints, evaluator, processor_time)
 
 
@@ -231,7 +186,7 @@ def measured_before(
 ) -> RunProgress:
     """Return the progress of a resumed run with its last evaluation, as the chief reads it, if it
     measured the same text; otherwise earlier scores do not count."""
-    heldout = spec.heldout
+    heldout = spec.texts.heldout
     written = folder.read_measured() if hosts.is_chief and heldout else None
     figures = hosts.from_chief("measured", lambda: written and written.to_record())
     if heldout is None or figures is None:
@@ -244,16 +199,16 @@ def measured_before(
 
 def measured_at_start(spec: RunSpec, evaluator: Evaluator) -> RunSpec:
     """Return a fine-tuning run with the perplexity of its held-out text before the first step."""
-    if spec.finetuning is None or spec.heldout is None:
+    if spec.finetuning is None or spec.texts.heldout is None:
         return spec
-    perplexity = measure(spec, evaluator, spec.heldout.shards)
+    perplexity = measure(spec, evaluator, spec.texts.heldout.shards)
     logging.info("before the first step: held-out perplexity %s (running text)", perplexity)
     return replace(spec, finetuning=spec.finetuning.replace(before=perplexity._asdict()))
 
 
 def measure(spec: RunSpec, evaluator: Evaluator, text: Shards) -> Perplexity:
     """Return the perplexity of running text. Raises: DataError."""
-    reader = heldout_dataset(text, spec.vocab, spec.options.bidirectional)
+    reader = heldout_dataset(text, spec.texts.vocab, spec.options.bidirectional)
     return evaluator(heldout_windows(reader, spec.options.batch_size))
 
 
@@ -293,13 +248,14 @@ class Run:
         """Take the steps of the run until its end or a signal. Raises: DataError if the text cannot
         be read; the steps before are saved."""
         spec = self.spec
-        text = TrainingText(self.trainer.options, spec.vocab, spec.text, spec.settings.seed)
+        texts = spec.texts
+        text = TrainingText(self.trainer.options, texts.vocab, texts.text, spec.settings.seed)
         # Before this, a signal ends the process at once: there is nothing to save yet.
         with stop_on_signal() as stop:
             # From here, a signal to any worker stops and saves the run.
             self.hosts.gather("start", None)
             self._log_start()
-            check_memory(self.trainer, spec.vocab.size, spec.settings.ignore_memory)
+            check_memory(self.trainer, texts.vocab.size, spec.settings.ignore_memory)
             logging.info("the first step compiles the graph, which may take half a minute")
             if self.progress.step and not self.progress.is_measured:
                 self._evaluate_if_due()  # the run was killed before this evaluation ended
@@ -364,7 +320,7 @@ class Run:
     def save(self) -> str:
         """Save a checkpoint, and return its path. Raises: DataError if the text has changed,
         BilmError if the folder was moved."""
-        check_unchanged(self.spec.text, self.spec.text_files, self.progress.step)
+        check_unchanged(self.spec.texts.text, self.spec.texts.text_files, self.progress.step)
         # The place in the text differs if the texts of workers differ.
         place = f"the place in the text after step {self.progress.step}"
         self.hosts.check_alike("place", lambda: {place: self.progress.place_checksum()})
@@ -389,7 +345,7 @@ class Run:
 
     def _check_text_after_epoch(self) -> None:
         if self.progress.step % self.spec.epoch_steps == 0:
-            check_unchanged(self.spec.text, self.spec.text_files, self.progress.step)
+            check_unchanged(self.spec.texts.text, self.spec.texts.text_files, self.progress.step)
 
     def _evaluate_if_due(self) -> None:
         """Measure the held-out text if it is due, and keep the best checkpoint. Raises: DataError
@@ -403,7 +359,7 @@ class Run:
 
         # The best checkpoint.
         perplexity = Perplexity(*figures)
-        heldout = self.spec.heldout
+        heldout = self.spec.texts.heldout
         assert heldout is not None
         compared = comparison(self.spec, step, self.timing)
         measured = Measurement(step, perplexity, heldout.described, compared)
@@ -423,7 +379,7 @@ class Run:
     def _perplexity(self) -> Perplexity:
         """Return the perplexity of the held-out text; at the end of the run also log that with the
         sentences of the training text."""
-        heldout = self.spec.heldout
+        heldout = self.spec.texts.heldout
         assert heldout is not None
         check_unchanged(heldout.shards, heldout.described, self.progress.step)
         perplexity = measure(self.spec, self.evaluator, heldout.shards)
@@ -473,7 +429,7 @@ class Run:
             "%s step %d of %d on %s: %d replicas x %d rows x %d tokens, %d an epoch, %d words",
             "continuing at" if step else "starting at", step, spec.n_steps, self.devices,
             self.devices.n_replicas, options.batch_size, options.unroll_steps, spec.epoch_steps,
-            spec.vocab.size,
+            spec.texts.vocab.size,
         )  # fmt: skip
         settings = spec.settings
         logging.info(

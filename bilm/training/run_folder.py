@@ -171,12 +171,12 @@ class RunFolder:
 
     def latest_checkpoint(self, whole: bool = False) -> Checkpoint | None:
         """Open the run's latest checkpoint: see `bilm.storage.checkpoint.latest_checkpoint`."""
-        return latest_checkpoint(self.path, lambda name: False, whole)
+        return latest_checkpoint(self.path, None if whole else lambda name: False)
 
     def find_best(self, whole: bool = False) -> Checkpoint | None:
         """Open the checkpoint with the lowest held-out perplexity; None if none can be read."""
         try:
-            return latest_checkpoint(self.best, lambda name: False, whole)
+            return latest_checkpoint(self.best, None if whole else lambda name: False)
         except WeightsError as error:
             logging.warning("%s", error)
             return None

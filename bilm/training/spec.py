@@ -43,6 +43,29 @@ class Heldout:
         return [*self.files.text, *([left_out] if n_left_out else [])]
 
 
+@dataclass(frozen=True, kw_only=True)
+class RunTexts:
+    """The texts and the vocabulary of a run.
+
+    Attributes:
+        text: the training text, without the sentences that are left out; `text_files`: its files,
+            see `describe_shards`.
+        vocab: the vocabulary. Its file may be edited later, so the run stores the words.
+        n_train_tokens, once_from: see `RunOptions`.
+        heldout: None to measure nothing.
+        ngrams: counts of the training text, to be stored with the run; None if they are stored
+            already or another process stores them.
+    """
+
+    text: Shards
+    text_files: list[str]
+    vocab: Vocabulary
+    n_train_tokens: int
+    once_from: int | None
+    heldout: Heldout | None
+    ngrams: Ngrams | None = field(default=None, repr=False)
+
+
 class Start(Protocol):
     """Where the first weights of a new run come from."""
 
@@ -62,12 +85,6 @@ class RunSpec:
         options: the content of `options.json`, with the sizes of text and vocabulary; `batch_size`
             is the number of rows of a replica when the run was started first.
         n_rows: rows of all replicas.
-        vocab: the vocabulary. Its file may be edited later, so the run stores the words.
-        text: the training text, without the sentences that are left out; `text_files`: its files,
-            see `describe_shards`.
-        ngrams: counts of the training text, to be stored with the run; None if they are stored
-            already or another process stores them.
-        heldout: None to measure nothing.
         n_steps: length of the run.
         eval_steps: steps between evaluations.
         settings: the requested settings, with the precision of the run.
@@ -80,11 +97,7 @@ class RunSpec:
 
     options: RunOptions
     n_rows: int
-    vocab: Vocabulary
-    text: Shards
-    text_files: list[str]
-    ngrams: Ngrams | None = field(default=None, repr=False)
-    heldout: Heldout | None
+    texts: RunTexts
     n_steps: int
     eval_steps: int
     settings: RunSettings
@@ -121,7 +134,7 @@ class RunSpec:
     def is_sampled(self) -> bool:
         """Whether the loss is sampled: the vocabulary has more words than there are negatives."""
         options = self.options
-        return options.sample_softmax and options.n_negative_samples_batch < self.vocab.size
+        return options.sample_softmax and options.n_negative_samples_batch < self.texts.vocab.size
 
     @property
     def awaits_pace(self) -> bool:
@@ -134,9 +147,10 @@ class RunSpec:
         """The perplexity of the held-out text before the first step of fine-tuning; None if it was
         not measured, or on another text."""
         source = self.finetuning
-        if source is None or source.before is None or self.heldout is None:
+        heldout = self.texts.heldout
+        if source is None or source.before is None or heldout is None:
             return None
-        is_same_text = same_shards(self.heldout.files.text, source.text or self.heldout.files.text)
+        is_same_text = same_shards(heldout.files.text, source.text or heldout.files.text)
         return Perplexity.from_record(source.before) if is_same_text else None
 
     def options_of_replica(self, n_replicas: int) -> RunOptions:
@@ -156,8 +170,8 @@ class RunSpec:
         """Return what must be the same on all workers, as JSON values by name."""
         record = replace(self, finetuning=None).record(RunProgress())  # its paths may differ
         described = record.to_dict() | self.settings.shared()
-        if self.heldout is not None:
-            described["held-out text"] = describe_shards(self.heldout.shards.paths)
+        if self.texts.heldout is not None:
+            described["held-out text"] = describe_shards(self.texts.heldout.shards.paths)
         return described
 
     def record(self, progress: RunProgress) -> RunRecord:
@@ -167,14 +181,14 @@ class RunSpec:
             n_steps=self.n_steps,
             seed=self.settings.seed,
             batch=(self.n_rows, self.options.batch_size),
-            shards=self.text_files,
-            vocabulary=self.vocab.digest,
+            shards=self.texts.text_files,
+            vocabulary=self.texts.vocab.digest,
             options=self.options.to_dict(),
             best=progress.best,
             auto=self.auto,
             finetuning=self.finetuning,
-            heldout=None if self.heldout is None else self.heldout.files,
-            left_out=len(self.text.left_out),
+            heldout=None if self.texts.heldout is None else self.texts.heldout.files,
+            left_out=len(self.texts.text.left_out),
             processor_seconds=progress.processor_seconds,
         )
 

@@ -1,88 +1,167 @@
-"""The texts and the vocabulary of a run: opened, counted by the chief, compared and checked."""
+"""The texts and the vocabulary of a run: made if requested, opened, counted by the chief, compared
+and checked."""
 
 from __future__ import annotations
 
 from collections.abc import Callable, Collection, Mapping, Sequence
 from dataclasses import dataclass
+from functools import partial
+from pathlib import Path
 from typing import Any, NamedTuple
 
 from absl import logging
 
-from bilm.data.shards import Shards, sentence_digest
+from bilm.data.shards import Shards, resolve_shards, sentence_digest
 from bilm.data.stream import check_shards, describe_shards
 from bilm.data.survey import LONG_TEXT, check_training_text, log_survey, once_from, survey
 from bilm.data.vocabulary import Vocabulary
-from bilm.errors import DataError
+from bilm.errors import ArgumentError, DataError
 from bilm.options import schema
+from bilm.options.run_options import RunOptions
 from bilm.options.schema import Checked, key
 from bilm.scoring.ngrams import Ngrams, text_ids
 from bilm.scoring.verdict import Comparison
 from bilm.storage.run_record import HeldoutFiles, RunRecord
 from bilm.support.remote import RemoteError
 from bilm.training.hosts.exchange import Hosts
-from bilm.training.spec import Heldout
+from bilm.training.request import RunRequest
+from bilm.training.run_folder import RunFolder
+from bilm.training.spec import Heldout, RunTexts
+
+
+def new_texts(
+    request: RunRequest,
+    folder: RunFolder,
+    options: RunOptions | None,
+    checks_words: bool = True,
+) -> RunTexts:
+    """Return the texts of a new run, counted, with the vocabulary and the held-out part that are
+    made in its folder if they were not requested. A text of more than `LONG_TEXT` predictions is
+    not counted if their number is given.
+
+    Args:
+        options: None if they will be chosen by the text.
+        checks_words: whether the vocabulary is new.
+    Raises: DataError, OptionsError.
+    """
+    # Nothing is held out if there is a vocabulary, which may be of the whole text.
+    makes_vocab = request.vocab is None
+    holds_out = makes_vocab and request.heldout is None
+    make_inputs = partial(folder.make_inputs, request.text, makes_vocab, holds_out)
+    hosts = request.devices.hosts
+    hosts.from_chief("inputs", make_inputs)
+
+    inputs = _open_inputs(request, folder)
+    if checks_words:
+        check_words(inputs.vocab)
+    n_train_tokens = request.changes.get("n_train_tokens")
+    check_order = True
+    if options is not None:
+        check_n_words(options, inputs.vocab)
+        n_train_tokens = options.n_train_tokens
+        check_order = options.sample_softmax
+    return _of_all_hosts(inputs, hosts, partial(count_new, inputs, n_train_tokens, check_order))
+
+
+def same_texts(
+    request: RunRequest, folder: RunFolder, record: RunRecord, n_train_tokens: int | None
+) -> RunTexts:
+    """Return the texts of a resumed run. Raises: DataError if one differs from that of the run."""
+    inputs = _open_inputs(request, folder)
+    if inputs.vocab.digest != record.vocabulary:
+        raise DataError(
+            f"{folder.vocab_file}: the vocabulary of this folder's run differs from "
+            f"{inputs.vocab.filename}"
+        )
+    check_shards(inputs.text.paths, record.shards)
+    n_left_out = len(inputs.text.left_out)
+    if record.left_out not in (None, n_left_out):
+        raise DataError(
+            f"{folder.heldout_file}: found {n_left_out} sentences to leave out of the text, but "
+            f"the run in this folder left out {record.left_out}; restore the file or use another "
+            "folder"
+        )
+    count = partial(_count_again, inputs, record, n_train_tokens)
+    return _of_all_hosts(inputs, request.devices.hosts, count)
 
 
 class Inputs(NamedTuple):
-    """The texts and the vocabulary of a run."""
+    """The texts and the vocabulary of a run, not read yet."""
 
     text: Shards
     heldout: Shards | None
     vocab: Vocabulary
 
 
+def _open_inputs(request: RunRequest, folder: RunFolder) -> Inputs:
+    """Open the texts and the vocabulary that were requested, or those in the folder of the run.
+    Raises: DataError; ArgumentError if the run lacks its vocabulary."""
+    vocab = request.vocab or folder.vocab_file
+    if request.vocab is None and not folder.vocab_file.is_file():
+        raise ArgumentError(f"--vocab is required: {vocab} does not exist any more")
+    if isinstance(vocab, Path):
+        vocab = Vocabulary(vocab, validate_file=True)
+    heldout = request.heldout
+    if heldout is None and folder.heldout_file.is_file():
+        heldout = resolve_shards(folder.heldout_file, request.settings.on_bad_utf8)
+    return Inputs(folder.training_part(request.text), heldout, vocab)
+
+
+# --- what the chief finds in the texts ---
+
+
+@dataclass(frozen=True)
+class HeldoutFacts(Checked):
+    """What the chief found in the held-out text: see `Heldout`."""
+
+    files: HeldoutFiles = key(HeldoutFiles)
+    n_predictions: int = key(schema.COUNT)
+    compared: Comparison = key(Comparison)
+
+
 @dataclass(frozen=True)
 class Facts(Checked):
-    """What the chief found in the texts of a run, and sends to the other workers.
+    """What the chief found in the texts of a run, and sends to the other workers: see `RunTexts`.
 
-    Args:
-        n_train_tokens: predictions per epoch and direction.
-        once_from: see `RunOptions`.
-        heldout: files of the held-out text; None without it.
-        n_heldout: its predictions per direction; `compared`: what a model is compared with.
+    Args: `heldout`: None without held-out text.
     """
 
     n_train_tokens: int = key(schema.NUMBER)
     once_from: int | None = key(schema.SIZE, None)
-    heldout: HeldoutFiles | None = key(HeldoutFiles, None)
-    n_heldout: int = key(schema.COUNT, 0)
-    compared: Comparison | None = key(Comparison, None)
+    heldout: HeldoutFacts | None = key(HeldoutFacts, None)
 
 
-class RunTexts(NamedTuple):
-    """The texts of a run, and what the chief found in them."""
-
-    inputs: Inputs
-    facts: Facts
-    ngrams: Ngrams | None  # of the training text; None if they are not stored by this process
-
-    @property
-    def heldout(self) -> Heldout | None:
-        """The held-out text; None without it."""
-        facts = self.facts
-        if self.inputs.heldout is None or facts.heldout is None or facts.compared is None:
-            return None
-        shards = self.inputs.heldout.without(set(facts.heldout.repeated))
-        return Heldout(shards, facts.heldout, facts.n_heldout, facts.compared)
-
-
-def read_texts(
-    inputs: Inputs, hosts: Hosts, read: Callable[[Inputs], tuple[Facts, Ngrams | None]]
+def _of_all_hosts(
+    inputs: Inputs, hosts: Hosts, count: Callable[[], tuple[Facts, Ngrams | None]]
 ) -> RunTexts:
-    """Return the texts with the facts that `read` returns, which only the chief calls."""
+    """Return the texts with the facts that `count` returns, which only the chief calls."""
     ngrams = None
     content: Mapping[str, Any] = {}
     if hosts.is_chief:
-        facts, ngrams = read(inputs)
-        content = facts.to_dict()
-    return RunTexts(inputs, Facts.from_dict(hosts.from_chief("texts", lambda: content)), ngrams)
+        counted, ngrams = count()
+        content = counted.to_dict()
+    facts = Facts.from_dict(hosts.from_chief("texts", lambda: content))
+
+    heldout = None
+    of_heldout = facts.heldout
+    if inputs.heldout is not None and of_heldout is not None:
+        shards = inputs.heldout.without(set(of_heldout.files.repeated))
+        heldout = Heldout(shards, of_heldout.files, of_heldout.n_predictions, of_heldout.compared)
+    return RunTexts(
+        text=inputs.text,
+        text_files=describe_shards(inputs.text.paths),
+        vocab=inputs.vocab,
+        n_train_tokens=facts.n_train_tokens,
+        once_from=facts.once_from,
+        heldout=heldout,
+        ngrams=ngrams,
+    )
 
 
 def count_new(
     inputs: Inputs, n_train_tokens: int | None, check_order: bool
 ) -> tuple[Facts, Ngrams | None]:
-    """Read the texts of a new run. A training text of more than `LONG_TEXT` predictions is not
-    counted if their number is given. `check_order`: see `log_survey`. Raises: DataError."""
+    """Read the texts of a new run; `check_order`: see `log_survey`. Raises: DataError."""
     text, heldout, vocab = inputs
     check_training_text(text, heldout, vocab.filename)
     known = survey(text, vocab, (n_train_tokens or 0) <= LONG_TEXT, heldout=heldout)
@@ -91,13 +170,13 @@ def count_new(
     n_train_tokens = n_train_tokens or n_counted
     first_rare = once_from(known, vocab) if n_train_tokens == n_counted else None
     ngrams = Ngrams.of(known.sample, vocab)
-    facts = Facts(n_train_tokens, first_rare)
+    facts = None
     if heldout is not None:
-        facts = _with_heldout(facts, heldout, compare_texts(heldout, known.repeated), vocab, ngrams)
-    return facts, ngrams
+        facts = _facts_of(heldout, compare_texts(heldout, known.repeated), vocab, ngrams)
+    return Facts(n_train_tokens, first_rare, facts), ngrams
 
 
-def count_again(
+def _count_again(
     inputs: Inputs, record: RunRecord, n_train_tokens: int | None
 ) -> tuple[Facts, Ngrams | None]:
     """Read the texts of a resumed run. The text is compared with held-out text only if it was not
@@ -105,7 +184,7 @@ def count_again(
     text, heldout, vocab = inputs
     check_training_text(text, heldout, vocab.filename)
     n_predictions = n_train_tokens or record.options["n_train_tokens"]
-    facts = Facts(n_predictions, record.options.get("once_from"), record.heldout)
+    facts = Facts(n_predictions, record.options.get("once_from"))
     if heldout is None:
         return facts, None
     files = record.heldout
@@ -115,20 +194,19 @@ def count_again(
     if files is None or not is_compared:
         files = compare_texts(heldout, known.repeated)
     ngrams = Ngrams.of(known.sample, vocab)
-    return _with_heldout(facts, heldout, files, vocab, ngrams), ngrams
+    return facts.replace(heldout=_facts_of(heldout, files, vocab, ngrams)), ngrams
 
 
-def _with_heldout(
-    facts: Facts, heldout: Shards, files: HeldoutFiles, vocab: Vocabulary, ngrams: Ngrams
-) -> Facts:
-    """Return the facts with those of held-out text. Raises: DataError."""
+def _facts_of(
+    heldout: Shards, files: HeldoutFiles, vocab: Vocabulary, ngrams: Ngrams
+) -> HeldoutFacts:
+    """Return the facts of held-out text. Raises: DataError."""
     heldout = heldout.without(set(files.repeated))
     heldout.examine(vocab)
     ids = text_ids(heldout, vocab)
     if len(ids) == 1:
         raise DataError(f"{heldout.name}: no sentence; every line is blank")
-    compared = Comparison.of(ids, vocab, ngrams)
-    return facts.replace(heldout=files, n_heldout=len(ids) - 1, compared=compared)
+    return HeldoutFacts(files, len(ids) - 1, Comparison.of(ids, vocab, ngrams))
 
 
 def compare_texts(heldout: Shards, repeated: Collection[int]) -> HeldoutFiles:
@@ -159,15 +237,13 @@ def check_words(vocab: Vocabulary) -> None:
         )
 
 
-def check_same_text(text: Shards, record: RunRecord, left_out_file: object) -> None:
-    """Raise DataError if a text differs from the text of the run; `left_out_file` contains the
-    sentences that it leaves out."""
-    check_shards(text.paths, record.shards)
-    n_left_out = len(text.left_out)
-    if record.left_out not in (None, n_left_out):
-        raise DataError(
-            f"{left_out_file}: found {n_left_out} sentences to leave out of the text, but the run "
-            f"in this folder left out {record.left_out}; restore the file or use another folder"
+def check_n_words(options: RunOptions, vocab: Vocabulary) -> None:
+    """Raise OptionsError if the options have another number of words than the vocabulary."""
+    if options.n_tokens_vocab not in (None, vocab.size):
+        raise schema.unexpected(
+            f"{options.file}n_tokens_vocab",
+            options.n_tokens_vocab,
+            f"{vocab.size}, the number of words of {vocab.filename}, or no such key",
         )
 
 

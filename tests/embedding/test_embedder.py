@@ -6,6 +6,7 @@ import h5py
 import numpy as np
 import pytest
 from conftest import golden_cases
+from stored_files import stored_values
 
 from bilm.elmo.layer import Elmo
 from bilm.embedding.embedder import ElmoEmbedder
@@ -14,7 +15,6 @@ from bilm.language_model import BiLM
 from bilm.model import BidirectionalLanguageModel, dump_token_embeddings
 from bilm.options.model_options import ModelOptions
 from bilm.storage.hdf5 import save_hdf5
-from bilm.storage.names import stored_values
 
 ATOL = 1e-5
 CASES = golden_cases("inference")

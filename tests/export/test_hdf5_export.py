@@ -5,7 +5,7 @@ import dataclasses
 import h5py
 import numpy as np
 import pytest
-from stored_files import load_bilm
+from stored_files import load_bilm, stored_values
 from tiny_runs import VARIANTS, VOCABULARY, load_run, tiny_run
 
 from bilm.activations import ACTIVATIONS
@@ -16,7 +16,6 @@ from bilm.errors import DataError, WeightsError
 from bilm.export.hdf5 import dump_weights, missing_for_allennlp
 from bilm.options.run_options import load_run_options
 from bilm.storage.hdf5 import datasets_of
-from bilm.storage.names import stored_values
 from bilm.storage.stored_weights import StoredWeights
 
 LSTM = ("W_0", "B", "W_P_0")

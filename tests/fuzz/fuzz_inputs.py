@@ -1,6 +1,5 @@
 """Damaged options, vocabularies, text, weights and archives."""
 
-import functools
 import gzip
 import json
 import random
@@ -14,25 +13,18 @@ from tiny_runs import GOLDEN
 
 from bilm.data.shards import Shards, count_tokens
 from bilm.data.vocabulary import UnicodeCharsVocabulary, Vocabulary
-from bilm.language_model import BiLM
 from bilm.options.run_options import load_model_options, load_run_options
 from bilm.storage import names as weights
-from bilm.storage.formats.bilm_tf import hdf5_tensors
+from bilm.storage.stored_tensors import hdf5_tensors
+from bilm.storage.stored_weights import StoredWeights
 
 CASE = GOLDEN / "inference" / "tanh_nohighway_noskip_1layer"
+MODEL = load_model_options(CASE / "options.json").replace(bidirectional=True)
 DATA = GOLDEN / "data"
 
 
-@functools.cache
-def model() -> BiLM:
-    options = load_model_options(CASE / "options.json").replace(bidirectional=True)
-    found = BiLM(options, padding=True)
-    found.build()
-    return found
-
-
 def prepare() -> None:
-    model()
+    load_bilm(CASE)
 
 
 def options_text(rng: random.Random) -> bytes:
@@ -75,7 +67,7 @@ def try_hdf5(path: Path, rng: random.Random) -> None:
         content = path.read_bytes()
     if rng.random() < 0.6:
         path.write_bytes(damaged_hdf5(content, rng))
-    expect(lambda: list(weights.checked_values(weights.specs_of(model()), [hdf5_tensors(path)])))
+    expect(lambda: list(StoredWeights(MODEL, None, [hdf5_tensors(path)]).values()))
     expect(lambda: weights.n_words(hdf5_tensors(path)))
 
 

@@ -6,6 +6,7 @@ import json
 import keras
 import numpy as np
 from options_examples import CHAR_CNN, LSTM
+from stored_files import stored_values
 
 from bilm.inference.keras import keras_backend
 from bilm.language_model import BiLM
@@ -47,7 +48,7 @@ def scorer_of(model, batch_tokens=1024, words=WORDS):
 
 def export(model, folder):
     """Write a model with its softmax; return it as a stored model."""
-    values = weights.stored_values(model)
+    values = stored_values(model)
     softmax = {name: values.pop(name) for name in list(values) if not weights.is_bilm(name)}
     save_hdf5(folder / "weights.hdf5", values)
     words = np.array(WORDS, dtype=object)

@@ -5,6 +5,7 @@ import zipfile
 from conftest import golden_cases
 
 from bilm.storage.finding.cache import LOCK, RECORD
+from bilm.storage.names import specs_of, stored_variables
 from bilm.storage.stored_model import open_model
 
 CASE = golden_cases("inference")[0].values[0]
@@ -13,13 +14,22 @@ OPTIONS, WEIGHTS = CASE / "options.json", CASE / "weights.hdf5"
 
 def resolve(*given):
     """The two paths that identify a model."""
-    found = open_model(*given).format
+    found = open_model(*given)
     return found.options_file, found.weight_file
 
 
 def load_bilm(source, weights=None, **inputs):
     """A biLM for inference."""
     return open_model(source, weights).build(**inputs)
+
+
+def stored_values(model):
+    """Return the weights as they are stored: float32 by name, without a padding row."""
+    values = {name: variable.numpy() for name, variable in stored_variables(model).items()}
+    for name, spec in specs_of(model).items():
+        if model.padding and spec.row.has_padding:
+            values[name] = values[name][1:]
+    return values
 
 
 def same(found, expected):

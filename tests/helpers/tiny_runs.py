@@ -9,9 +9,9 @@ from collections.abc import Callable
 from pathlib import Path
 
 import numpy as np
+from stored_files import stored_values
 
 from bilm.options.run_options import RunOptions
-from bilm.storage.names import stored_values
 from bilm.storage.stored_model import open_model
 from bilm.training.devices import Devices, make_strategy
 from bilm.training.run import TrainResult

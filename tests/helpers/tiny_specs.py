@@ -8,7 +8,7 @@ from bilm.options.run_options import RunOptions
 from bilm.scoring.verdict import Comparison
 from bilm.storage.run_record import HeldoutFiles
 from bilm.training.settings import RunSettings
-from bilm.training.spec import Heldout, RunSpec, epoch_steps, evaluation_steps
+from bilm.training.spec import Heldout, RunSpec, RunTexts, epoch_steps, evaluation_steps
 
 WORDS = ["<S>", "</S>", "<UNK>", *(f"w{k}" for k in range(46))]
 
@@ -31,13 +31,18 @@ def spec_of(
     """A run with these options; its length follows from `n_epochs` unless `n_steps` is given."""
     n_rows = n_rows or options.batch_size
     n_heldout = heldout.n_predictions if heldout else 0
+    texts = RunTexts(
+        text=Shards(["text.txt"]),
+        text_files=["text.txt, 9 bytes"],
+        vocab=Vocabulary("vocab.txt", words=WORDS),
+        n_train_tokens=options.n_train_tokens,
+        once_from=None,
+        heldout=heldout,
+    )
     values = {
         "options": options,
         "n_rows": n_rows,
-        "vocab": Vocabulary("vocab.txt", words=WORDS),
-        "text": Shards(["text.txt"]),
-        "text_files": ["text.txt, 9 bytes"],
-        "heldout": heldout,
+        "texts": texts,
         "n_steps": n_steps or options.n_epochs * epoch_steps(options, n_rows),
         "eval_steps": evaluation_steps(options, n_rows, n_heldout),
         "settings": RunSettings(),

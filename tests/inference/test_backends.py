@@ -14,6 +14,7 @@ import pytest
 import threadpoolctl
 from command_runs import output_of
 from conftest import golden_cases
+from stored_files import stored_values
 
 from bilm.activations import ACTIVATIONS, Activation
 from bilm.data.model_ids import batcher
@@ -23,7 +24,6 @@ from bilm.language_model import BiLM
 from bilm.layers.weighted import Int8Matrix, quantized
 from bilm.options.model_options import ModelOptions
 from bilm.storage.hdf5 import save_hdf5
-from bilm.storage.names import stored_values
 from bilm.storage.stored_model import open_model
 from bilm.support.imports import MissingExtraError
 from bilm.tensors import n_parameters

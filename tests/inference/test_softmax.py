@@ -8,13 +8,13 @@ import numpy as np
 import pytest
 from conftest import golden_cases
 from scorers import MODELS, WORDS, export, model_of
+from stored_files import stored_values
 
 from bilm.data.vocabulary import Vocabulary
 from bilm.errors import OptionsError
 from bilm.inference import numpy as numpy_backend
 from bilm.inference import softmax as softmaxes
 from bilm.inference.backend import Window, open_backend
-from bilm.storage.names import stored_values
 from bilm.storage.stored_model import open_model
 
 BACKENDS = ("keras", "numpy")

@@ -21,6 +21,9 @@ from bilm.options.schema import write as write_options
         ("[1]", "top level: found [1], expected an object"),
         ("[" * 100_000, "invalid JSON"),
         ("1" * 10_000, "invalid JSON"),
+        ('{"lstm": {"dim": 1, "n": 2, "dim": 3}}', "found the key 'dim' 2 times, expected it once"),
+        ("version https://git-lfs.github.com/spec/v1", "a Git LFS pointer instead of the file"),
+        ("\n<!DOCTYPE html>", "an HTML page instead of the file"),
     ],
 )
 @pytest.mark.parametrize("load", [load_run_options, load_model_options])

@@ -6,6 +6,7 @@ import numpy as np
 import pytest
 from conftest import GOLDEN, golden_cases
 from scorers import MODELS, WORDS, check, export, model_of, one, scorer_of
+from stored_files import stored_values
 from tiny_runs import load_run, tiny_run
 
 import bilm
@@ -16,7 +17,6 @@ from bilm.export.hdf5 import dump_weights
 from bilm.scoring.perplexity import perplexity_of_scores
 from bilm.scoring.running_text import heldout_dataset, perplexity
 from bilm.scoring.scorer import load_scorer
-from bilm.storage import names as weights
 from bilm.storage.hdf5 import save_hdf5
 
 HELDOUT, VOCABULARY = GOLDEN / "data" / "heldout" / "*", GOLDEN / "data" / "vocab.txt"
@@ -66,7 +66,7 @@ def test_golden_scores_of_an_export_equal_those_of_its_run(folder, tmp_path):
 
 def test_load_scorer_of_an_export_with_a_shared_table_in_one_direction(tmp_path):
     model = model_of("forward shared")
-    values = weights.stored_values(model)
+    values = stored_values(model)
     values["softmax/W"] = values["embedding"]
     softmax = {name: values.pop(name) for name in ("softmax/W", "softmax/b")}
     save_hdf5(tmp_path / "w.hdf5", values)

@@ -126,7 +126,7 @@ def test_lone_weights_have_derived_options_and_a_warning(tmp_path, log, packed):
     for source in (folder, folder / "weights.th"):
         log.clear()
         model = open_model(source)
-        assert type(model.format) is AllenNlp
+        assert type(model) is AllenNlp
         found = model.options.for_export()
         assert {key: found[key] for key in OPTIONS} == OPTIONS and found["bidirectional"]
         (warning,) = [r.getMessage() for r in log.records if r.levelname == "WARNING"]
@@ -181,7 +181,7 @@ def test_options_are_found_in_the_folder_and_in_archives(tmp_path, place):
     for source in (folder, archive):
         model = open_model(source)
         assert model.options.lstm.cell_clip is None and model.options.lstm.proj_clip == 0.25
-        names = {p.relative_to(model.folder).as_posix() for p in model.format.files()}
+        names = {p.relative_to(model.folder).as_posix() for p in model.files()}
         assert names == {"weights.th", "config.json", place}
     assert not list(tmp_path.rglob("cache/**/*weight_file"))
 
@@ -192,7 +192,7 @@ def test_options_beside_an_archive_are_read_if_it_has_none(tmp_path):
     (tmp_path / "options.json").write_text(json.dumps(OTHER))
     model = open_model(archive)
     assert model.options.lstm.cell_clip is None
-    assert tmp_path / "options.json" in model.format.files()
+    assert tmp_path / "options.json" in model.files()
     (tmp_path / "model" / "options.json").write_text(json.dumps(OPTIONS))
     archive = shutil.make_archive(str(tmp_path / "m2"), "gztar", tmp_path / "model")
     assert open_model(archive).options.lstm.cell_clip == 3
@@ -226,16 +226,16 @@ def test_given_options_take_precedence(tmp_path):
     archive = shutil.make_archive(str(tmp_path / "m"), "gztar", folder)
     for weights in (folder, folder / "weights.th", archive):
         model = open_model(options, weights)
-        assert type(model.format) is AllenNlp and model.options.lstm.proj_clip == 0.25
+        assert type(model) is AllenNlp and model.options.lstm.proj_clip == 0.25
         assert model.digest != open_model(weights).digest
 
 
 def test_hdf5_weights_beside_weights_th_without_a_configuration(stored_model, tmp_path):
     write_model(tmp_path / "other", config=False)
     shutil.copy(tmp_path / "other" / "weights.th", stored_model)
-    assert open_model(stored_model).format.name == "bilm-tf"
+    assert open_model(stored_model).format == "bilm-tf"
     (stored_model / "config.json").write_text(json.dumps(CONFIGURATION))
-    assert type(open_model(stored_model).format) is AllenNlp
+    assert type(open_model(stored_model)) is AllenNlp
 
 
 @pytest.mark.parametrize("packed", [False, True])

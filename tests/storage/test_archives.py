@@ -8,7 +8,7 @@ import zipfile
 import pytest
 from stored_files import OPTIONS, WEIGHTS, files_in, make_zip, resolve, same
 
-from bilm.errors import WeightsError
+from bilm.errors import BilmError, WeightsError
 from bilm.storage.finding import archive as archives
 
 pytestmark = pytest.mark.usefixtures("cache")
@@ -100,6 +100,14 @@ def test_interrupted_unpacking_is_repeated(tmp_path, cache, monkeypatch):
             resolve(archive)
     assert copied and not files_in(cache)
     assert same(resolve(archive), (OPTIONS, WEIGHTS))
+
+
+@pytest.mark.parametrize("name", MODEL)
+def test_archive_of_a_damaged_model_leaves_nothing_in_the_cache(tmp_path, cache, name):
+    archive = pack(tmp_path / "m.zip", MODEL | {name: b"x" * 100})
+    with pytest.raises(BilmError, match=rf"m\.zip: {name}: (not a whole|invalid)"):
+        resolve(archive)
+    assert not files_in(cache)
 
 
 def test_link_in_an_archive_is_not_followed(tmp_path):

@@ -7,8 +7,9 @@ from stored_files import OPTIONS, WEIGHTS
 
 from bilm import BidirectionalLanguageModel
 from bilm.errors import WeightsError
-from bilm.storage.formats.bilm_tf import hdf5_tensors
 from bilm.storage.names import n_words
+from bilm.storage.stored_model import open_model
+from bilm.storage.stored_tensors import hdf5_tensors
 
 CELL = "RNN_0/RNN/MultiRNNCell/Cell0/LSTMCell/W_0"
 
@@ -63,6 +64,22 @@ def test_damaged_dataset_is_refused_by_name(change, message, changed):
     with pytest.raises(WeightsError, match=message) as error:
         BidirectionalLanguageModel(OPTIONS, path)
     assert str(error.value).startswith(f"{path}: ") and CELL in str(error.value)
+
+
+@pytest.mark.parametrize("name", ["weights.hdf5", "weights.th", "m.zip", "model.ckpt-1.index"])
+def test_file_that_a_clone_or_download_left_is_named(name, tmp_path):
+    (tmp_path / name).write_bytes(b"version https://git-lfs.github.com/spec/v1\noid sha256:1\n")
+    given = (tmp_path / name,) if name.startswith("m.") else (OPTIONS, tmp_path / name)
+    with pytest.raises(WeightsError, match=r"a Git LFS pointer .*; run git lfs pull") as error:
+        _ = open_model(*given).tensors
+    assert str(error.value).startswith(str(tmp_path / name.removesuffix(".index")))
+
+
+def test_loading_opens_the_file_once(monkeypatch):
+    opened = []
+    weights = open_model(OPTIONS, WEIGHTS).weights()
+    monkeypatch.setattr("h5py.File", lambda *a, file=h5py.File: opened.append(a) or file(*a))
+    assert len(dict(weights.values())) > 10 and weights.build() and len(opened) == 2
 
 
 def test_unused_datasets_give_one_warning(changed, caplog):

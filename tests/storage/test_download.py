@@ -16,7 +16,7 @@ from bilm.storage.finding import download
 from bilm.storage.finding.archive import check_archive
 from bilm.storage.finding.cache import RECORD
 from bilm.storage.finding.download import fetch, local_copy
-from bilm.storage.formats.bilm_tf import hdf5_tensors
+from bilm.storage.stored_tensors import hdf5_tensors
 
 pytestmark = pytest.mark.usefixtures("cache")
 
@@ -58,7 +58,7 @@ def test_download_of_a_vocabulary_for_a_command(server, tmp_path, run_here):
     [
         ("odd/short.hdf5", {}, "IncompleteRead"),
         ("odd/short_without_length.hdf5", {}, "the downloaded file: .*truncated"),
-        ("odd/html.hdf5", {}, "the downloaded file: "),
+        ("odd/html.hdf5", {}, "the downloaded file: an HTML page"),
         ("odd/file.hdf5", {}, "No connection adapters"),
         ("options.json", {}, "the downloaded file: "),
         ("weights.hdf5", {"sha256": "0" * 64}, "received a file of SHA-256 .*, expected 0{64}"),
@@ -91,6 +91,16 @@ def test_download_is_repeated_after_an_error_of_the_server(server, failure, monk
     monkeypatch.setattr(Handler, "once", fail_once, raising=False)
     found = fetch(f"{server}/odd/once.hdf5", hdf5_tensors)
     assert found.read_bytes() == WEIGHTS.read_bytes()
+
+
+def test_refused_archive_is_downloaded_again(server, cache, tmp_path):
+    archive, names = tmp_path / "served" / "m.zip", ["options.json", "model.hdf5"]
+    make_zip(archive, names, weights=OPTIONS)
+    with pytest.raises(WeightsError, match=r"m\.zip: model\.hdf5: not a whole HDF5 file"):
+        resolve(f"{server}/m.zip")
+    assert not files_in(cache)
+    make_zip(archive, names)
+    assert same(resolve(f"{server}/m.zip"), (OPTIONS, WEIGHTS))
 
 
 def test_concurrent_downloads_are_one(server, cache, tmp_path):

@@ -3,7 +3,7 @@
 import shutil
 
 import pytest
-from stored_files import OPTIONS, WEIGHTS, load_bilm, resolve
+from stored_files import OPTIONS, WEIGHTS, load_bilm, resolve, same
 
 from bilm import BidirectionalLanguageModel, Elmo, ElmoEmbedder
 from bilm.errors import OptionsError, WeightsError
@@ -64,18 +64,18 @@ SMALL = "elmo_2x1024_128_2048cnn_1xhighway"
     ],
 )
 def test_the_same_files_are_chosen_in_folders_and_archives(tmp_path, packed, expected, others):
-    model = tmp_path / "model"
+    model = folder = tmp_path / "model"
     for i, name in enumerate([*(expected or ()), *others]):
+        content = OPTIONS if name.endswith(".json") else WEIGHTS
         (model / name).parent.mkdir(parents=True, exist_ok=True)
-        (model / name).write_bytes(b"%d" % i)
+        (model / name).write_bytes(content.read_bytes() + b" " * i)
     if packed:
-        shutil.make_archive(str(model), "zip", model)
-        model = tmp_path / "model.zip"
+        model = shutil.make_archive(str(model), "zip", model)
     if expected is None:
         with pytest.raises(WeightsError, match=r"found one_.*, two_.*, expected one"):
             resolve(model)
     else:
-        assert [path.read_bytes() for path in resolve(model)] == [b"0", b"1"]
+        assert same(resolve(model), [folder / name for name in expected])
 
 
 @pytest.mark.parametrize("weights", ["elmo_weights.hdf5", "elmo.hdf5", "other.hdf5"])

@@ -8,7 +8,7 @@ import tarfile
 import numpy as np
 import pytest
 from conftest import GOLDEN
-from stored_files import load_bilm, resolve
+from stored_files import load_bilm, resolve, stored_values
 from tiny_runs import assert_same_values, load_run, run, three_steps, tiny_run
 
 from bilm import ElmoEmbedder, load_scorer
@@ -16,7 +16,6 @@ from bilm.commands.info import find_problems
 from bilm.data.vocabulary import Vocabulary
 from bilm.errors import DataError, WeightsError
 from bilm.export.hdf5 import dump_weights
-from bilm.storage.names import stored_values
 from bilm.storage.stored_model import open_model
 from bilm.training.finetuning import Source
 

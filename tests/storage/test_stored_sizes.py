@@ -11,7 +11,7 @@ from stored_files import OPTIONS, WEIGHTS, load_bilm
 
 from bilm import ElmoEmbedder
 from bilm.errors import BilmError
-from bilm.storage.formats.bilm_tf import hdf5_tensors
+from bilm.storage.stored_tensors import hdf5_tensors
 
 CELL = "RNN_0/RNN/MultiRNNCell/Cell0/LSTMCell/W_0"
 on_tensorflow = keras.backend.backend() == "tensorflow"

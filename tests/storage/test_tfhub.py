@@ -107,8 +107,8 @@ def test_golden_tfhub_conversion(case):
 
 def test_folders_and_given_options(case, folder, tmp_path):
     found = open_model(folder)
-    assert type(found.format) is TfHub and find_problems(found) == []
-    assert type(open_model(tmp_path).format) is TfHub  # inside one folder
+    assert type(found) is TfHub and find_problems(found) == []
+    assert type(open_model(tmp_path)) is TfHub  # inside one folder
     options = json.loads((case / "options.json").read_text())
     options["lstm"]["cell_clip"] = 0.125
     (tmp_path / "given.json").write_text(json.dumps(options))

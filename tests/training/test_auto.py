@@ -7,6 +7,7 @@ from types import SimpleNamespace
 import pytest
 import tensorflow as tf
 from command_runs import assert_fails
+from stored_files import stored_values
 from tiny_runs import HELDOUT, TEXT, VOCABULARY, WORDS, on_cpu, tiny_options
 
 import bilm
@@ -17,13 +18,12 @@ from bilm.errors import ArgumentError, OptionsError, WeightsError
 from bilm.options.run_options import load_run_options
 from bilm.scoring.ngrams import Ngrams, text_ids
 from bilm.scoring.verdict import Comparison
-from bilm.storage.names import stored_values
 from bilm.storage.run_record import AutoChoice, RunRecord
 from bilm.storage.stored_model import open_model
 from bilm.training import auto, devices
+from bilm.training.request import request_run
 from bilm.training.run_folder import RunFolder
-from bilm.training.settings import RunSettings
-from bilm.training.starting import EncoderStart, new_run, request_run, resumed_run
+from bilm.training.starting import EncoderStart, new_run, resumed_run
 
 VOCAB = Vocabulary(VOCABULARY)
 
@@ -88,13 +88,14 @@ def stored(n_steps=70):
     return SimpleNamespace(path="run/model.ckpt-1", record=record)
 
 
-def request(n_steps=None, precision=None, options=None, vocab=VOCABULARY, **requested):
-    settings = RunSettings(n_steps=n_steps, precision=precision)
-    return request_run(TEXT, None, options, vocab, settings, **requested)
+def request(n_steps=None, precision=None, changes=None, of_run=None, **requested):
+    others = {"n_steps": n_steps, "precision": precision, **(changes or {})}
+    requested = {"vocab": VOCABULARY, "started": 0.0} | requested
+    return request_run(TEXT, others, devices=of_run or devices.Devices(on_cpu()), **requested)
 
 
 def specified(make, folder, asked, *checkpoint):
-    return make(asked, RunFolder(folder), devices.Devices(on_cpu()), *checkpoint)
+    return make(asked, RunFolder(folder), *checkpoint)
 
 
 def test_resumed_run_keeps_its_length_unless_another_is_requested(tmp_path, log):
@@ -234,9 +235,9 @@ def test_auto_refuses_several_workers(tmp_path):
     several = SimpleNamespace(several_hosts=True)
     for make, checkpoint in ((new_run, []), (resumed_run, [stored()])):
         with pytest.raises(ArgumentError, match="several workers"):
-            make(request(), RunFolder(tmp_path), several, *checkpoint)
+            make(request(of_run=several), RunFolder(tmp_path), *checkpoint)
     with pytest.raises(ArgumentError, match="--vocab is required for several workers"):
-        new_run(request(options="tiny", vocab=None), RunFolder(tmp_path), several)
+        new_run(request(of_run=several, options="tiny", vocab=None), RunFolder(tmp_path))
 
 
 @pytest.mark.slow

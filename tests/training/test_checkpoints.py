@@ -11,8 +11,8 @@ from small_disk import small_disk
 from tiny_runs import TEXT, assert_same_values, damage, load_run, run, weights_of
 
 from bilm.errors import WeightsError
-from bilm.storage.checkpoint import Checkpoint, CheckpointContent, latest_checkpoint
-from bilm.storage.names import SUFFIX, is_bilm
+from bilm.storage.checkpoint import SUFFIX, Checkpoint, CheckpointContent, latest_checkpoint
+from bilm.storage.names import is_bilm
 from bilm.storage.stored_model import open_model
 from bilm.support.files import PREFIX, _prefix
 from bilm.training.finetuning import finetune
@@ -124,7 +124,7 @@ def test_damaged_slot_matters_only_to_resume(a_run):
     expected = weights_of(a_run)
     flip_byte_of(a_run, 3, "adagrad/softmax.SW")
     assert latest_checkpoint(a_run).record.step == 3
-    assert latest_checkpoint(a_run, whole=True).record.step == 2
+    assert latest_checkpoint(a_run, only=None).record.step == 2
     assert_same_values(weights_of(a_run), expected)
 
 

@@ -7,7 +7,7 @@ from unittest import mock
 import numpy as np
 import pytest
 from conftest import GOLDEN, golden_cases
-from stored_files import load_bilm
+from stored_files import load_bilm, stored_values
 from tiny_runs import HELDOUT, TEXT, VOCABULARY, before_last_save, load_run, on_cpu, tiny_run
 
 from bilm.data.vocabulary import vocabulary_of
@@ -15,7 +15,7 @@ from bilm.errors import BilmError, DataError
 from bilm.export.hdf5 import dump_weights
 from bilm.options.run_options import load_run_options
 from bilm.scoring.running_text import heldout_dataset, perplexity
-from bilm.storage.names import is_bilm, stored_values
+from bilm.storage.names import is_bilm
 from bilm.training import run as training
 from bilm.training.devices import Devices
 from bilm.training.finetuning import Source, finetune

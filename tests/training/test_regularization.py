@@ -4,6 +4,7 @@ import keras
 import numpy as np
 import pytest
 import tensorflow as tf
+from stored_files import stored_values
 from tiny_runs import REGULARIZED, TEXT, VOCABULARY, WORDS, assert_same_weights, run, tiny_options
 
 from bilm.data.shards import resolve_shards
@@ -11,7 +12,6 @@ from bilm.data.vocabulary import UnicodeCharsVocabulary
 from bilm.language_model import BiLM
 from bilm.layers.lstm import LSTMCell
 from bilm.layers.stack import DropoutSeeds, LSTMStack, Regularization
-from bilm.storage.names import stored_values
 from bilm.training.devices import Devices
 from bilm.training.optimizer import OPTIMIZERS
 from bilm.training.step import Trainer

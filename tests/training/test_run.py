@@ -9,6 +9,7 @@ from pathlib import Path
 import keras
 import numpy as np
 import pytest
+from stored_files import stored_values
 from tiny_runs import (
     HELDOUT,
     TEXT,
@@ -31,8 +32,7 @@ from bilm.options import schema
 from bilm.options.run_options import load_run_options
 from bilm.scoring.perplexity import Perplexity
 from bilm.storage.checkpoint import latest_checkpoint
-from bilm.storage.names import stored_values
-from bilm.training import memory, starting, texts
+from bilm.training import memory, texts
 from bilm.training import run as training
 from bilm.training.finetuning import finetune
 from bilm.training.history import COLUMNS, read_history
@@ -358,7 +358,7 @@ def test_vocabulary_word_with_whitespace(tmp_path, monkeypatch, word):
             run(tmp_path / "run", 1, **reads_characters)
         assert not (tmp_path / "run").exists()
     with monkeypatch.context() as patch:  # an earlier version accepted it
-        patch.setattr(starting, "check_words", lambda vocab: None)
+        patch.setattr(texts, "check_words", lambda vocab: None)
         run(tmp_path / "run", 1, **reads_characters)
     assert run(tmp_path / "run", 2, **reads_characters).finished
     assert finetune(tmp_path / "run", TEXT, tmp_path / "tuned", n_steps=1).finished

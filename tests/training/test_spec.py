@@ -15,6 +15,7 @@ from bilm.training.settings import RunSettings
 from bilm.training.spec import RunProgress
 
 OPTIONS = RunOptions.from_dict(RUN).replace(n_train_tokens=10_000, batch_size=4, unroll_steps=5)
+TEXTS = spec_of(OPTIONS).texts
 
 
 def test_spec_and_progress_do_not_change():
@@ -31,7 +32,8 @@ def test_record_is_read_as_it_was_written():
     record = spec.record(progress)
     again = schema.read(RunRecord, json.loads(json.dumps(record.to_dict())))
     assert again == replace(record, batch=[4, 4])  # JSON has no tuples
-    assert (again.auto, again.finetuning, again.heldout) == (choice, finetuning, spec.heldout.files)
+    assert (again.auto, again.finetuning) == (choice, finetuning)
+    assert again.heldout == spec.texts.heldout.files
     assert schema.read(RunOptions, again.options) == OPTIONS
     assert (again.step, again.best, again.processor_seconds) == (4, 17.5, 12.5)
 
@@ -67,7 +69,7 @@ def test_pace_changes_length_options_and_schedule_of_the_run_only():
         ("n_steps", {"n_steps": 9}),
         ("seed", {"settings": RunSettings(seed=3)}),
         ("options", {"options": OPTIONS.replace(dropout=0.7)}),
-        ("shards", {"text_files": ["other.txt, 9 bytes"]}),
+        ("shards", {"texts": replace(TEXTS, text_files=["other.txt, 9 bytes"])}),
         ("batch", {"n_rows": 8}),
         ("precision", {"settings": RunSettings(precision="bfloat16")}),
     ],

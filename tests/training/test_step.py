@@ -7,12 +7,15 @@ import numpy as np
 import pytest
 import tensorflow as tf
 from conftest import golden_cases
+from stored_files import stored_values
 from tiny_runs import WORDS, tiny_options
 
 from bilm.data.windows import model_batch
 from bilm.layers.sampled_softmax import Negatives
 from bilm.options.run_options import RunOptions, load_run_options
 from bilm.storage import names as weights
+from bilm.storage.checkpoint import ROWS
+from bilm.storage.formats.rows import variables_of
 from bilm.storage.hdf5 import datasets_of
 from bilm.training.devices import Devices
 from bilm.training.optimizer import OPTIMIZERS
@@ -60,12 +63,12 @@ def test_golden_training(folder, tmp_path):
     trainer = Trainer(options, n_tokens, Devices(strategy))
     with h5py.File(folder / "golden.hdf5") as golden:
         initial = golden["initial"]
-        stored = {weights.name_of_key(name): name for name in datasets_of(initial)}
+        stored = variables_of(datasets_of(initial), ROWS, folder)
         variables = weights.stored_variables(trainer.model)
         assert set(stored) == set(variables)
         with strategy.scope():
             for name, variable in variables.items():
-                variable.assign(initial[stored[name]][...])
+                variable.assign(np.asarray(stored[name]))
         batches = golden_batches(golden, options, n_replicas)
         for step in range(N_STEPS):
             expected = golden[f"step_{step}"]
@@ -82,7 +85,7 @@ def test_golden_training(folder, tmp_path):
             ):
                 np.testing.assert_allclose(found, value, atol=2e-5)
         final = golden["final"]
-        for name, value in weights.stored_values(trainer.model).items():
+        for name, value in stored_values(trainer.model).items():
             np.testing.assert_allclose(value, final[stored[name]], atol=2e-5, err_msg=name)
 
 

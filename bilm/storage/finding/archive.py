@@ -11,6 +11,7 @@ from pathlib import Path, PurePath, PurePosixPath, PureWindowsPath
 from typing import Any, NamedTuple, TypeAlias
 
 from bilm.errors import BilmError, WeightsError
+from bilm.support.files import unusable
 
 MAX_BYTES = 8 << 30  # limit for the files of a model; the largest published weights have 0.4 GB
 COPY_BYTES = 1 << 20
@@ -45,8 +46,7 @@ def _is_tar(path: Path) -> bool:
 
 @contextmanager
 def open_archive(path: Path) -> Iterator[Members]:
-    """Yield the members of an archive, which can be opened in the block. Raises: WeightsError if it
-    is damaged, also in the block."""
+    """Yield the members of an archive. Raises: WeightsError if it is damaged, also in the block."""
     try:
         if _is_tar(path):
             with tarfile.open(path) as tar:
@@ -66,7 +66,7 @@ def open_archive(path: Path) -> Iterator[Members]:
     except BilmError:
         raise
     except UNPACKING_ERRORS as error:
-        raise WeightsError(f"{path}: cannot be unpacked: {error}") from error
+        raise WeightsError(unusable(path, f"cannot be unpacked: {error}")) from error
 
 
 def _place(name: str, path: Path) -> PurePath:

@@ -1,7 +1,5 @@
-"""The cache of downloaded and unpacked models.
-
-Each entry is a folder whose name is a digest of its key. Its record, `bilm_source.json`, contains
-the name, path or URL that the user requested, and the SHA-256 of a download.
+"""The cache of downloaded and unpacked models. Each entry is a folder, named by a digest of a key,
+with a record of the name, path or URL that the user requested, and the SHA-256 of a download.
 """
 
 import hashlib
@@ -46,10 +44,8 @@ def cached(key: str) -> Path:
 
 def filled(path: Path, fill: Callable[[Path], object]) -> Path:
     """Return a file or folder of an entry; if it is missing, call `fill`, which writes it and
-    renames it into place, in only one thread of one process at a time.
-
-    Raises: WeightsError if the cache cannot be written; the errors of `fill`.
-    """
+    renames it into place, in only one thread of one process at a time. Raises: WeightsError if the
+    cache cannot be written; the errors of `fill`."""
     if path.exists():
         return path
     from filelock import FileLock
@@ -77,8 +73,7 @@ def read_record(folder: Path) -> dict[str, Any]:
 
 
 def write_record(folder: Path, source: str, **what: str | None) -> None:
-    """Write the record of an entry; `source` is the name, path or URL that the user requested.
-    Secrets in URLs are masked."""
+    """Write the record of an entry; secrets in the URL `source` are masked."""
     schema.write(folder / RECORD, {"source": masked(source), **what})
 
 

@@ -1,11 +1,8 @@
 """Downloads into the cache.
 
-A file is renamed into place when it is complete and of the expected kind. requests reads web
-servers, and fsspec reads object stores. fsspec would read web servers with aiohttp, which only the
-extra `remote` installs; TensorFlow requires requests.
-
-huggingface_hub downloads models from the Hugging Face Hub or a compatible server. It reads
-`HF_ENDPOINT`, `HF_TOKEN` and its other variables.
+requests reads web servers, and fsspec object stores: it would read web servers with aiohttp, which
+only the extra `remote` installs. huggingface_hub, which reads `HF_ENDPOINT` and `HF_TOKEN`,
+downloads models from the Hugging Face Hub or a compatible server.
 """
 
 import glob
@@ -57,12 +54,10 @@ def fetch(
     """Return the local copy of a URL; download it if it is missing.
 
     Args:
-        url: http, https or another scheme that `bilm.support.remote` reads.
         check: function that raises BilmError if the file is not whole or of another kind.
         sha256: its SHA-256, if it is known.
         name: the name that the user requested, if it was not the URL.
-    Raises: NotFoundError if a web server does not have the file; WeightsError if the download fails
-        in another way; RemoteError if an object store fails.
+    Raises: NotFoundError if a web server does not have the file; WeightsError, RemoteError.
     """
 
     def fill(target: Path) -> None:
@@ -80,8 +75,7 @@ def fetch(
 
 @contextmanager
 def _explaining(url: str, part: Path) -> Iterator[None]:
-    """Turn errors of requests and of checks in the block into one line that names the URL instead
-    of the unfinished file, without the number of attempts."""
+    """Turn errors of requests and checks in the block into one line that names the URL."""
     try:
         yield
     except RemoteError:  # names the URL
@@ -97,8 +91,7 @@ def _explaining(url: str, part: Path) -> Iterator[None]:
 
 
 def copy_of(url: str) -> Path:
-    """Return the path of a URL's local copy, whether it exists or not. The copy of an object in an
-    object store belongs to the object's version (ETag)."""
+    """Return the path of the local copy of a URL, in object stores of its present version."""
     key = url if scheme_of(url) in WEB else f"{url}\0{stat(url)}"
     return cached(key) / (name_of(url)[-100:] or "file")
 
@@ -139,8 +132,7 @@ def _receive(url: str, path: Path) -> None:
 
 
 def snapshot(name: str) -> Path:
-    """Return the folder of the model `hf:owner/name[@revision]`; download its files if they are
-    missing. A revision is downloaded once and then read without a network connection. Raises:
+    """Return the folder of the model `hf:owner/name[@revision]`, which is downloaded once. Raises:
     BilmError if huggingface_hub is missing, or if bilm cannot download or read the model."""
     match = HUB_NAME.fullmatch(name)
     if match is None:

@@ -1,8 +1,5 @@
-"""The names of published models, with their addresses.
-
-`published.json` lists the published models: language, training text, licence, citation, the source
-of these facts, and addresses in the order in which they are tried. The files themselves were not
-available when it was written.
+"""The names of published models, with their addresses, from `published.json`. The files themselves
+were not available when it was written.
 """
 
 import json
@@ -15,7 +12,7 @@ from bilm.errors import WeightsError
 from bilm.options.schema import read_object
 from bilm.storage.finding.archive import check_archive
 from bilm.storage.finding.download import HUB, NotFoundError, copy_of, fetch, snapshot
-from bilm.storage.formats.bilm_tf import hdf5_tensors
+from bilm.storage.stored_tensors import hdf5_tensors
 
 
 class Published(NamedTuple):
@@ -44,7 +41,7 @@ NLPL, COLLECTIONS = "http://vectors.nlpl.eu/repository", (20, 11)
 
 def local_files(name: str) -> Sequence[Path] | None:
     """Return the local paths of a published model: options and weights, or one folder or archive;
-    None if the name is unknown. Raises: BilmError, naming each tried address and its error."""
+    None if the name is unknown. Raises: BilmError, with the error of each address."""
     alternatives = _addresses(name)
     if not alternatives:
         return None

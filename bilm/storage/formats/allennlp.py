@@ -18,10 +18,11 @@ from absl import logging
 from bilm.errors import OptionsError, WeightsError
 from bilm.options import schema
 from bilm.options.model_options import ModelOptions
-from bilm.storage.formats.base import Format, Mix, Tensors, json_files, one_folder, paths_inside
+from bilm.storage.formats.base import StoredModel, json_files, one_folder, paths_inside
 from bilm.storage.formats.derived import derived_options, numbered
 from bilm.storage.formats.pytorch import StateDict
-from bilm.storage.formats.pytorch_rows import StoredRow, encoder_rows, lstm_rows, variables_of
+from bilm.storage.formats.rows import StoredRow, encoder_rows, lstm_rows, variables_of
+from bilm.storage.stored_tensors import Mix, Tensors
 from bilm.support.model_files import CONFIG, HDF5_SUFFIXES, OPTIONS
 from bilm.tensors import n_filters
 
@@ -53,15 +54,13 @@ class Entry(NamedTuple):
     values: Mapping[str, Any]
 
 
-class AllenNlp(Format):
+class AllenNlp(StoredModel):
     """`weights.th`, and beside it `config.json` or `options.json` if they exist; or the folder of a
-    training, with `best.th` and `config.json`.
-
-    `options_file` is the weight file if no options were given: they are then found in the folder,
-    or derived from the shapes of the tensors.
+    training, with `best.th` and `config.json`. `options_file` is the weight file if no options were
+    given: they are then found in the folder, or derived from the shapes of the tensors.
     """
 
-    name = "AllenNLP"
+    format = "AllenNLP"
     weight_names = ("*.th",)
     has_softmax = False
 
@@ -79,7 +78,7 @@ class AllenNlp(Format):
                 weights.setdefault(path.parent, path)
             elif path.name == WEIGHTS:
                 weights[path.parent] = path
-        home = one_folder((p for p in weights if len(p.parts) <= 1), where, f"{cls.name} models")
+        home = one_folder((p for p in weights if len(p.parts) <= 1), where, f"{cls.format} models")
         if home is None:
             return None
 
@@ -97,7 +96,7 @@ class AllenNlp(Format):
         candidates = [self.weight_file, self.weight_file.with_name(CONFIG), self.options_source]
         return [path for path in candidates if path is not None and path.exists()]
 
-    def options(self) -> ModelOptions:
+    def read_options(self) -> ModelOptions:
         source = self.options_source
         if source is None:
             logging.warning(RECIPE_USED, self.weight_file)
@@ -114,6 +113,7 @@ class AllenNlp(Format):
         by_name = variables_of(self._stored, ROWS, self.weight_file, self._prefix)
         return Tensors(self.weight_file, [self.weight_file], by_name)
 
+    @functools.cached_property
     def mixes(self) -> list[Mix]:
         entry = self._entry
         do_layer_norm = entry is not None and entry.values.get("do_layer_norm") is True
@@ -140,9 +140,8 @@ class AllenNlp(Format):
     def _prefix(self) -> str:
         """What precedes the names in `ROWS`: the name of the biLM's module. Raises: WeightsError
         if the file does not contain exactly one."""
-        names = [name for name in self._stored if name.endswith(CHARACTERS)]
-        prefixes = [name.removesuffix(CHARACTERS) for name in names]
-        modules = [prefix for prefix in prefixes if prefix[-1:] in ("", ".")]
+        names = [name for name in self._stored if f".{name}".endswith(f".{CHARACTERS}")]
+        modules = [name.removesuffix(CHARACTERS) for name in names]
         if len(modules) != 1:
             listed = ", ".join(map(ascii, modules[:20])) or "none"
             raise WeightsError(

@@ -1,96 +1,51 @@
-"""The base class of the formats: everything that the rest of bilm reads from a model's files."""
+"""`StoredModel`: a run, an export or another stored biLM. Each format of files is a subclass."""
 
+from __future__ import annotations
+
+import hashlib
+import os
 from abc import ABC, abstractmethod
-from collections.abc import Callable, Iterable, Mapping
+from collections.abc import Iterable, Mapping, Sequence
+from functools import cached_property
 from pathlib import Path, PurePath, PureWindowsPath
-from typing import Any, ClassVar, NamedTuple
+from typing import TYPE_CHECKING, Any, ClassVar
 
 import numpy as np
 
-from bilm.errors import OptionsError, WeightsError
+from bilm.data.marks import BOS, EOS, MARKS
+from bilm.data.vocabulary import Vocabulary, vocabulary_of
+from bilm.errors import DataError, OptionsError, WeightsError
 from bilm.options.model_options import ModelOptions
 from bilm.options.run_options import load_model_options
+from bilm.storage import names
 from bilm.storage.hdf5 import numbers, open_hdf5
+from bilm.storage.stored_tensors import Mix, Softmax, Tensors, hdf5_tensors
+from bilm.storage.stored_weights import StoredWeights
+from bilm.support.files import expanded, sha256_of
 from bilm.support.model_files import NGRAM_COUNTS, SOFTMAX_ENDING, VOCABULARY
-from bilm.tensors import row_of
+from bilm.support.urls import masked
+
+if TYPE_CHECKING:
+    from bilm.language_model import BiLM
+    from bilm.storage.checkpoint import Checkpoint
+
+SCORING = "score sentences or replace words"  # what requires a softmax, for messages
 
 
-class LazyTensor(NamedTuple):
-    """A tensor whose values are read when NumPy converts it to an array."""
-
-    shape: tuple[int, ...]
-    dtype: np.dtype
-    read: Callable[[], np.ndarray]
-
-    def __array__(self, dtype: Any = None, copy: Any = None) -> np.ndarray:
-        return np.asarray(self.read(), dtype)
-
-
-class Tensors(dict[str, LazyTensor]):
-    """The tensors in the files of a model, by the names of `bilm.tensors`; a name that is missing
-    raises WeightsError.
-
-    Args:
-        source: name of the files, for messages.
-        paths: the files that the values are read from.
-    """
-
-    def __init__(
-        self, source: str | Path, paths: Iterable[Path], by_name: Mapping[str, LazyTensor]
-    ):
-        super().__init__(by_name)
-        self.source = str(source)
-        self.paths = tuple(path.absolute() for path in paths)
-
-    def __missing__(self, name: str) -> LazyTensor:
-        raise WeightsError(f"{self.source}: {name} is missing")
-
-    def axis_lengths(self, name: str) -> dict[str | int, int]:
-        """Return the length of each axis of a tensor, by the axes that `bilm.tensors` declares.
-        Raises: WeightsError if it is missing, is empty or has another number of axes."""
-        axes, shape = row_of(name).axes, self[name].shape
-        if len(shape) != len(axes) or not all(shape):
-            declared = ", ".join(map(str, axes))
-            raise WeightsError(
-                f"{self.source}: {name} has shape {shape}, expected lengths of ({declared})"
-            )
-        return dict(zip(axes, shape, strict=True))
-
-    def only(self, is_selected: Callable[[str], bool]) -> "Tensors":
-        """Return the tensors whose names `is_selected` selects."""
-        selected = {name: tensor for name, tensor in self.items() if is_selected(name)}
-        return Tensors(self.source, self.paths, selected)
-
-
-class Softmax(NamedTuple):
-    """The softmax of a stored model."""
-
-    tensors: Tensors  # contain `softmax/W` and `softmax/b`
-    n_words: int  # number of words that it predicts
-    words: list[str] | None  # these words by id; None if a vocabulary file lists them
-
-
-class Mix(NamedTuple):
-    """A learned weighting of a biLM's layers: gamma * sum_j softmax(weights)_j * layer_j."""
-
-    weights: np.ndarray  # float32 (layers + 1,), before the softmax
-    gamma: float
-    # Whether the layers are normalized first, over all positions of the batch including the marks
-    # of sentences.
-    do_layer_norm: bool = False
-
-
-class Format(ABC):
-    """The files of one stored model in one format.
+class StoredModel(ABC):
+    """A stored model, in one format. Each part is read once, when it is first needed; reading
+    raises OptionsError, WeightsError or DataError.
 
     Args:
         options_file, weight_file: the two paths that identify the model.
     Attributes:
+        folder: the folder that contains the options.
         vocabulary_path, softmax_path, ngrams_path: paths of the vocabulary, of the softmax of an
             export, and of the counts of the training text, whether they exist or not.
+        arguments: what the user named: a model, or options and weights.
     """
 
-    name: ClassVar[str]  # in messages, such as "ELMoForManyLangs"
+    format: ClassVar[str]  # its name in messages, such as "ELMoForManyLangs"
     weight_names: ClassVar[tuple[str, ...]]  # patterns of its weight files, if a user names one
     trainable: ClassVar[bool] = True  # whether its models can be trained further
     has_softmax: ClassVar[bool] = True  # whether its models may have a softmax
@@ -104,23 +59,25 @@ class Format(ABC):
         self.vocabulary_path = self.folder / VOCABULARY
         self.softmax_path = self.weight_file.with_name(self.weight_file.stem + SOFTMAX_ENDING)
         self.ngrams_path = self.softmax_path
+        self.arguments = [str(options_file), str(weight_file)]
+
+    def __str__(self) -> str:
+        return " ".join(map(masked, self.arguments))
+
+    def __repr__(self) -> str:
+        return f"StoredModel({str(self)!r})"
 
     def __getstate__(self) -> dict[str, Any]:
-        """Return the paths for pickle, without the parts that were read."""
-        return {name: value for name, value in vars(self).items() if isinstance(value, Path)}
+        """Return the paths and arguments for pickle, without the parts that were read."""
+        return {name: value for name, value in vars(self).items() if not hasattr(type(self), name)}
 
     @classmethod
     @abstractmethod
     def find(cls, paths: list[PurePath], where: str | Path) -> list[PurePath] | None:
-        """Choose the files of a model in a folder or archive.
-
-        Args:
-            paths: relative to the folder or archive.
-            where: the folder or archive, for messages.
-        Returns: the two paths that identify the model, then its other files, which are in the
-            folder of the first path or below and may be missing; None for another format.
-        Raises: WeightsError if they contain several models, or part of one.
-        """
+        """Choose the files of a model among the `paths` in the folder or archive `where`: the two
+        paths that identify it, then its other files, which are in the folder of the first path or
+        below and may be missing; None for another format. Raises: WeightsError if there are several
+        models, or part of one."""
 
     @classmethod
     def owns(cls, weight_file: Path) -> bool:
@@ -130,36 +87,55 @@ class Format(ABC):
     @property
     def description(self) -> str:
         """The format and, for a run, the checkpoint."""
-        return self.name
+        return self.format
 
     def files(self) -> list[Path]:
         """Return the files that the model is read from, without its softmax and vocabulary."""
         return [self.options_file, self.weight_file]
 
+    def fingerprint_files(self) -> list[Path]:
+        """Return the files whose content identifies the model."""
+        return self.files()
+
+    @property
+    def own_files(self) -> list[Path]:
+        """The files of the model and known files beside them, which no output must replace."""
+        return [*self.files(), self.vocabulary_path, self.softmax_path, self.ngrams_path]
+
+    @cached_property
     def options(self) -> ModelOptions:
-        """Read the options; if they omit the directions, infer these from the weights. Raises:
-        OptionsError, DataError, WeightsError."""
+        """The options."""
+        return self.read_options()
+
+    def read_options(self) -> ModelOptions:
+        """Read the options; if they omit the directions, the weights decide."""
         options = load_model_options(self.options_file)
-        if options.bidirectional is not None:
-            return options
-        return options.replace(bidirectional=any("RNN_1/" in name for name in self.tensors))
+        if options.bidirectional is None:
+            options = options.replace(bidirectional=any("RNN_1/" in name for name in self.tensors))
+        return options
 
     @property
     @abstractmethod
     def tensors(self) -> Tensors:
-        """The weights of the biLM. Raises: WeightsError."""
+        """The weights of the biLM."""
 
+    @cached_property
     def softmax(self) -> Softmax | None:
-        """Open the softmax; return None if the model has none. Raises: WeightsError."""
+        """The softmax, or None if the model has none."""
         return None
 
+    @cached_property
     def mixes(self) -> list[Mix]:
-        """Return the learned weightings of the layers. Raises: OptionsError, WeightsError."""
+        """The learned weightings of the layers that the files contain; empty for most formats."""
         return []
 
+    @property
+    def checkpoint(self) -> Checkpoint | None:
+        """The checkpoint of a run, None for other models."""
+        return None
+
     def ngram_counts(self) -> np.ndarray | None:
-        """Read the counts of the training text (docs/formats.md); return None if they are not
-        stored. Raises: WeightsError."""
+        """Read the counts of the training text (docs/formats.md), None without them."""
         if not self.ngrams_path.is_file():
             return None
         with open_hdf5(self.ngrams_path) as file:
@@ -170,27 +146,192 @@ class Format(ABC):
         return {}
 
     def use_softmax(self, path: Path) -> None:
-        """Replace the file of the softmax. Raises: OptionsError if the format has no such file;
-        WeightsError if it is missing."""
+        """Replace the file of the softmax. Raises: OptionsError for other formats; WeightsError."""
         raise OptionsError(
-            f"{path}: {self.folder} is a model of format {self.name}, which has no softmax file; "
+            f"{path}: {self.folder} is a model of format {self.format}, which has no softmax file; "
             "remove the argument softmax"
         )
 
-    def checkpoint(self) -> Any:
-        """Return the `Checkpoint` of a run, None for other models. Raises: WeightsError."""
-        return None
+    @cached_property
+    def n_words(self) -> int | None:
+        """The number of words of the softmax, or else of the word table; None without both."""
+        if self.softmax is not None:
+            return self.softmax.n_words
+        return names.n_words(self.tensors) if self.options.reads_words else None
 
-    def fingerprint_files(self) -> list[Path]:
-        """Return the files whose content identifies the model."""
-        return self.files()
+    @cached_property
+    def digest(self) -> str:
+        """The identity of the model: a SHA-256 of the content of its files."""
+        return self.digest_with()
+
+    def digest_with(self, *others: Path) -> str:
+        """Return a SHA-256 of the content of the model's files and of other files."""
+        try:
+            digests = "".join(map(sha256_of, [*self.fingerprint_files(), *others]))
+        except FileNotFoundError as error:
+            raise _changed(error.filename) from error
+        return hashlib.sha256(digests.encode()).hexdigest()
+
+    @cached_property
+    def weights_digest(self) -> str:
+        """A SHA-256 of the weights with the softmax: the same for a run and its export."""
+        digest = hashlib.sha256()
+        for _, value in self.weights(has_softmax=True).values():
+            digest.update(np.ascontiguousarray(value).data)
+        return digest.hexdigest()
+
+    def check_unchanged(self) -> None:
+        """Raise WeightsError if the files have changed since `digest` was computed."""
+        if self.digest_with() != self.digest:
+            raise _changed(self)
+
+    def require_softmax(self, purpose: str = SCORING) -> Softmax:
+        """Return the softmax. Raises: OptionsError for a format without a softmax; WeightsError if
+        it is missing: the model cannot `purpose`."""
+        if not self.has_softmax:
+            raise self._without_softmax(purpose)
+        if self.softmax is None:
+            raise WeightsError(
+                f"{self}: the model has no softmax and cannot {purpose}; expected "
+                f"{self.softmax_path}, which bilm export --include_softmax writes"
+            )
+        return self.softmax
+
+    def require_trainable(self, purpose: str) -> None:
+        """Raise OptionsError if models of this format cannot be trained further."""
+        if not self.trainable:
+            raise self._without_softmax(purpose)
+
+    def _without_softmax(self, purpose: str) -> OptionsError:
+        return OptionsError(
+            f"{self}: files of {self.format} models do not contain a softmax; this model "
+            f"computes vectors, but cannot {purpose}"
+        )
+
+    def require_run(self) -> Checkpoint:
+        """Return the checkpoint of a run. Raises: WeightsError for a model that is not a run."""
+        if self.checkpoint is None:
+            raise WeightsError(
+                f"{self}: found {self.weight_file.name}, but no checkpoint; expected a run"
+            )
+        return self.checkpoint
+
+    def weights(
+        self,
+        token_ids: bool = False,
+        token_table: str | Path | None = None,
+        has_softmax: bool = False,
+    ) -> StoredWeights:
+        """Return the stored weights of a biLM for inference, whose values are read later.
+
+        Args:
+            token_ids: whether the biLM reads token ids even if the stored model reads characters.
+            token_table: result of `dump_token_embeddings`; None for the model's own word table.
+            has_softmax: whether the biLM has its softmax.
+        """
+        options, n_words = self.options, None
+        sources = [self.tensors.only(names.is_bilm)]
+        if options.reads_words or token_ids:
+            table = self.tensors
+            if token_table is not None:
+                table = hdf5_tensors(os.path.expanduser(token_table))
+            elif options.lexicon_encoder is not None:
+                raise OptionsError(
+                    f"{self}: the model reads characters and words of lexicons; to read token ids, "
+                    "give the embedding_weight_file that dump_token_embeddings writes"
+                )
+            options = options.replace(char_cnn=None, lexicon_encoder=None)
+            n_words = names.n_words(table)
+            sources = [
+                table.only(lambda name: name == "embedding"),
+                self.tensors.only(lambda name: name.startswith("RNN_")),
+            ]
+        if has_softmax:
+            softmax = self.require_softmax()
+            n_words = softmax.n_words
+            sources.append(softmax.tensors.only(lambda name: not names.is_bilm(name)))
+        return StoredWeights(options, n_words, sources, has_softmax)
+
+    def build(self, token_ids: bool = False, token_table: str | Path | None = None) -> BiLM:
+        """Build a biLM with padding, for ids of batchers; for the arguments, see `weights`."""
+        return self.weights(token_ids, token_table).build(padding=True)
+
+    def build_language_model(self, purpose: str = SCORING) -> BiLM:
+        """Build a biLM with its softmax; without one, the model cannot `purpose`."""
+        self.require_softmax(purpose)
+        return self.weights(has_softmax=True).build()
+
+    def assign(self, model: BiLM, softmax: bool = True, stacks: bool = True) -> None:
+        """Set the variables of a built model; those of its softmax and LSTMs if asked for."""
+        variables = names.stored_variables(model)
+        for name, value in self.weights(has_softmax=softmax).values(model.padding):
+            if stacks or not name.startswith("RNN_"):
+                variables[name].assign(value)
+
+    def vocabulary_file(self, vocab_file: str | Path | None = None) -> Path | None:
+        """Return the absolute path of the vocabulary of a model that reads words: the given file,
+        or the one beside the options; None without either and for other models."""
+        if not self.options.reads_words:
+            return None
+        if vocab_file:
+            return Path(expanded(vocab_file)).absolute()
+        return self.vocabulary_path if self.vocabulary_path.is_file() else None
+
+    def check_words(self, vocab_file: str | Path | None) -> None:
+        """Raise DataError if the vocabulary file of a model that reads words has other words than
+        the model, as far as these are known."""
+        if vocab_file is None or not self.options.reads_words:
+            return
+        is_own = Path(expanded(vocab_file)).absolute() == self.vocabulary_path
+        if is_own and self.checkpoint is None and self.softmax is None:
+            return  # no other file contains the words
+        self._read_words(vocab_file, names.n_words(self.tensors), (BOS, EOS))
+
+    def vocabulary(self, vocab_file: str | Path | None = None) -> Vocabulary:
+        """Return the words of the softmax or word table, as stored with the softmax or else beside
+        the options. Raises: DataError if the file is missing, or if `vocab_file` has others."""
+        stored = self._words_of_softmax
+        if vocab_file is None and stored is not None:
+            return stored
+        return self._read_words(vocab_file or self.vocabulary_path, self.n_words)
+
+    @cached_property
+    def _words_of_softmax(self) -> Vocabulary | None:
+        if self.softmax is None or self.softmax.words is None:
+            return None
+        words, source = self.softmax.words, self.softmax.tensors.paths[0]
+        return vocabulary_of(source, self.options, len(words), (), words)
+
+    def _read_words(
+        self, file: str | Path, n_words: int | None, marks: Sequence[str] = MARKS
+    ) -> Vocabulary:
+        """Read a vocabulary file, and compare it with the words or digest that are stored."""
+        vocabulary = vocabulary_of(expanded(file), self.options, n_words, marks)
+        checkpoint = self.checkpoint
+        record = None if checkpoint is None or checkpoint.is_reference else checkpoint.record
+        if record is not None and record.vocabulary != vocabulary.digest:
+            raise DataError(
+                f"{vocabulary.filename}: differs from the vocabulary that the {self.description} "
+                "was trained with; use that vocabulary"
+            )
+        stored = self._words_of_softmax
+        is_own = Path(vocabulary.filename).absolute() == self.vocabulary_path
+        if stored is None and self.vocabulary_path.is_file() and not is_own:
+            stored = Vocabulary(self.vocabulary_path)
+        if stored is not None:
+            vocabulary.require_words_of(stored)
+        return vocabulary
+
+
+def _changed(what: object) -> WeightsError:
+    return WeightsError(f"{what}: replaced or removed while the model was read; repeat the command")
 
 
 def folder_with(
     names: Iterable[str], paths: Iterable[PurePath], where: str | Path, kind: str
 ) -> PurePath | None:
-    """Return the folder, at the top or one level below, that contains files of all these names; see
-    `one_folder`."""
+    """Return the folder, at the top or one level below, that contains all these files, as
+    `one_folder` does."""
     available = set(paths)
     folders = {path.parent for path in available if len(path.parts) <= 2}
     whole = [folder for folder in folders if available.issuperset(folder / name for name in names)]

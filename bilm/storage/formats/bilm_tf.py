@@ -7,14 +7,12 @@ from fnmatch import fnmatchcase
 from pathlib import Path, PurePath
 from typing import Any
 
-import h5py
-import numpy as np
-
 from bilm.errors import OptionsError, WeightsError
 from bilm.options.model_options import EVALUATION, EXPORT_ID, ModelOptions
 from bilm.options.run_options import load_model_options
-from bilm.storage.formats.base import Format, LazyTensor, Softmax, Tensors
-from bilm.storage.hdf5 import attribute, datasets_of, numbers, open_hdf5, strings
+from bilm.storage.formats.base import StoredModel
+from bilm.storage.hdf5 import attribute, open_hdf5, strings
+from bilm.storage.stored_tensors import Softmax, Tensors, hdf5_tensors
 from bilm.support.model_files import CARD, HDF5_SUFFIXES, META, OPTIONS, SOFTMAX_ENDING, VOCABULARY
 
 OPTIONS_262 = "options262.json"  # options with n_characters 262, which several weights may share
@@ -25,7 +23,7 @@ EXPECTED_WEIGHTS = (
 )
 
 
-class BilmTf(Format):
+class BilmTf(StoredModel):
     """Options and HDF5 weights. Every path that no other format owns belongs to this one.
 
     The softmax of an export is `<stem>_softmax.hdf5`, with its words, beside the weights. Weights,
@@ -33,7 +31,7 @@ class BilmTf(Format):
     and a kill in between leaves files of two exports whose shapes may be equal.
     """
 
-    name = "bilm-tf"
+    format = "bilm-tf"
     weight_names = ("*",)  # the last format that is tried
 
     @classmethod
@@ -60,8 +58,8 @@ class BilmTf(Format):
         companions = (VOCABULARY, CARD, META, weights.stem + SOFTMAX_ENDING)
         return [[*named, *options][0], weights, *map(weights.with_name, companions)]
 
-    def options(self) -> ModelOptions:
-        options = super().options()
+    def read_options(self) -> ModelOptions:
+        options = super().read_options()
         if options.lexicon_encoder is not None:
             raise OptionsError(
                 f"{self.options_file}: found lexicon_encoder, which HDF5 files cannot store; "
@@ -84,6 +82,7 @@ class BilmTf(Format):
             )
         self.softmax_path = path.absolute()
 
+    @functools.cached_property
     def softmax(self) -> Softmax | None:
         path = self.softmax_path
         if not path.is_file():
@@ -104,25 +103,6 @@ class BilmTf(Format):
                 f"{path}: of another export ({id_ or 'unnamed'}) than {self.weight_file} "
                 f"({expected or 'unnamed'}); export the model again with bilm export"
             )
-
-
-def hdf5_tensors(path: str | Path) -> Tensors:
-    """Return the datasets of an HDF5 file. Raises: WeightsError if it is damaged, also when a value
-    is read, or if a dataset contains neither numbers nor strings."""
-    path = Path(path).absolute()  # the working folder may change
-
-    def read(name: str) -> np.ndarray:
-        with open_hdf5(path) as file:
-            return numbers(file, name)[...]
-
-    by_name = {}
-    with open_hdf5(path) as file:
-        for name, dataset in datasets_of(file).items():
-            if h5py.check_string_dtype(dataset.dtype) is None:
-                numbers(file, name)
-            read_later = functools.partial(read, name)
-            by_name[name] = LazyTensor(dataset.shape, dataset.dtype, read_later)
-    return Tensors(path, [path], by_name)
 
 
 def _preferred(files: list[PurePath]) -> list[PurePath]:

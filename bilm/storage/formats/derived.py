@@ -7,16 +7,15 @@ from typing import Any
 from bilm.errors import OptionsError, WeightsError
 from bilm.options import schema
 from bilm.options.model_options import ModelOptions
-from bilm.storage.formats.base import Tensors
+from bilm.storage.stored_tensors import Tensors
 from bilm.tensors import CELL
 
 
 def derived_options(
     tensors: Tensors, char_cnn: Mapping[str, Any], lstm: Mapping[str, Any]
 ) -> ModelOptions:
-    """Return the options of a model that reads characters: all sizes from the shapes of its
-    tensors, and the other options of `char_cnn` and `lstm`, such as the activation. Raises:
-    WeightsError if an ELMo cannot have these shapes."""
+    """Return the options of a model that reads characters: sizes from the shapes of its tensors,
+    and others of `char_cnn` and `lstm`. Raises: WeightsError if an ELMo cannot have the shapes."""
     characters = tensors.axis_lengths("char_embed")
     filters = [tensors.axis_lengths(name) for name in numbered("CNN/W_cnn_{i}", tensors)]
     n_highway = len(numbered("CNN_high_{i}/W_carry", tensors))

@@ -1,7 +1,5 @@
-"""ELMoForManyLangs: PyTorch state dicts, lexicons of words and code points, JSON.
-
-See Che et al. 2018, Towards Better UD Parsing. `bilm.storage.formats.pytorch_rows` describes the
-layout of the tensors.
+"""ELMoForManyLangs (Che et al. 2018, Towards Better UD Parsing): PyTorch state dicts, lexicons of
+words and code points, JSON.
 """
 
 import functools
@@ -21,14 +19,16 @@ from bilm.options.model_options import (
     TableOptions,
 )
 from bilm.options.schema import Checked, unexpected
-from bilm.storage.formats.base import Format, Tensors, folder_with, json_files, paths_inside
+from bilm.storage.formats.base import StoredModel, folder_with, json_files, paths_inside
 from bilm.storage.formats.pytorch import StateDict
-from bilm.storage.formats.pytorch_rows import StoredRow, encoder_rows, lstm_rows, variables_of
+from bilm.storage.formats.rows import StoredRow, encoder_rows, lstm_rows, variables_of
+from bilm.storage.stored_tensors import Tensors
 from bilm.support.model_files import CONFIG
 
 T = TypeVar("T", bound=Checked)
 ENCODER, EMBEDDER = "encoder.pkl", "token_embedder.pkl"
 LEXICONS = {"words": "word.dic", "characters": "char.dic"}
+TABLES = ("words", "word", WORD_MARKS), ("characters", "char", CHARACTER_MARKS)
 IDEOGRAPHIC_SPACE = "\u3000"  # represented by an empty key, since keys are stripped
 LEXICON_ID = re.compile(r"[0-9]{1,10}")
 EMBEDDER_ROWS = (
@@ -41,17 +41,17 @@ PUBLISHED = ("cnn_50_100_512_4096_sample.json", "cnn_0_100_512_4096_sample.json"
 PUBLISHED_FILE = Path(__file__).with_name("manylangs_published.json")
 
 
-class ManyLangs(Format):
+class ManyLangs(StoredModel):
     """`config.json` and the two state dicts beside it; the weight file is the encoder."""
 
-    name = "ELMoForManyLangs"
+    format = "ELMoForManyLangs"
     weight_names = (ENCODER, EMBEDDER)
     trainable = has_softmax = False
     expects = "words tokenized like the treebanks of Universal Dependencies, in their original case"
 
     @classmethod
     def find(cls, paths: list[PurePath], where: str | Path) -> list[PurePath] | None:
-        home = folder_with([CONFIG, ENCODER, EMBEDDER], paths, where, f"{cls.name} models")
+        home = folder_with([CONFIG, ENCODER, EMBEDDER], paths, where, f"{cls.format} models")
         if home is None:
             return None
         files = [home / name for name in (CONFIG, ENCODER, EMBEDDER, *LEXICONS.values())]
@@ -59,14 +59,13 @@ class ManyLangs(Format):
         return [*files, *json_files(paths, home)]
 
     def files(self) -> list[Path]:
-        home, configuration = self.weight_file.parent, _configuration_file(self.options_file)
-        files = [self.options_file]
-        files += [home / name for name in (ENCODER, EMBEDDER, *LEXICONS.values())]
-        if configuration != PUBLISHED_FILE:
-            files.append(configuration)
-        return [path for path in files if path.exists()]
+        names = (ENCODER, EMBEDDER, *LEXICONS.values())
+        beside = [path for path in map(self.weight_file.with_name, names) if path.exists()]
+        configuration = _configuration_file(self.options_file)
+        own = [] if configuration == PUBLISHED_FILE else [configuration]
+        return [self.options_file, *beside, *own]
 
-    def options(self) -> ModelOptions:
+    def read_options(self) -> ModelOptions:
         source = _configuration_file(self.options_file)
         values = schema.read_object(source)
         try:
@@ -83,22 +82,14 @@ class ManyLangs(Format):
 
     def _lexicon_options(self, section: Mapping[str, Any]) -> LexiconEncoderOptions:
         values = {key: value for key, value in section.items() if value is not None}
-        word_dim, character_dim = section.get("word_dim"), section.get("char_dim")
-        values["words"] = self._table("words", "word_embed", word_dim, WORD_MARKS)
-        values["characters"] = self._table(
-            "characters", "char_embed", character_dim, CHARACTER_MARKS
-        )
+        for name, kind, marks in TABLES:
+            values.pop(name, None)
+            dim = section.get(f"{kind}_dim")
+            if dim:  # 0 if there is no table
+                n_rows = self.tensors.axis_lengths(f"{kind}_embed")[name]
+                lexicon = read_lexicon(self.weight_file.with_name(LEXICONS[name]), n_rows, marks)
+                values[name] = TableOptions(dim, n_rows, lexicon)
         return _read(LexiconEncoderOptions, "token_embedder", values)
-
-    def _table(
-        self, name: str, variable: str, dim: Any, marks: Sequence[str]
-    ) -> TableOptions | None:
-        """Return a table and its lexicon; None if its width in the configuration is 0."""
-        if not dim:
-            return None
-        n_rows = self.tensors.axis_lengths(variable)[name]
-        lexicon = read_lexicon(self.weight_file.with_name(LEXICONS[name]), n_rows, marks)
-        return TableOptions(dim, n_rows, lexicon)
 
     @functools.cached_property
     def tensors(self) -> Tensors:
@@ -129,8 +120,7 @@ def _read(cls: type[T], section: str, values: Mapping[str, Any]) -> T:
 def _configuration_file(options_file: Path) -> Path:
     """Return the file of the model's configuration, or of the published one."""
     # This path is that of training. No file outside the model's folder is opened.
-    values = schema.read_object(options_file)
-    name = values.get("config_path")
+    name = schema.read_object(options_file).get("config_path")
     if not isinstance(name, str) or "\0" in name or len(name) > 4096:
         raise OptionsError(f"{options_file}: {unexpected('config_path', name, 'a path')}")
     for candidate in paths_inside(options_file.parent, name):

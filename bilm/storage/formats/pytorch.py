@@ -1,7 +1,5 @@
-"""PyTorch's state dicts, read without PyTorch: tensors by name, whose values are read when used.
-
-Two formats are supported: that of PyTorch before 1.6, pickles followed by raw numbers, and the ZIP
-archive of 1.6 and later, whose members are not compressed.
+"""PyTorch's state dicts, read without PyTorch, in two formats: that before 1.6, pickles followed by
+raw numbers, and the ZIP archive of 1.6 and later, whose members are not compressed.
 
 A pickle is a program for a stack machine and may call any function that `find_class` returns.
 `_Unpickler` returns only the stand-ins of this module, and executes only instructions that state
@@ -23,7 +21,8 @@ from typing import IO, Any, NamedTuple
 import numpy as np
 
 from bilm.errors import WeightsError
-from bilm.storage.formats.base import LazyTensor
+from bilm.storage.stored_tensors import LazyTensor
+from bilm.support.files import unusable
 
 LEGACY_MAGIC = b"\x80\x02\x8a\nl\xfc\x9cF\xf9 j\xa8P\x19."  # the pickle of 0x1950A86A20F9469CFC6C
 LEGACY_VERSION = 1001
@@ -72,9 +71,8 @@ class Tensor(NamedTuple):
 
 
 class StateDict(dict[str, LazyTensor]):
-    """The tensors of a PyTorch file, which must not change, by name, in their stored type; no value
-    stays in memory. Raises: WeightsError if it is not a whole state dict in one of the two formats,
-    or contains other objects; or when a value is read."""
+    """The tensors of a PyTorch file, which must not change, by name; no value stays in memory.
+    Raises: WeightsError, also when a value is read, if it is damaged or contains other objects."""
 
     def __init__(self, path: str | Path):
         super().__init__()
@@ -91,7 +89,7 @@ class StateDict(dict[str, LazyTensor]):
                 else:
                     raise WeightsError("not a whole state dict of PyTorch 1.0 or later")
         except WeightsError as error:
-            raise WeightsError(f"{self.path}: {error}") from error
+            raise WeightsError(unusable(self.path, str(error))) from error
         except OSError as error:
             raise WeightsError(f"{path}: cannot be read: {error.strerror or error}") from error
         except ZIP_DAMAGE as error:
@@ -218,11 +216,8 @@ class _Instructions(dict[int, Callable[..., None]]):
 
 
 class _Unpickler(pickle._Unpickler):
-    """Builds plain values and tensors. Raises: WeightsError for anything else.
-
-    The class in Python of the standard library, unlike the one in C, looks instructions up in a
-    table, and stores the memo in a dict, whose size the file cannot choose.
-    """
+    """Builds plain values and tensors. Raises: WeightsError for anything else. The class in Python,
+    unlike that in C, has a table of instructions, and a memo whose size the file cannot choose."""
 
     dispatch = _Instructions(
         (code, execute)

@@ -1,20 +1,19 @@
-"""Checkpoints of training, bilm's or the TensorFlow 1 reference's, beside `options.json`.
-
-A folder that contains checkpoints is a run, whatever other files it contains. Its model is that of
-the latest checkpoint whose weights can be read.
+"""Checkpoints of training, bilm's or the TensorFlow 1 reference's, beside `options.json`. A folder
+that contains checkpoints is a run, whatever other files it contains.
 """
 
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping
-from contextlib import suppress
+from functools import cached_property
 from pathlib import Path, PurePath
 from typing import TYPE_CHECKING, Any
 
-from bilm.errors import OptionsError, WeightsError
+from bilm.errors import WeightsError
 from bilm.options import schema
 from bilm.storage import names
-from bilm.storage.formats.base import Format, Softmax, Tensors, one_folder
+from bilm.storage.formats.base import StoredModel, one_folder
+from bilm.storage.stored_tensors import Softmax, Tensors
 from bilm.support.model_files import CHECKPOINT_FILE, MEASURED, NGRAMS, OPTIONS
 
 if TYPE_CHECKING:
@@ -23,13 +22,12 @@ if TYPE_CHECKING:
 INDEX, VOCABULARIES = ".index", "vocab*.txt"  # of the reference, vocab-2016-09-10.txt
 
 
-class Run(Format):
-    """A run: `weight_file` is its folder, or the index file of one of its checkpoints.
-
-    The checkpoint is chosen once, when something of it is first needed, and then stays the same.
+class Run(StoredModel):
+    """A run: `weight_file` is its folder, or the index file of one of its checkpoints. The
+    checkpoint is chosen when something of it is first needed, and then stays the same.
     """
 
-    name = "TensorFlow checkpoint"
+    format = "TensorFlow checkpoint"
     weight_names = (f"*{INDEX}",)
     needs_tensorflow = True
     _checkpoint: Checkpoint | None = None
@@ -62,17 +60,17 @@ class Run(Format):
 
     @property
     def description(self) -> str:
-        checkpoint = self.checkpoint()
-        program = "the TensorFlow 1 reference" if checkpoint.is_reference else "bilm"
-        return f"run of {program}, {Path(checkpoint.path).name}"
+        program = "the TensorFlow 1 reference" if self.checkpoint.is_reference else "bilm"
+        return f"run of {program}, {Path(self.checkpoint.path).name}"
 
     def files(self) -> list[Path]:
-        return [self.options_file, *self.checkpoint().files]
+        return [self.options_file, *self.checkpoint.files]
 
     @property
     def tensors(self) -> Tensors:
-        return self.checkpoint().tensors
+        return self.checkpoint.tensors
 
+    @cached_property
     def softmax(self) -> Softmax:
         if self._checkpoint is None:
             self._checkpoint = self._choose(lambda name: True)
@@ -80,9 +78,10 @@ class Run(Format):
             self._checkpoint.check(lambda name: not names.is_bilm(name))
         return Softmax(self._checkpoint.tensors, self._checkpoint.n_words, words=None)
 
+    @property
     def checkpoint(self) -> Checkpoint:
-        """Return the checkpoint: the given one, or the latest one whose weights can be read. If the
-        softmax is requested first, it must be readable too."""
+        """The given checkpoint, or the latest one whose weights can be read; if the softmax is
+        requested first, including that."""
         if self._checkpoint is None:
             self._checkpoint = self._choose(names.is_bilm)
         return self._checkpoint
@@ -102,13 +101,11 @@ class Run(Format):
         return latest
 
     def evaluation(self) -> Mapping[str, Any]:
-        checkpoint = self.checkpoint()
-        with suppress(OptionsError):  # no record, or a damaged one
-            record = schema.read_object(self.folder / MEASURED)
-            if not checkpoint.is_reference and record.get("step") == checkpoint.record.step:
-                return record
-        return {}
+        if self.checkpoint.is_reference:
+            return {}
+        record = schema.read_object(self.folder / MEASURED)
+        return record if record.get("step") == self.checkpoint.record.step else {}
 
     def fingerprint_files(self) -> list[Path]:
-        index = Path(self.checkpoint().path + INDEX)  # contains a checksum of every tensor
+        index = Path(self.checkpoint.path + INDEX)  # contains a checksum of every tensor
         return [self.options_file, index]

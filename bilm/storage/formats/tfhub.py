@@ -1,8 +1,7 @@
 """Modules of TensorFlow Hub in the format of TensorFlow 1, Google's and DeepPavlov's.
 
-The variables have the names of bilm-tf's graph, and nothing is transposed. A module contains no
-options: sizes are derived from the shapes of the variables, and the rest from the graph in
-`saved_model.pb` where it shows it. Reading requires TensorFlow.
+A module contains no options: sizes are derived from the shapes of the variables, and the rest from
+the graph in `saved_model.pb`. Reading requires TensorFlow.
 """
 
 from __future__ import annotations
@@ -13,57 +12,60 @@ from pathlib import Path, PurePath
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
-from absl import logging
 
 from bilm.errors import WeightsError
-from bilm.options.model_options import N_CHARACTERS_WITH_PADDING, ModelOptions
-from bilm.storage.formats.base import Format, LazyTensor, Mix, Tensors, folder_with
+from bilm.options.model_options import ModelOptions
+from bilm.storage.formats.base import StoredModel, folder_with
 from bilm.storage.formats.derived import derived_options
-from bilm.storage.names import TF1_ENDS
+from bilm.storage.formats.rows import StoredRow, tf1_rows, variables_of
+from bilm.storage.stored_tensors import Mix, Tensors
 
 if TYPE_CHECKING:
     from bilm.storage.tensor_reader import TensorReader
 
 GRAPH, MARK, INDEX = "saved_model.pb", "tfhub_module.pb", "variables/variables.index"
 MAX_GRAPH_BYTES = 256 << 20  # the graphs of known modules have less than 1 MB
-SCOPE = "bilm/"
-CELL = re.compile(
-    r"(RNN_\d+/RNN/MultiRNNCell/Cell\d+)/rnn/lstm_cell/(kernel|bias|projection/kernel)"
+ROWS = (
+    *tf1_rows("bilm/", "RNN_{k}/RNN/MultiRNNCell/Cell{i}/rnn/lstm_cell"),
+    StoredRow("char_embed", ("bilm/char_embed",), lambda value: value[1:]),  # without padding
 )
 MIXES = (  # weights and gamma: Google's names, DeepPavlov's
     ("aggregation/weights", "aggregation/scaling"),
     ("aggregation/elmo_output_ELMo_W", "aggregation/elmo_output_ELMo_gamma"),
 )
-STATES = "Variable"  # start of the names of the LSTM states, after `SCOPE`
 CLIP = re.compile(r"bilm/RNN_0/RNN/MultiRNNCell/Cell0/.*/clip_by_value[^/]*/Minimum")
 SKIP = re.compile(r"bilm/RNN_0/RNN/MultiRNNCell/Cell1/rnn/while/add[^/]*")
 
 
-class TfHub(Format):
+class TfHub(StoredModel):
     """`saved_model.pb` and `variables/`; the weight file is the index of the variables, and the
     options file is the graph if no options are given."""
 
-    name = "TensorFlow Hub module"
+    format = "TensorFlow Hub module"
     weight_names = (INDEX,)
     has_softmax = False
     needs_tensorflow = True
 
     @classmethod
     def find(cls, paths: list[PurePath], where: str | Path) -> list[PurePath] | None:
-        home = folder_with([GRAPH, INDEX, MARK], paths, where, f"{cls.name}s")
+        home = folder_with([GRAPH, INDEX, MARK], paths, where, f"{cls.format}s")
         if home is None:
             return None
         variables = [path for path in paths if path.parent == home / "variables"]
         return [home / GRAPH, home / INDEX, home / MARK, *variables]
 
+    def __init__(self, options_file: Path, weight_file: Path):
+        super().__init__(options_file, weight_file)
+        self._graph_file = self.weight_file.parent.parent / GRAPH
+        self._variable_files = sorted(self.weight_file.parent.glob("variables.*"))
+
     def files(self) -> list[Path]:
         return list(dict.fromkeys([self.options_file, self._graph_file, *self._variable_files]))
 
-    def options(self) -> ModelOptions:
+    def read_options(self) -> ModelOptions:
         if self.options_file != self._graph_file:
-            return super().options()
+            return super().read_options()
         graph = _Graph(self._graph_file)
-        logging.info("%s: sizes are derived from the shapes; the rest is in the graph", graph.path)
         first_width = self.tensors.axis_lengths("CNN/W_cnn_0")["width"]
         char_cnn = {
             "activation": graph.activation(),
@@ -72,6 +74,7 @@ class TfHub(Format):
         lstm = {**graph.clips(), "use_skip_connections": graph.has_skip_connections()}
         return derived_options(self.tensors, char_cnn, lstm)
 
+    @functools.cached_property
     def mixes(self) -> list[Mix]:
         mixes = []
         for names in MIXES:
@@ -83,14 +86,6 @@ class TfHub(Format):
                 mixes.append(Mix(weights, gamma.item()))
         return mixes
 
-    @property
-    def _graph_file(self) -> Path:
-        return self.weight_file.parent.parent / GRAPH
-
-    @property
-    def _variable_files(self) -> list[Path]:
-        return sorted(self.weight_file.parent.glob("variables.*"))
-
     @functools.cached_property
     def _variables(self) -> TensorReader:
         """All variables of the module, by their names in it."""
@@ -100,26 +95,7 @@ class TfHub(Format):
 
     @functools.cached_property
     def tensors(self) -> Tensors:
-        by_name = {}
-        for stored, variable in self._variables.items():
-            name = stored.removeprefix(SCOPE)
-            if name == stored or name.startswith(STATES):
-                continue
-            if cell := CELL.fullmatch(name):
-                name = f"{cell[1]}/LSTMCell/{TF1_ENDS[cell[2]]}"
-            by_name[name] = variable
-
-        # The table of characters, without its padding row.
-        if table := by_name.get("char_embed"):
-            n_rows, *width = table.shape or (0,)
-            if n_rows != N_CHARACTERS_WITH_PADDING:
-                raise WeightsError(
-                    f"{self.weight_file}: char_embed has shape {table.shape}, expected "
-                    f"{N_CHARACTERS_WITH_PADDING} rows"
-                )
-            by_name["char_embed"] = LazyTensor(
-                (n_rows - 1, *width), table.dtype, lambda: table.read()[1:]
-            )
+        by_name = variables_of(self._variables, ROWS, self.weight_file)
         return Tensors(self._graph_file.parent, self._variable_files, by_name)
 
 
@@ -151,7 +127,7 @@ class _Graph:
         return activations.pop().lower()
 
     def word_length(self, first_width: int) -> int:
-        """Return the number of characters that the CNN pools over."""
+        """Return the number of characters that the CNN pools over, and of a word."""
         pool = self.nodes.get("bilm/CNN/MaxPool")
         sizes = list(pool.attr["ksize"].list.i) if pool is not None else []
         if len(sizes) != 4:

@@ -1,9 +1,8 @@
-"""The layout that AllenNLP and ELMoForManyLangs share, as a table of bilm's variables and the
-tensors of a PyTorch state dict.
+"""The names and layouts of stored tensors, as tables of bilm's variables and what they are made of.
 
-The graph is that of bilm with other names. The stored numbers differ in two ways: a highway's gate
-passes the input instead of the transform, so its weights are negated; and the forget bias includes
-the 1 that bilm adds.
+AllenNLP and ELMoForManyLangs share a graph, that of bilm. The stored numbers differ in two ways: a
+highway's gate passes the input instead of the transform, so its weights are negated; and the forget
+bias includes the 1 that bilm adds. Files of TensorFlow 1 differ in the names of cells only.
 """
 
 from collections.abc import Callable, Iterable, Mapping
@@ -14,8 +13,8 @@ import numpy as np
 
 from bilm.errors import WeightsError
 from bilm.options.model_options import DIRECTIONS
-from bilm.storage.formats.base import LazyTensor
-from bilm.tensors import CELL, template_pattern
+from bilm.storage.stored_tensors import LazyTensor
+from bilm.tensors import CELL, ROWS, template_pattern
 
 Layout = Callable[..., np.ndarray]
 
@@ -51,12 +50,13 @@ def kernel(inputs: np.ndarray, states: np.ndarray) -> np.ndarray:
     return np.ascontiguousarray(np.concatenate([i, g, f, o]).T)
 
 
-# --- the table ---
+# --- the tables ---
 
 
 class StoredRow(NamedTuple):
     """One row of a table: a variable and the stored tensors that it is made of, by default the
-    same tensor. The names are templates with `{i}`, the index of a filter or layer."""
+    same tensor. The names are templates with `{i}`, the index of a filter or layer, and `{k}`, that
+    of the direction."""
 
     variable: str
     stored: tuple[str, ...]
@@ -92,45 +92,50 @@ def encoder_rows(convolution: str, highway: str, projection: str) -> tuple[Store
     )
 
 
-# --- the tensors of state dicts ---
+def tf1_rows(scope: str, cell: str) -> list[StoredRow]:
+    """Return the rows of TensorFlow 1, given the scope of the variables and the name of a cell."""
+    ends = {"W_0": "kernel", "B": "bias", "W_P_0": "projection/kernel"}
+    rows = []
+    for row in ROWS:
+        home, _, end = row.name.rpartition("/")
+        name = f"{cell}/{ends[end]}" if home == CELL else row.name
+        rows.append(StoredRow(row.name, (scope + name,)))
+    return rows
+
+
+# --- the variables of a file ---
 
 
 def variables_of(
-    state_dict: Mapping[str, Any], rows: Iterable[StoredRow], where: str | Path, prefix: str = ""
+    stored: Mapping[str, Any], rows: Iterable[StoredRow], where: str | Path, prefix: str = ""
 ) -> dict[str, LazyTensor]:
-    """Return the variables of a model by name.
-
-    Args:
-        state_dict: arrays, or tensors of a file, by name.
-        where: name of the state dict, for messages.
-        prefix: what precedes the names in `rows`.
-    Raises: WeightsError for a tensor that is missing beside its companion, has a shape that no
-        variable can have, or does not contain floating-point numbers.
-    """
+    """Return the variables of a model by name, from arrays or tensors whose names are in `rows`
+    after `prefix`. Raises: WeightsError, which names the file `where`, for a tensor that is missing
+    beside its companion, has an unusable shape, or does not contain floating-point numbers."""
     by_name = {}
-    inside = [name.removeprefix(prefix) for name in state_dict if name.startswith(prefix)]
+    inside = [name.removeprefix(prefix) for name in stored if name.startswith(prefix)]
     for row in rows:
         pattern = template_pattern(row.stored[0])
         for match in filter(None, map(pattern.fullmatch, inside)):
-            index = match.groupdict()
+            index = {"k": 0, "i": 0, **match.groupdict()}  # models of one layer may omit it
             names = [prefix + name.format(**index) for name in row.stored]
-            by_name[row.variable.format(**index)] = _variable(state_dict, names, row.layout, where)
+            by_name[row.variable.format(**index)] = _variable(stored, names, row.layout, where)
     return by_name
 
 
 def _variable(
-    state_dict: Mapping[str, Any], names: list[str], layout: Layout, where: str | Path
+    by_name: Mapping[str, Any], names: list[str], layout: Layout, where: str | Path
 ) -> LazyTensor:
     for name in names:
-        if name not in state_dict:
+        if name not in by_name:
             raise WeightsError(f"{where}: {name} is missing beside {names[0]}")
-        if state_dict[name].dtype.kind != "f":
+        if by_name[name].dtype.kind != "f":
             raise WeightsError(
                 f"{where}: {name} has a type other than float16, float32 and float64"
             )
 
     # The shape follows from arrays of the stored shapes that repeat one number in memory.
-    stored = [state_dict[name] for name in names]
+    stored = [by_name[name] for name in names]
     shapes = [tensor.shape for tensor in stored]
     try:
         shape = layout(*(np.broadcast_to(np.float32(0), shape) for shape in shapes)).shape
