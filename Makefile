@@ -58,8 +58,9 @@ test-processors-short: $(VENV)/installed  ## run golden tests as on a processor 
 test-slow: $(VENV)/installed  ## run the slow tests: demo, examples, killed runs
 	$(PYTEST) load -m slow tests
 
-test-slow-short: $(VENV)/installed  ## the same without benchmarks, fuzz, taggers and most ends of programs, for CI
-	$(PYTEST) load -m slow -k "not benchmark and not gpu_computes and not fuzz and not tagger and not reads_ahead_ends" tests
+LONG := benchmark or gpu_computes or fuzz or tagger or reads_ahead_ends or golden or lstm
+test-slow-short: $(VENV)/installed  ## the same without benchmarks, fuzz, taggers and further parameters, for CI
+	$(PYTEST) load -m slow -k "not ($(LONG))" tests
 
 test-cluster: $(VENV)/installed $(ENGINES)/installed  ## run tests of several workers, Spark, Ray, Dask and object stores
 	$(VENV)/bin/python -m pytest -m cluster tests

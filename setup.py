@@ -19,6 +19,7 @@ setup(
         "bilm.models": ["*/*"],
         "bilm.storage.finding": ["published.json"],
         "bilm.storage.formats": ["manylangs_published.json"],
+        "bilm.data": ["signs.tsv"],
         "bilm._options": ["*.json"],
     },
 )

@@ -44,6 +44,12 @@ def golden_cases(kind: str) -> list:
     return [pytest.param(folder, id=folder.name) for folder in folders]
 
 
+def others_slow(parameters: list) -> list:
+    """Mark all parameters but the first as slow."""
+    first, *others = parameters
+    return [first, *(p._replace(marks=[*p.marks, pytest.mark.slow]) for p in others)]
+
+
 @pytest.fixture
 def golden_data() -> Path:
     return GOLDEN / "data"
@@ -163,8 +169,20 @@ def optimized_graphs(request):
     resuming. In other tests it would take a sixth of the time."""
     tf = sys.modules.get("tensorflow")  # None with other backends
     if tf is not None:
-        is_optimized = re.search("golden|packaged|resume", request.node.nodeid)
+        is_optimized = re.search("golden|packaged|bit_identical|earlier", request.node.nodeid)
         tf.config.optimizer.set_experimental_options({"disable_meta_optimizer": not is_optimized})
+
+
+@pytest.fixture(autouse=True)
+def compiled_once(monkeypatch):
+    """Let equal runs share a compiled trainer, see `kept_trainers`."""
+    training = sys.modules.get("bilm.training.run")
+    if training is not None:
+        import kept_trainers
+
+        monkeypatch.setattr(training, "Trainer", kept_trainers.trainer)
+        compiled_evaluation = kept_trainers.compiled_evaluation
+        monkeypatch.setattr("bilm.scoring.running_text.compiled", compiled_evaluation)
 
 
 @pytest.fixture(autouse=True, scope="module")

@@ -39,6 +39,7 @@ CORPUS = "--input", TEXT, "--vocab", str(VOCABULARY), "--heldout", HELDOUT
             "int8, text.*int8, rows 2",
             marks=pytest.mark.skipif(not find_spec("onnxruntime"), reason="requires onnxruntime"),
         ),
+        ("host.py", ["--n_sentences", "30", "--n_times", "1"], "embed_batch.*pooled.*npz.*hdf5"),
         (
             "time_to_perplexity.py",
             ["--options", "tiny", *CORPUS, "--n_steps", "2", "--eval_steps", "1"],
@@ -143,6 +144,7 @@ def test_gpu_computes_each_part_on_the_cpu(tmp_path):
         assert re.search(row, table), (row, table)
 
 
+@pytest.mark.slow
 def test_gpu_reports_each_part_that_fails(tmp_path):
     (tmp_path / "inference" / "empty").mkdir(parents=True)
     command = [

@@ -119,18 +119,22 @@ def run_script(command: click.Command, program: str | None = None) -> NoReturn:
     # Not `sys.exit`: TensorFlow's destructors take seconds, in a worker up to a minute, while a
     # scheduler that sent SIGTERM waits for the process. All files are complete by now.
     atexit._run_exitfuncs()  # removes temporary folders and ends the log
-    with suppress(OSError, ValueError):
+    try:
         flush_output()
+    except (OSError, ValueError):
+        status = status or Failure.exit_code  # of a lost result
+    with suppress(OSError, ValueError):
         sys.stderr.flush()
     os._exit(status)
 
 
 def _open_streams() -> None:
     """Make the standard streams UTF-8 in every locale. Closed streams become the null device,
-    because the next opened file would get their descriptor."""
+    because the next opened file would get their descriptor; writing to standard output fails."""
     for name, mode in (("stdin", "r"), ("stdout", "w"), ("stderr", "w")):
         if getattr(sys, name) is None:
-            setattr(sys, name, open(os.devnull, mode))  # noqa: SIM115
+            flags = os.O_RDWR if name == "stderr" else os.O_RDONLY
+            setattr(sys, name, open(os.open(os.devnull, flags), mode))  # noqa: SIM115
     for stream, errors in ((sys.stdout, "surrogateescape"), (sys.stderr, "backslashreplace")):
         if isinstance(stream, io.TextIOWrapper):
             stream.reconfigure(encoding="utf-8", errors=errors)
@@ -166,6 +170,9 @@ def run(command: click.Command, program: str, words: Sequence[str]) -> int:
             message = f"{message.rstrip('.')}; see {name} --help"
         say(f"{name}: error: {message}")
         return error.exit_code
+    except OSError as error:  # in printing the help
+        say(f"{program}: error: {error}")
+        return Failure.exit_code
 
 
 class Failure(click.UsageError):

@@ -83,6 +83,7 @@ class Model:
 
         backend = open_backend(self.stored, name, has_softmax=True)
         scorer = Scorer(backend, self.vocabulary.words)
+        scorer.signs.model = self.stored.profile
         scorer.signs.done = not warns_of_signs
         return scorer
 
@@ -127,7 +128,7 @@ class Text:
         self.name = input_
         self._signs = TextSigns(input_)
         if are_gaps:
-            del self._signs.unreported["gap"]
+            self._signs.reported.add("gap")
         self.files = [input_] if input_ == STANDARD_INPUT else matching_files(input_)
         self._keep = keep or ()
         how = Reading(keep=self._keep, marks=marks, **reading)
@@ -157,6 +158,7 @@ class Text:
         from bilm.inference.numpy_policy import most_tokens
 
         self._signs.known = model.vocabulary
+        self._signs.model = model.stored.profile
         most = most_tokens(model.stored.options, model.vocabulary.size)
         n_tokens = 0
         beginning: list[Sentence] = []

@@ -71,7 +71,7 @@ def test(
     model = scoring.Model(model_choice)
     vocabulary = model.vocabulary
     text = resolve_shards(input_, on_bad_utf8)
-    text.examine(vocabulary)
+    text.examine(vocabulary, model.stored.profile)
     checkpoint = model.stored.checkpoint
     record = RunRecord.read(checkpoint.path) if checkpoint else None
     if record is not None and not set(record.shards).isdisjoint(describe_shards(text.paths)):

@@ -6,6 +6,7 @@ MODULES = {
     "data.dataset": "BidirectionalLMDataset LMDataset",
     "data.marks": "BOS EOS LOST_WORD UNK",
     "data.model_ids": "Batcher TokenBatcher",
+    "data.profile": "Profile",
     "data.readers": "Corpus InputFile Reading Record TABLES form_of",
     "data.readers.tables": "table_rows text_of words_of",
     "data.shards": "count_tokens resolve_shards sentence_digest",

@@ -6,13 +6,15 @@ import hashlib
 import os
 from collections.abc import Collection, Container, Iterator, Sequence
 from dataclasses import dataclass, replace
+from functools import cached_property
 from pathlib import Path
 from typing import NamedTuple
 
 from absl import logging
 
+from bilm.data.profile import Profile
 from bilm.data.readers import TEXT, form_of
-from bilm.data.signs import SAMPLE_WORDS, TextSigns
+from bilm.data.signs import SAMPLE_WORDS
 from bilm.data.text import matching_files, placed_lines, writing_text
 from bilm.errors import DataError
 from bilm.support.progress import Progress
@@ -41,23 +43,33 @@ class Shards:
         self.paths = list(map(os.fspath, self.paths))
         self.name = self.name or next(iter(self.paths), "no file")
 
-    def examine(self, vocabulary: Container[str] = ()) -> None:
+    def examine(self, vocabulary: Container[str] = (), model: Profile | None = None) -> None:
         """Warn if the first words show that the text is not tokenized or not in a normal form.
         Pipes, which can be read only once, are not examined. Raises: DataError."""
-        first, *others = self.paths
-        name = f"{first} and {len(others)} more" if others else first
-        signs = TextSigns(name, vocabulary=vocabulary)
+        sentences = [line.split() for line in self.first_lines]
+        profile = Profile.of(sentences, self.first_lines, vocabulary=vocabulary)
+        for warning in profile.warnings(model).values():
+            logging.warning("%s: %s", self.name, warning)
+
+    @property
+    def profile(self) -> Profile:
+        """The profile of the first words."""
+        return Profile.of([line.split() for line in self.first_lines], self.first_lines)
+
+    @cached_property
+    def first_lines(self) -> list[str]:
+        """The lines, except blank ones, of the first `SAMPLE_WORDS` words, as many of each file."""
         files = [path for path in self.paths if is_url(path) or os.path.isfile(path)]
         files = files[:MAX_EXAMINED]
+        lines: list[str] = []
         for path in files:
             n_left = SAMPLE_WORDS / len(files)
             for *_, line in placed_lines(path, self.on_bad_utf8):
-                words = signs.add_line(line).split()
-                signs.add(words)
-                n_left -= len(words)
+                n_left -= len(line.split())
+                lines.append(line)
                 if n_left <= 0:
                     break
-        signs.warn()
+        return [line for line in lines if line.strip()]
 
     def sentences(self) -> Iterator[list[str]]:
         """Yield the words of each line that is not blank or left out. Raises: DataError."""

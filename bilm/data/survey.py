@@ -11,6 +11,7 @@ import numpy as np
 from absl import logging
 
 from bilm.data.marks import MARKS
+from bilm.data.profile import Profile
 from bilm.data.shards import Shards, TextCounts, sentence_digest
 from bilm.data.text import placed_lines
 from bilm.data.vocabulary import Vocabulary
@@ -44,11 +45,12 @@ def survey(
     is_whole: bool = True,
     warns: bool = True,
     heldout: Shards | None = None,
+    model: Profile | None = None,
 ) -> Survey:
-    """Read a text, whole or only the sample, and warn of signs that it is not tokenized if `warns`.
-    Compare a whole text with held-out text. Raises: DataError."""
+    """Read a text, whole or only the sample; if `warns`, compare it with a model's text. Compare a
+    whole text with held-out text. Raises: DataError."""
     if warns:
-        shards.examine(vocab)
+        shards.examine(vocab, model)
     max_sample = -(-SAMPLE_TOKENS // len(shards.paths))
     heldout_digests = heldout.digests() if heldout and is_whole else set()
     repeated: set[int] = set()

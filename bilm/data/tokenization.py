@@ -26,9 +26,9 @@ def checked_sentence(sentence: Iterable[str], name: str) -> list[str]:
             "words, sort a set"
         )
     words = list(sentence)
-    for i, word in enumerate(words):
-        if not isinstance(word, str):
-            raise DataError(f"{name}, word {i} is {described(word)}; expected a string")
+    if not all(issubclass(kind, str) for kind in set(map(type, words))):
+        i, word = next((i, word) for i, word in enumerate(words) if not isinstance(word, str))
+        raise DataError(f"{name}, word {i} is {described(word)}; expected a string")
     return words
 
 

@@ -2,14 +2,16 @@
 
 import math
 import operator
+from collections import defaultdict
 from collections.abc import Callable, Generator, Sequence
+from itertools import pairwise
 
 import numpy as np
 
 from bilm.embedding.forms import POOLS
 from bilm.errors import OptionsError, require_one_of
-from bilm.inference.backend import Backend
-from bilm.inference.packing import in_reading_order, pack, run_windows
+from bilm.inference.backend import Backend, ByDirection
+from bilm.inference.packing import pack, run_windows
 from bilm.options.model_options import ModelOptions
 
 Layers = str | Sequence[int]  # see `ElmoEmbedder`
@@ -27,8 +29,8 @@ class Selection:
 
     Attributes: `select`, the function that selects the layers; `numbers` of the selected layers,
         empty for a name such as "top"; `shape` of the vectors of a word or a pooled sentence: (D,),
-        or (layers, D), and the number of their features, `n_features`; `directions` of the model,
-        whose features are side by side.
+        or (layers, D), and their total size, `n_features`; `features` of each direction of the
+        model, a slice of D.
     Raises: OptionsError for missing or repeated layers, an unknown pool, `normalize` without pool.
     """
 
@@ -40,7 +42,6 @@ class Selection:
             )
         self.pool = pool
         self.normalize = normalize
-        self.directions = options.directions
         n_layers = options.lstm.n_layers + 1
         if isinstance(layers, str) and layers in SELECTIONS:
             self.select = SELECTIONS[layers]
@@ -55,7 +56,11 @@ class Selection:
                 )
             if len(set(self.numbers)) < len(self.numbers):
                 raise OptionsError(f"layers is {self.numbers}: a layer occurs twice")
-        dim = len(self.directions) * options.lstm.projection_dim
+        width = options.lstm.projection_dim
+        self.features: dict[str, slice] = {}
+        for k, direction in enumerate(options.directions):
+            self.features[direction] = slice(k * width, (k + 1) * width)
+        dim = len(self.features) * width
         self.shape = (len(self.numbers), dim) if self.numbers else (dim,)
         self.n_features = math.prod(self.shape)
 
@@ -78,90 +83,109 @@ def _layer_numbers(layers: Layers) -> list[int]:
 def collected(
     backend: Backend,
     table: np.ndarray,
-    sentences: list[np.ndarray],
+    tokens: np.ndarray,
+    lengths: np.ndarray,
     selection: Selection,
     batch_tokens: int,
 ) -> Generator[tuple[int, np.ndarray], None, None]:
-    """Yield the number and the collected vectors of each sentence when its last step is computed.
+    """Yield the number and the vectors of each sentence when its last step is computed: float32
+    (..., T, D), a view of the vectors of all sentences; or (..., D) if pooled.
 
     Args:
         table: token vectors, float32 (U, P).
-        sentences: words with their marks, rows of the table, integer (T + 2,).
+        tokens: all sentences with their marks, rows of the table, integer (N,); -1 for padding,
+            which has the vector zero and is not read.
+        lengths: of the sentences with their marks, integer (n,).
         batch_tokens: tokens that are computed at a time.
     """
-    # The steps of each sentence in a grid. A direction stops at the last word that it reads,
-    # because no result depends on the mark after it.
-    lengths = np.array([len(rows) - 1 for rows in sentences])
-    packing = pack(lengths)
-    stops = packing.starts + lengths
-    places = {}
-    for direction in selection.directions:
-        rows_read = (in_reading_order(rows, direction)[:-1] for rows in sentences)
-        places[direction] = packing.grid(rows_read)
+    # The number of the result of each token, which is of its word or its sentence; -1 for marks.
+    stops = np.cumsum(lengths)
+    numbers: np.ndarray = np.repeat(np.arange(len(lengths)), lengths)
+    if selection.pool == "none":
+        numbers = np.arange(len(tokens)) - 2 * numbers - 1
+    numbers[stops - lengths] = numbers[stops - 1] = -1
 
-    waiting = sorted(range(len(sentences)), key=packing.starts.__getitem__, reverse=True)
-    running: dict[int, Collector] = {}
+    # The row and the step at which each direction reads each token but the mark at its end, on
+    # which no result depends.
+    is_read = tokens >= 0
+    n_steps = np.add.reduceat(is_read, stops - lengths, dtype=np.int64) - 1
+    packing = pack(n_steps)
+    ends = packing.starts + n_steps
+    row_of: np.ndarray = np.repeat(packing.rows, n_steps)
+    forward = np.arange(len(row_of)) + np.repeat(ends - np.cumsum(n_steps), n_steps)
+    backward = np.repeat(packing.starts + ends - 1, n_steps) - forward
+    directions = {"forward": (forward, stops - 1), "backward": (backward, stops - lengths)}
+    places: ByDirection = {}
+    numbers_at: ByDirection = {}
+    for direction in selection.features:
+        step_of, unread = directions[direction]
+        is_used = is_read.copy()
+        is_used[unread] = False
+        places[direction] = np.zeros(packing.shape, np.int32)
+        places[direction][row_of, step_of] = tokens[is_used]
+        numbers_at[direction] = np.full(packing.shape, -1)
+        numbers_at[direction][row_of, step_of] = numbers[is_used]
+
+    kind: type[Unpooled | Pooled] = Unpooled if selection.pool == "none" else Pooled
+    results = kind(selection, lengths - 2, numbers[~is_read])
+    waiting = np.argsort(-ends, kind="stable").tolist()
     for steps, layers in run_windows(backend, packing, table, places, batch_tokens):
-        selected = {d: selection.select(np.asarray(x)) for d, x in layers.items()}
-
-        # The sentences that start in this window.
-        while waiting and packing.starts[waiting[-1]] < steps.stop:
+        for direction, outputs in layers.items():
+            vectors = selection.select(np.asarray(outputs))
+            results.add(direction, numbers_at[direction][:, steps], vectors)
+        while waiting and ends[waiting[-1]] <= steps.stop:
             k = waiting.pop()
-            running[k] = Collector(selection, int(lengths[k]) - 1)
-
-        # The words of each sentence in it, whose first step reads the begin mark.
-        for k, collector in list(running.items()):
-            first = int(packing.starts[k]) + 1
-            start = max(steps.start, first)
-            stop = min(steps.stop, int(stops[k]))
-            if start < stop:
-                in_window = slice(start - steps.start, stop - steps.start)
-                vectors = {d: x[..., packing.rows[k], in_window, :] for d, x in selected.items()}
-                collector.add(slice(start - first, stop - first), vectors)
-            if stops[k] <= steps.stop:
-                yield k, running.pop(k).result()
+            yield k, results.of(k)
 
 
-class Collector:
-    """Collects or pools the vectors of a sentence of `n_words` words, some words at a time."""
+class Unpooled:
+    """The vectors of all words, in one array with a last row for those of no word. `n_words`: of
+    each sentence, integer (n,); `padding`: the numbers of words that have the vector zero."""
 
-    def __init__(self, selection: Selection, n_words: int):
-        self._selection = selection
-        self._n_words = n_words
-        self._vectors: np.ndarray
+    def __init__(self, selection: Selection, n_words: np.ndarray, padding: np.ndarray):
         *layers, dim = selection.shape
-        if selection.pool == "none":
-            self._vectors = np.empty((*layers, n_words, dim), np.float32)
-        elif selection.pool == "mean":
-            self._vectors = np.zeros(selection.shape)
-        else:
-            start = -np.inf if n_words else 0
-            self._vectors = np.full(selection.shape, start, np.float32)
+        self._features = selection.features
+        self._n_words = n_words
+        self._stops = np.cumsum(n_words)
+        self._vectors: np.ndarray = np.empty((*layers, n_words.sum() + 1, dim), np.float32)
+        self._vectors[..., padding, :] = 0
 
-        # A view of the features of each direction, with the words in its reading order.
-        self._views: dict[str, np.ndarray] = {}
-        width = dim // len(selection.directions)
-        for i, direction in enumerate(selection.directions):
-            view = self._vectors[..., i * width : (i + 1) * width]
-            if selection.pool == "none" and direction == "backward":
-                view = view[..., ::-1, :]
-            self._views[direction] = view
+    def add(self, direction: str, numbers: np.ndarray, vectors: np.ndarray) -> None:
+        """Add vectors, (..., B, T, P), with the numbers of their words, (B, T)."""
+        for layer in np.ndindex(vectors.shape[:-3]):  # twice as fast as all at once
+            self._vectors[layer][numbers, self._features[direction]] = vectors[layer]
 
-    def add(self, words: slice, vectors: dict[str, np.ndarray]) -> None:
-        """Add the vectors of words, (..., T, P) by direction, numbered from 0 in reading order."""
-        for direction, view in self._views.items():
-            if self._selection.pool == "none":
-                view[..., words, :] = vectors[direction]
-            elif self._selection.pool == "mean":
-                view += vectors[direction].sum(axis=-2, dtype=np.float64)
-            else:
-                np.maximum(view, vectors[direction].max(axis=-2), out=view)
+    def of(self, k: int) -> np.ndarray:
+        """Return the vectors of the words of a sentence."""
+        return self._vectors[..., self._stops[k] - self._n_words[k] : self._stops[k], :]
 
-    def result(self) -> np.ndarray:
-        """Return float32 (..., T, D), or (..., D) if pooled; without words, zeros."""
-        vectors = self._vectors
+
+class Pooled:
+    """The pooled vectors of the sentences that are computed. `padding`: the numbers of the
+    sentences of words that do not count."""
+
+    def __init__(self, selection: Selection, n_words: np.ndarray, padding: np.ndarray):
+        self._selection = selection
+        self._n_words = n_words - np.bincount(padding, minlength=len(n_words))
+        self._join, start = (np.add, 0.0) if selection.pool == "mean" else (np.maximum, -np.inf)
+        self._running: defaultdict[int, np.ndarray] = defaultdict(
+            lambda: np.full(selection.shape, start)
+        )
+
+    def add(self, direction: str, numbers: np.ndarray, vectors: np.ndarray) -> None:
+        """Add the vectors of words, (..., B, T, P), with the numbers of their sentences, (B, T)."""
+        numbers = numbers.ravel()
+        vectors = vectors.reshape(*vectors.shape[:-3], len(numbers), -1)  # ..., B T, P
+        firsts = np.flatnonzero(np.diff(numbers, prepend=-1))
+        for first, stop in pairwise([*firsts.tolist(), len(numbers)]):
+            pooled = self._running[int(numbers[first])][..., self._selection.features[direction]]
+            part = self._join.reduce(vectors[..., first:stop, :], axis=-2, dtype=np.float64)
+            self._join(pooled, part, out=pooled)
+
+    def of(self, k: int) -> np.ndarray:
+        """Return the vector of a sentence; without words, zeros."""
+        vectors = self._running.pop(k, np.zeros(self._selection.shape))
         if self._selection.pool == "mean":
-            vectors = (vectors / max(self._n_words, 1)).astype(np.float32)
-        if self._selection.normalize:
-            vectors = (vectors / (np.linalg.norm(vectors) or 1.0)).astype(np.float32)
-        return vectors
+            vectors = vectors / max(self._n_words[k], 1)
+        vectors = vectors.astype(np.float32)
+        return vectors / (np.linalg.norm(vectors) or 1) if self._selection.normalize else vectors

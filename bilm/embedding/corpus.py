@@ -11,11 +11,12 @@ import hashlib
 import json
 import os
 import re
+import shutil
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from contextlib import closing, contextmanager
 from dataclasses import dataclass, field
 from pathlib import Path
-from typing import Any, NamedTuple
+from typing import Any
 
 from absl import logging
 
@@ -40,14 +41,6 @@ PART_SENTENCES = 1000  # of a part
 PART_VECTORS = 100_000  # pooled sentences of a part
 PART_TOKENS = 1 << 18  # tokens after which a part ends, as many as are packed together
 VERSION = 4  # of the parts
-
-
-class Vectors(NamedTuple):
-    """The vectors to compute: see `ElmoEmbedder.embed_sentences`."""
-
-    layers: Layers
-    pool: str
-    normalize: bool
 
 
 def dump_bilm_embeddings(
@@ -104,7 +97,7 @@ def dump_bilm_embeddings(
     # The text.
     vocab_path = Path(vocab_file or model.vocabulary_path)
     known = Vocabulary(vocab_path) if vocab_path.is_file() else ()
-    corpus = Corpora(dataset_file, Reading(**reading), share, known)
+    corpus = Corpora(dataset_file, Reading(**reading), share, known, model.profile)
     n_sentences, n_tokens = read_first(corpus, writer)
 
     # The embedder.
@@ -122,7 +115,7 @@ def dump_bilm_embeddings(
     # The vectors.
     if not isinstance(layers, str):
         layers = list(map(int, layers))
-    vectors = Vectors(layers, pool, normalize)
+    vectors = layers, pool, normalize
     selection = embedder.selection(*vectors)
     is_pooled = pool != "none"
     content = writers.Content(selection.shape, dtype, is_pooled, selection.numbers, corpus.has_ids)
@@ -138,9 +131,10 @@ def _write_parts(
     parts: Parts,
     corpus: Iterable[list[Record]],
     embedder: ElmoEmbedder,
-    vectors: Vectors,
+    vectors: tuple[Layers, str, bool],
     bar: Progress,
 ) -> None:
+    layers, pool, _ = vectors
     existing: list[list[Record]] = []  # since the cache was cleared
     for number, records in enumerate(corpus):
         if number % WARM_PARTS == 0:
@@ -157,7 +151,7 @@ def _write_parts(
         if existing:
             logging.info("%s: continuing after %d finished parts", parts.folder, number)
         for before in existing:
-            embedder.warm_up((record.words for record in before), vectors.layers, vectors.pool)
+            embedder.warm_up((record.words for record in before), layers, pool)
         existing.clear()
 
         sentences = (record.words for record in records)
@@ -166,7 +160,7 @@ def _write_parts(
             parts.writing(path, records) as out,
         ):
             for k, words, vectors_of_words in embedded:
-                out.add(k, records[k], vectors_of_words)
+                out.add(parts.n_sentences + k, records[k], vectors_of_words)
                 bar.add(len(words))
         parts.add(path, records)
 
@@ -295,4 +289,9 @@ def open_parts(
             "output"
         )
     with lock:
-        yield Parts(outfile, folder, content, settings)
+        try:
+            yield Parts(outfile, folder, content, settings)
+        except BaseException:
+            if os.listdir(folder) == [files.LOCK]:  # no part is finished
+                shutil.rmtree(folder, ignore_errors=True)
+            raise

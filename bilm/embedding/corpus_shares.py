@@ -9,6 +9,7 @@ from itertools import chain, islice
 from pathlib import PurePosixPath
 from typing import NamedTuple
 
+from bilm.data.profile import Profile
 from bilm.data.readers import Corpus, Reading, Record
 from bilm.data.signs import TextSigns
 from bilm.data.text import input_files
@@ -54,8 +55,9 @@ class Corpora:
         reading: Reading | None = None,
         share: Share | None = None,
         vocabulary: Container[str] = (),
+        model: Profile | None = None,
     ):
-        signs = TextSigns(pattern, vocabulary=vocabulary)
+        signs = TextSigns(pattern, vocabulary=vocabulary, model=model)
         self._corpora = [Corpus(path, reading, signs) for path in input_files(pattern)]
         self.path = os.fspath(pattern) if len(self._corpora) > 1 else self._corpora[0].path
         self.has_ids = any(corpus.has_ids for corpus in self._corpora)

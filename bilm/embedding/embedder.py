@@ -1,7 +1,6 @@
 """Sentences -> vectors as NumPy arrays. `ElmoEmbedder` reads sentences in groups and looks up their
 words in a `TokenCache`; `collected` runs the biLM over a group and collects the vectors."""
 
-import os
 from collections.abc import Generator, Iterable, Iterator, Sequence
 from itertools import chain
 from pathlib import Path
@@ -11,7 +10,7 @@ import numpy as np
 from bilm.data.signs import TextSigns
 from bilm.data.tokenization import checked_sentences
 from bilm.embedding.collecting import Layers, Selection, collected
-from bilm.errors import BilmError, OptionsError
+from bilm.errors import OptionsError
 from bilm.inference.backend import open_backend
 from bilm.inference.packing import MAX_ROWS
 from bilm.inference.words import TokenCache, WordVectors
@@ -29,8 +28,9 @@ class ElmoEmbedder:
     it has the vector zero and is not read. The vectors of a sentence do not depend on other
     sentences: each one starts with zero state. `<S>` and `</S>` are read as marks of a sentence.
     Threads may share an embedder. A pickle contains the paths of the model's files, which are
-    loaded again, also in processes that multiprocessing spawns. In a forked process TensorFlow
-    would hang; embedders raise BilmError there. One warning is logged for untokenized sentences.
+    loaded again, also in processes that multiprocessing spawns. After a fork, an embedder of the
+    parent raises BilmError, except with `numpy`, and a new one uses NumPy; see
+    `bilm.support.process`. One warning is logged for untokenized sentences.
 
     Args:
         options_file: `options.json`, or a model: see `bilm.storage.stored_model.open_model`.
@@ -58,9 +58,6 @@ class ElmoEmbedder:
         vectors = embedder.embed_sentence(["The", "bank", "closed", "."])  # 3, 4, 2 P
     """
 
-    # id of the process that created the first embedder; forked processes inherit it
-    _process: int | None = None
-
     def __init__(
         self,
         options_file: str | Path | StoredModel,
@@ -71,8 +68,6 @@ class ElmoEmbedder:
         precision: str = "float32",
         backend: str | None = None,
     ):
-        ElmoEmbedder._process = ElmoEmbedder._process or os.getpid()
-        self._check_process()
         self.stored = open_model(options_file, weight_file)
         self._model = open_backend(self.stored, backend, precision)
         self.options = self._model.options
@@ -85,7 +80,7 @@ class ElmoEmbedder:
         lstm = self.options.lstm
         self.n_layers = lstm.n_layers + 1
         self.dim = len(self.options.directions) * lstm.projection_dim
-        self.signs = TextSigns("sentences to embed")
+        self.signs = TextSigns("sentences to embed", model=self.stored.profile)
 
     def __reduce__(self):
         return type(self), (self.stored, None, *self._settings)
@@ -115,7 +110,8 @@ class ElmoEmbedder:
         selection = self.selection(layers, pool, normalize)
         groups = self._groups(sentences, selection)
         in_order = (dict(self._embed(group, selection)) for group in groups)
-        return (results.pop(k) for results in in_order for k in range(len(results)))
+        # Copies, because a view would keep the vectors of all sentences of a group in memory.
+        return (results.pop(k).copy() for results in in_order for k in range(len(results)))
 
     def embed_as_completed(
         self,
@@ -125,8 +121,8 @@ class ElmoEmbedder:
         normalize: bool = False,
     ) -> Generator[tuple[int, list[str], np.ndarray], None, None]:
         """Embed a stream as `embed_sentences` does, and yield each sentence as soon as it has been
-        computed: its number, from 0, its words and its vectors. Other sentences are computed while
-        the caller processes it."""
+        computed: its number, from 0, its words and its vectors, which are a view: copy what is
+        kept for long. Other sentences are computed while the caller processes it."""
         selection = self.selection(layers, pool, normalize)
         first = 0  # number of the first sentence of a group
         for group in self._groups(sentences, selection):
@@ -171,11 +167,11 @@ class ElmoEmbedder:
         for group in self._groups(sentences, selection):
             self._look_up(group)
         # The marks are encoded outside the cache: its contents and order remain those of embedding.
-        self._check_process()
         table = self._encode(self._encode.marks)
         marks = np.arange(len(table))
-        for n_sentences in (1, 2):
-            list(collected(self._model, table, [marks] * n_sentences, selection, self.batch_tokens))
+        for n in (1, 2):
+            rows, lengths = np.tile(marks, n), np.full(n, len(marks))
+            list(collected(self._model, table, rows, lengths, selection, self.batch_tokens))
 
     def clear_cache(self) -> None:
         """Remove all words from the cache."""
@@ -205,40 +201,19 @@ class ElmoEmbedder:
         if group:
             yield group
 
-    def _look_up(self, group: list[list[str]]) -> tuple[dict[str, int], np.ndarray]:
-        """Return the rows of words and marks in a table, and the table, float32 (U, P)."""
-        self._check_process()
-        words = [word for word in dict.fromkeys(chain(self._encode.marks, *group)) if word]
-        return {word: i for i, word in enumerate(words)}, self._cache(words)
+    def _look_up(self, group: list[list[str]]) -> tuple[np.ndarray, np.ndarray]:
+        """Return a table of vectors, float32 (U, P), and the rows in it of the words of sentences
+        with their marks, one sentence after another, int32 (N,); -1 for padding."""
+        begin, end = self._encode.marks
+        words = [word for sentence in group for word in (begin, *sentence, end)]
+        distinct = [word for word in dict.fromkeys(chain(self._encode.marks, words)) if word]
+        row_of = {"": -1} | {word: row for row, word in enumerate(distinct)}
+        rows = np.fromiter(map(row_of.__getitem__, words), np.int32, len(words))
+        return self._cache(distinct), rows
 
     def _embed(
         self, group: list[list[str]], selection: Selection
     ) -> Generator[tuple[int, np.ndarray], None, None]:
-        row_of, table = self._look_up(group)
-        begin, end = self._encode.marks
-        sentences = []
-        for words in group:
-            rows = [row_of[word] for word in (begin, *words, end) if word]
-            sentences.append(np.array(rows))
-        embedded = collected(self._model, table, sentences, selection, self.batch_tokens)
-        for k, vectors in embedded:
-            yield k, _with_padding(vectors, group[k], selection)
-
-    def _check_process(self) -> None:
-        if os.getpid() != self._process:
-            raise BilmError(
-                f"process {os.getpid()} was forked from process {self._process}, which had made an "
-                "embedder; TensorFlow does not work after a fork: start processes with "
-                "multiprocessing.get_context('spawn')"
-            )
-
-
-def _with_padding(vectors: np.ndarray, words: list[str], selection: Selection) -> np.ndarray:
-    """Insert zeros for the words that are padding into the vectors of words (..., T, D)."""
-    if selection.pool != "none" or vectors.shape[-2] == len(words):
-        return vectors
-    shape = (*vectors.shape[:-2], len(words), vectors.shape[-1])
-    with_zeros: np.ndarray = np.zeros(shape, np.float32)
-    places = [k for k, word in enumerate(words) if word]
-    with_zeros[..., places, :] = vectors
-    return with_zeros
+        table, rows = self._look_up(group)
+        lengths = np.array([len(words) + 2 for words in group])
+        return collected(self._model, table, rows, lengths, selection, self.batch_tokens)

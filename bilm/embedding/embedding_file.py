@@ -10,7 +10,7 @@ import h5py
 import numpy as np
 
 from bilm.errors import DataError
-from bilm.storage.hdf5 import DAMAGE
+from bilm.storage.hdf5 import DAMAGE, to_read
 from bilm.support.files import expanded
 
 SENTENCE = "sentence"  # attribute of a dataset: its words
@@ -83,7 +83,7 @@ def _naming(where: str | os.PathLike) -> Iterator[None]:
 
 def _opened(path: str | os.PathLike) -> h5py.File:
     with _naming(f"{path}: not a complete HDF5 file of embeddings"):
-        return h5py.File(expanded(path), "r")
+        return to_read(expanded(path))
 
 
 def _names(file: h5py.File) -> list[tuple[int, str]]:

@@ -13,10 +13,12 @@ from bilm.embedding.embedder import ElmoEmbedder
 from bilm.errors import WeightsError
 from bilm.storage.stored_model import StoredModel, open_model
 from bilm.support.files import expanded
+from bilm.support.process import in_forks
 
 MAX_LOADED = 2  # number of models that a process keeps loaded
 
 _loading = Lock()
+_of_parents: list[object] = []
 
 
 class ModelFiles(NamedTuple):
@@ -58,3 +60,12 @@ def shared_embedder(files: ModelFiles, digest: str, precision: str = "float32") 
 @lru_cache(MAX_LOADED)
 def _load(files: ModelFiles, digest: str, precision: str) -> ElmoEmbedder:
     return ElmoEmbedder(files.open(), None, files.vocab, precision=precision)
+
+
+@in_forks
+def _load_again() -> None:
+    """Load models again in a forked process, where an embedder of the parent raises an error."""
+    global _loading, _load
+    _loading = Lock()  # a thread of the parent may have held it
+    _of_parents.append(_load)  # deleting these embedders could hang
+    _load = lru_cache(MAX_LOADED)(_load.__wrapped__)

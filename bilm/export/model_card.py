@@ -7,7 +7,7 @@ from absl import logging
 
 import bilm
 from bilm.export.hdf5 import missing_for_allennlp
-from bilm.options.model_options import EVALUATION
+from bilm.options.model_options import EVALUATION, PROFILE
 from bilm.scoring.measurement import Measurement
 from bilm.storage.stored_model import StoredModel, open_model
 from bilm.support.files import replacing, sha256_of
@@ -15,6 +15,7 @@ from bilm.support.model_files import CARD
 from bilm.tensors import sizes_of
 
 TEMPLATE = Path(__file__).with_name("model_card.template")
+KEPT = EVALUATION, PROFILE  # keys of options whose content is listed in words
 MAX_SHARDS = 20  # maximum number of listed files
 SIZES = (
     "reads", "directions", "lstm_layers", "lstm_dim", "projection_dim", "vector_dim", "parameters",
@@ -44,9 +45,11 @@ def write_card(model: StoredModel, written: list[Path]) -> Path | None:
     sizes = sizes_of(options, model.n_words)
     facts = {name: sizes[name] for name in SIZES}
     facts["directions"] = ", ".join(options.directions)
-    facts |= {key: value for key, value in options.other.items() if key != EVALUATION}
+    facts |= {key: value for key, value in options.other.items() if key not in KEPT}
     measured = Measurement.of(model)
     facts |= _training(model, measured)
+    if model.profile is not None:
+        facts |= model.profile.table()
     if measured is not None and measured.verdict is not None:
         facts["verdict"] = "; ".join(measured.verdict.lines)
     files = {}

@@ -8,6 +8,7 @@ from importlib import import_module
 from typing import NamedTuple, TypeAlias
 
 import numpy as np
+from absl import logging
 
 from bilm.errors import OptionsError, require_one_of
 from bilm.inference import BACKENDS
@@ -16,6 +17,7 @@ from bilm.inference.softmax import Softmax
 from bilm.layers.types import Tensor
 from bilm.options.model_options import ModelOptions
 from bilm.storage.stored_model import StoredModel
+from bilm.support.process import is_stopped_by_fork, start_computing
 
 ByDirection: TypeAlias = dict[str, Tensor]  # arrays, or tensors that `np.asarray` converts
 State: TypeAlias = list[Tensor]  # float32 (B, width) each, by direction, layer, cell before hidden
@@ -29,7 +31,10 @@ class Window(NamedTuple):
 
 
 class Stacks(ABC):
-    """The LSTM stacks of all directions, computed by one library."""
+    """The LSTM stacks of all directions, computed by one library. Attributes: `has_threads`,
+    whether its threads compute, which a fork does not have."""
+
+    has_threads = True
 
     def __init__(self, options: ModelOptions):
         lstm = options.lstm
@@ -70,6 +75,11 @@ class Backend:
     softmax: Softmax | None = None  # None if it was not loaded
     runs_ahead: bool = False
 
+    def check_process(self) -> None:
+        """Raise BilmError if the library would hang, because this process was forked."""
+        if self.stacks.has_threads:
+            start_computing()
+
 
 def open_backend(
     stored: StoredModel,
@@ -78,9 +88,10 @@ def open_backend(
     has_softmax: bool = False,
 ) -> Backend:
     """Load a model, with its softmax if `has_softmax`, into one of `BACKENDS`; None for `keras`, or
-    `numpy` if Keras has no backend. With the precision "int8", `keras` uses ONNX Runtime. Raises:
-    OptionsError if the library does not support the precision, see `BiLM`, or the softmax, or for
-    unknown ones; WeightsError; ValueError."""
+    `numpy` if Keras has no backend. With the precision "int8", `keras` uses ONNX Runtime. In
+    float32, NumPy replaces a Keras that would hang after a fork. Raises: OptionsError if the
+    library does not support the precision, see `BiLM`, or the softmax, or for unknown ones;
+    WeightsError; ValueError; BilmError after a fork."""
     name = name or sooner_backend(stored.options, sys.maxsize, precision)
     require_one_of("backend", name, BACKENDS)
     if name == "numpy" and precision != "float32":
@@ -91,6 +102,9 @@ def open_backend(
     if precision == "int8" and has_softmax:
         raise OptionsError(f"{stored}: the backend keras does not score in int8; use float32")
 
+    if name == "keras" and precision == "float32" and is_stopped_by_fork():
+        logging.warning("%s: after a fork, NumPy computes, because Keras would hang", stored)
+        name = "numpy"
     # The module of a backend imports its library.
     module = import_module(f"bilm.inference.{'onnx_int8' if precision == 'int8' else name}")
     return module.load(stored, precision, has_softmax)

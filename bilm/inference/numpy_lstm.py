@@ -91,6 +91,8 @@ class NumpyStacks(Stacks):
     """The stacks of all directions, one cell per layer: see `bilm.layers.stack.LSTMStack`. `read`
     returns the stored tensor of a name."""
 
+    has_threads = False
+
     def __init__(self, options: ModelOptions, read: Callable[[str], np.ndarray]):
         super().__init__(options)
         lstm = options.lstm

@@ -1,7 +1,7 @@
 """Sequences of tokens packed end to end into rows, which run in windows of steps."""
 
 import heapq
-from collections.abc import Generator, Iterable, Iterator
+from collections.abc import Generator, Iterator
 from concurrent.futures import ThreadPoolExecutor
 from itertools import islice
 from typing import NamedTuple, TypeVar
@@ -14,6 +14,8 @@ from bilm.tensors import FLOAT_BYTES, N_GATES
 MAX_ROWS = 192  # more rows hardly speed up products, and their steps no longer fit the cache
 GATE_BYTES = 1 << 29  # maximum size in bytes of the input's part of the gates in a window of steps
 
+READING_ORDER = {"forward": slice(None), "backward": slice(None, None, -1)}  # of words by direction
+
 T = TypeVar("T")
 
 
@@ -23,13 +25,6 @@ class Packing(NamedTuple):
     rows: np.ndarray  # row of each sequence, integer (n,)
     starts: np.ndarray  # first step of each sequence, integer (n,)
     shape: tuple[int, int]  # number of rows and of steps, (B, T)
-
-    def grid(self, sequences: Iterable[np.ndarray]) -> np.ndarray:
-        """Return the grid with each sequence at its place and zeros between them, int32 (B, T)."""
-        grid: np.ndarray = np.zeros(self.shape, np.int32)
-        for sequence, row, start in zip(sequences, self.rows, self.starts, strict=True):
-            grid[row, start : start + len(sequence)] = sequence
-        return grid
 
 
 def pack(lengths: np.ndarray, max_rows: int = MAX_ROWS) -> Packing:
@@ -52,11 +47,6 @@ def pack(lengths: np.ndarray, max_rows: int = MAX_ROWS) -> Packing:
         rows[i] = row
         heapq.heapreplace(ends, (start + int(lengths[i]), row))
     return Packing(rows, starts, (n_rows, max(ends)[0]))
-
-
-def in_reading_order(places: np.ndarray, direction: str) -> np.ndarray:
-    """Convert the places of a sentence, (T, ...), between the order of words and of reading."""
-    return places[::-1] if direction == "backward" else places
 
 
 def run_windows(
@@ -87,7 +77,9 @@ def run_windows(
             yield steps, layers
 
     runs_ahead = is_start.size > batch_tokens and backend.runs_ahead
-    yield from ahead(windows()) if runs_ahead else windows()
+    for window in ahead(windows()) if runs_ahead else windows():
+        yield window
+        backend.check_process()  # it may have been forked
 
 
 def ahead(values: Iterator[T]) -> Generator[T, None, None]:

@@ -8,7 +8,7 @@ import numpy as np
 
 from bilm.data.vocabulary import BOS, EOS
 from bilm.inference.backend import Backend, ByDirection
-from bilm.inference.packing import in_reading_order, pack, run_windows
+from bilm.inference.packing import READING_ORDER, pack, run_windows
 from bilm.inference.words import TokenCache, WordVectors
 
 CACHED_WORDS = 20_000  # number of recently used words whose vectors are cached
@@ -66,7 +66,7 @@ class TextReader:
                 start = stop
                 marked = np.array([number_of[word] for word in (BOS, *sentence, EOS)])
                 for direction in directions:
-                    ordered = in_reading_order(marked, direction)
+                    ordered = marked[READING_ORDER[direction]]
                     read[direction][place] = ordered[:-1]
                     following[direction][place] = ordered[1:]
                 if number >= text.n_context:
@@ -86,4 +86,4 @@ class TextReader:
                     values[direction] = np.empty(shape, measured.dtype)
                 values[direction][:, steps][is_used] = measured
         for place in measured_places:
-            yield {d: in_reading_order(grid[place], d) for d, grid in values.items()}
+            yield {d: grid[place][READING_ORDER[d]] for d, grid in values.items()}

@@ -51,7 +51,8 @@ class WordVectors:
 
     def __call__(self, words: Sequence[str]) -> np.ndarray:
         """Return the vectors of words, float32 (n, P). Raises: DataError for a word with several
-        blanks, which is probably a text."""
+        blanks, which is probably a text; BilmError if the library would hang after a fork."""
+        self._backend.check_process()
         if text := next((word for word in words if len(word.split()) > MAX_PARTS), None):
             raise DataError(
                 f"the word {text[:40]!r} contains several blanks; split a text into words"
@@ -108,14 +109,13 @@ class TokenCache:
                 self._vectors.move_to_end(word)
 
         missing = [word for word in words if word not in vectors]
-        encoded = self._encode(missing)
-        vectors.update(zip(missing, encoded, strict=True))
+        vectors.update(zip(missing, self._encode(missing), strict=True))
         with self._lock:
             for word in missing[-self.size :]:
                 self._vectors[word] = vectors[word].copy()
             while len(self._vectors) > self.size:
                 self._vectors.popitem(last=False)
-        return np.concatenate([vectors[word] for word in words]).reshape(len(words), -1)
+        return np.array([vectors[word] for word in words])
 
     def clear(self) -> None:
         """Remove all words."""

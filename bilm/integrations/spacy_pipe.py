@@ -24,6 +24,9 @@ with needed("spacy", "The spaCy component bilm"):
     from spacy.util import minibatch, raise_error
 
 
+KEY = "bilm"  # of `Doc.user_data`: the vectors, and the places in the text where their tokens start
+
+
 @Language.factory(
     "bilm",
     assigns=["doc.tensor", "token.vector"],
@@ -49,9 +52,10 @@ class ElmoComponent:
     """Sets `doc.tensor` to the vectors of a document's tokens, float32 (tokens, features).
 
     `token.vector`, `span.vector`, `doc.vector` (means over tokens) and similarities are computed
-    from it. If an earlier component has set sentences, each sentence is embedded separately;
-    otherwise a document is one sentence. Tokens of white space have zero vectors. The words are the
-    tokens of spaCy's tokenizer, so untokenized text needs no preparation.
+    from a copy, so later components may merge tokens or set `doc.tensor`. If an earlier component
+    has set sentences, each sentence is embedded separately; otherwise a document is one sentence.
+    Tokens of white space have zero vectors. The words are the tokens of spaCy's tokenizer, so
+    untokenized text needs no preparation.
 
     The model is loaded with the first document, once per process. Stored pipelines contain its name
     and a digest of its files; loading them with other files is an error. Several `layers` are
@@ -97,6 +101,7 @@ class ElmoComponent:
             places = [token.i for token in tokens]
             tokens[0].doc.tensor[places] = side_by_side(vectors)
         for doc in docs:
+            doc.user_data.pop(KEY, None)
             set_hooks(doc)
 
     def to_bytes(self, *, exclude: Iterable[str] = ()) -> bytes:
@@ -129,14 +134,14 @@ class ElmoComponent:
 
 
 def set_hooks(doc: Doc) -> None:
-    """Compute the vectors and similarities of a document from `doc.tensor` only, not from a table
-    of word vectors. Documents that were stored, or came from another process, lose these hooks;
-    this function sets them again."""
-    doc.user_token_hooks["vector"] = _token_vector
-    doc.user_token_hooks["has_vector"] = _has_vector
-    for hooks in (doc.user_hooks, doc.user_span_hooks):
-        hooks["vector"], hooks["has_vector"] = _mean_vector, _has_vector
+    """Compute the vectors and similarities of a document from those of the component only, which
+    `doc.user_data` contains, or else `doc.tensor`. Documents that were stored, or came from another
+    process, lose these hooks; this function sets them again."""
+    if KEY not in doc.user_data:
+        starts = np.array([token.idx for token in doc], np.int64)
+        doc.user_data[KEY] = {"starts": starts, "vectors": doc.tensor}
     for hooks in (doc.user_hooks, doc.user_span_hooks, doc.user_token_hooks):
+        hooks["vector"], hooks["has_vector"] = _vector, _has_vector
         hooks["similarity"] = _similarity
 
 
@@ -148,16 +153,18 @@ def _sentences(doc: Doc) -> Iterator[list[Token]]:
             yield tokens
 
 
-def _token_vector(token: Token) -> np.ndarray:
-    return token.doc.tensor[token.i]
-
-
-def _mean_vector(tokens: Doc | Span) -> np.ndarray:
-    doc = tokens if isinstance(tokens, Doc) else tokens.doc
-    rows = [token.i for token in tokens]
-    if not rows:
-        return np.zeros(doc.tensor.shape[1:], doc.tensor.dtype)
-    return doc.tensor[rows].mean(axis=0)
+def _vector(of: Doc | Span | Token) -> np.ndarray:
+    """Return the mean vector of the tokens that the component read at this place in the text."""
+    if isinstance(of, Token):
+        start, end = of.idx, of.idx + len(of)
+    else:
+        start, end = (0, len(of.text)) if isinstance(of, Doc) else (of.start_char, of.end_char)
+    kept = (of if isinstance(of, Doc) else of.doc).user_data[KEY]
+    starts, vectors = kept["starts"], kept["vectors"]
+    if start == end:
+        return np.zeros(vectors.shape[1:], vectors.dtype)
+    first = np.searchsorted(starts, start, "right") - 1  # the token may have been split
+    return vectors[first : np.searchsorted(starts, end)].mean(axis=0)
 
 
 def _has_vector(of: Doc | Span | Token) -> bool:

@@ -17,6 +17,7 @@ from bilm.options.model_options import (
     EVALUATION,
     EXPORT_ID,
     N_CHARACTERS,
+    PROFILE,
     CharCnnOptions,
     LstmOptions,
     ModelOptions,
@@ -42,7 +43,7 @@ class RunOptions(Checked):
     `bilm.training.sampling.with_unknown` for `once_from`."""
 
     STRICT = True
-    ALLOWED = (EXPORT_ID, EVALUATION)  # in the options of an export
+    ALLOWED = (EXPORT_ID, EVALUATION, PROFILE)  # in the options of a run or an export
 
     bidirectional: bool = key(schema.BOOLEAN)
     char_cnn: CharCnnOptions | None = key(CharCnnOptions, None)
@@ -115,7 +116,7 @@ def load_run_options(name_or_path: str | Path) -> RunOptions:
 def load_model_options(path: str | Path) -> ModelOptions:
     """Read the options of a stored model; warn of unused keys. Raises: OptionsError."""
     options = schema.load(ModelOptions, path)
-    known = {EXPORT_ID, EVALUATION, *(field.name for field in schema.keys(RunOptions))}
+    known = {*RunOptions.ALLOWED, *(field.name for field in schema.keys(RunOptions))}
     unknown = [name for name in options.other_names() if name not in known]
     if unknown:
         logging.warning("%s: these keys are kept but not used: %s", path, ", ".join(unknown))

@@ -220,7 +220,9 @@ def load_scorer(
     stored = open_model(model, weight_file, softmax_file)
     stored.require_softmax()
     words = stored.vocabulary(vocab_file).words
-    return Scorer(open_backend(stored, backend, has_softmax=True), words)
+    scorer = Scorer(open_backend(stored, backend, has_softmax=True), words)
+    scorer.signs.model = stored.profile
+    return scorer
 
 
 def score(

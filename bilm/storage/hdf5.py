@@ -2,6 +2,7 @@
 `attribute` do not read values of other files, and reject declared sizes that exceed the file's.
 """
 
+import errno
 import io
 import math
 import os
@@ -28,7 +29,7 @@ def open_hdf5(path: str | Path) -> Iterator[h5py.File]:
     """Open an HDF5 file. Raises: WeightsError if it is missing or damaged, also in the block."""
     if not Path(path).is_file():
         raise WeightsError(f"{path}: no such file; expected an HDF5 weight file")
-    with explaining_damage(path), h5py.File(path, "r") as file:
+    with explaining_damage(path), to_read(path) as file:
         yield file
 
 
@@ -45,6 +46,16 @@ def explaining_damage(path: str | Path) -> Iterator[None]:
         raise WeightsError(unusable(path, f"not a whole HDF5 file ({error})")) from error
 
 
+def to_read(path: str | os.PathLike) -> h5py.File:
+    """Open an HDF5 file for reading, also on a file system without locks. Raises: see `DAMAGE`."""
+    try:
+        return h5py.File(path, "r")
+    except OSError as error:
+        if error.errno != errno.ENOLCK:
+            raise
+        return h5py.File(path, "r", locking=False)
+
+
 class NewHDF5(h5py.File):
     """An HDF5 file for writing, new (mode `w`) or existing (`a`); a context manager that closes it.
     HDF5 crashes the process when it closes a file after a write has failed. Failures are therefore
@@ -52,13 +63,12 @@ class NewHDF5(h5py.File):
     """
 
     def __init__(self, path: str | os.PathLike, mode: str = "w"):
-        self._disk = _Disk(path, {"w": "w+", "a": "r+"}[mode])
+        self._disk = Disk(path, {"w": "w+", "a": "r+"}[mode])
         super().__init__(self._disk, mode)
 
     def check(self) -> None:
-        """Raise OSError if a write has failed; call it often, to stop early."""
-        if self._disk.error is not None:
-            raise self._disk.error
+        """Raise OSError if a write has failed: see `Disk`."""
+        self._disk.check()
 
     def __exit__(self, *error: Any) -> None:
         try:
@@ -68,12 +78,18 @@ class NewHDF5(h5py.File):
             self.check()
 
 
-class _Disk(io.FileIO):
+class Disk(io.FileIO):
     """An unbuffered file that keeps the error of the first failed write and drops later ones."""
 
     error: OSError | None = None
 
+    def check(self) -> None:
+        """Raise OSError if a write has failed; call it often, to stop early."""
+        if self.error is not None:
+            raise self.error
+
     def write(self, data: Any) -> int:
+        """Write all bytes, unless a write has failed."""
         left = memoryview(data).cast("B")
         try:
             while left and self.error is None:  # a write may be partial
@@ -83,6 +99,7 @@ class _Disk(io.FileIO):
         return len(data)
 
     def truncate(self, size: int | None = None) -> int:
+        """Change the size."""
         try:
             return super().truncate(size)
         except OSError as error:

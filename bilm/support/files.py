@@ -10,8 +10,10 @@ import shutil
 import stat
 import tempfile
 from collections.abc import Iterator
-from contextlib import AbstractContextManager, contextmanager, suppress
+from contextlib import AbstractContextManager, contextmanager, nullcontext, suppress
 from pathlib import Path
+
+from absl import logging
 
 from bilm.errors import DataError
 from bilm.support.remote import check_writable, upload
@@ -83,13 +85,27 @@ def remove_leftovers(path: str | os.PathLike) -> None:
     target = output_path(path)
     for folder in target.parent.glob(f"{_prefix(target)}*"):
         with suppress(OSError):  # the folder cannot be locked, or another process is removing it
-            if not folder.is_symlink() and (lock := try_lock(folder / LOCK)) is not None:
+            if not folder.is_symlink() and (lock := _lock(folder / LOCK)) is not None:
                 with lock:
                     shutil.rmtree(folder, ignore_errors=True)
 
 
 def try_lock(path: Path) -> AbstractContextManager | None:
-    """Lock a file until the result's block or the process ends; return None if it is locked."""
+    """Lock a file until the result's block or the process ends; return None if it is locked. On a
+    file system without locks, such as NFS without its lock service, log a warning instead."""
+    try:
+        return _lock(path)
+    except OSError as error:
+        if error.errno != errno.ENOLCK:
+            raise
+        logging.log_first_n(
+            logging.WARNING, "%s: %s; only one command may write to this folder at a time", 1,
+            path.parent, os.strerror(errno.ENOLCK),
+        )  # fmt: skip
+        return nullcontext()
+
+
+def _lock(path: Path) -> AbstractContextManager | None:
     from filelock import FileLock, Timeout
 
     with suppress(Timeout):

@@ -1,8 +1,9 @@
-"""Process settings made before TensorFlow computes: backend, log level, malloc, threads."""
+"""Process settings made before TensorFlow computes: backend, log level, malloc, threads; forks."""
 
 import ctypes
 import os
 import sys
+from collections.abc import Callable
 from contextlib import suppress
 from importlib.util import find_spec
 
@@ -14,6 +15,42 @@ LOG_LEVEL, LOUD, QUIET, MUTE = "TF_CPP_MIN_LOG_LEVEL", ("0", "1"), "2", "3"
 SIDE_BY_SIDE = 2  # operations to run at the same time: one per direction of the model
 THREADS = ("TF_NUM_INTEROP_THREADS", "TF_NUM_INTRAOP_THREADS")  # TensorFlow reads them too
 M_TRIM_THRESHOLD, M_MMAP_MAX = -1, -4  # malloc.h of the GNU C library
+
+_computes = False  # whether a library with threads computes in this process
+_parent = 0  # id of the process in which it did before this one was forked from it
+
+
+def is_stopped_by_fork() -> bool:
+    """Return whether Keras' library would hang: it had computed before this process was forked."""
+    return bool(_parent)
+
+
+def start_computing() -> None:
+    """Note that Keras' library computes from now on. Raises: BilmError if it would hang."""
+    global _computes
+    _computes = True
+    if _parent:
+        raise BilmError(
+            f"process {os.getpid()} was forked from process {_parent}, in which Keras' library "
+            "had computed; it does not work after a fork: start processes with "
+            "multiprocessing.get_context('spawn'), or embed and score with backend='numpy'"
+        )
+
+
+def in_forks(function: Callable[[], None]) -> Callable[[], None]:
+    """Call a function in each process that is forked from this one; a decorator."""
+    if hasattr(os, "register_at_fork"):  # not on Windows
+        os.register_at_fork(after_in_child=function)
+    return function
+
+
+@in_forks
+def _remember_parent() -> None:
+    global _parent
+    eager = sys.modules.get("tensorflow.python.eager.context")
+    context = getattr(eager, "_context", None)  # the program itself may have used TensorFlow
+    if _computes or getattr(context, "_initialized", False):
+        _parent = os.getppid()
 
 
 def backend_of_keras() -> str | None:

@@ -40,8 +40,7 @@ class Timing:
         compiling: of the first step, which compiles the graph.
         n_steps: number of steps that did not compile the graph.
         trained: of these steps, with the saves between them; `computed`, their processor time.
-        n_evaluations, evaluated, last_evaluation: number of evaluations, and seconds of all and of
-            the last one.
+        n_evaluations, last_evaluation: number of evaluations, and seconds of the last one.
     """
 
     begun: float = 0.0
@@ -52,7 +51,6 @@ class Timing:
     trained: float = 0.0
     computed: float = 0.0
     n_evaluations: int = 0
-    evaluated: float = 0.0
     last_evaluation: float = 0.0
 
     @classmethod
@@ -82,13 +80,8 @@ class Timing:
     def after_evaluation(self, clock: Clock) -> Timing:
         """Return the timing after an evaluation."""
         after = self._at(clock)
-        seconds = after.now - self.now
-        return replace(
-            after,
-            n_evaluations=self.n_evaluations + 1,
-            evaluated=self.evaluated + seconds,
-            last_evaluation=seconds,
-        )
+        n_evaluations = self.n_evaluations + 1
+        return replace(after, n_evaluations=n_evaluations, last_evaluation=after.now - self.now)
 
     def _at(self, clock: Clock) -> Timing:
         # A clock that goes back, as in some virtual machines, measures nothing.
@@ -104,12 +97,6 @@ class Timing:
     def step_seconds(self) -> float:
         """Mean time of a step; infinity before any was measured."""
         return self.trained / self.n_steps if self.n_steps else math.inf
-
-    def hours(self, n_steps: int, eval_steps: int) -> float | None:
-        """Return the time of a number of steps and their evaluations; None if it is unknown."""
-        if not self.n_steps:
-            return None
-        return n_steps * (self.step_seconds + self.last_evaluation / eval_steps) / 3600
 
 
 class Pace(NamedTuple):
@@ -193,10 +180,25 @@ def _seconds_left(spec: RunSpec, timing: Timing) -> float:
     left = spec.deadline - timing.now
     if spec.texts.heldout is None:
         return left
-    # The text is measured a second time with the sentences that were left out.
-    n_last = 2 if spec.texts.heldout.shards.left_out else 1
     compiling = 0.0 if timing.n_evaluations else timing.compiling / 2
-    return left - n_last * evaluation_seconds(spec, spec.texts.heldout, timing) - compiling
+    return left - last_evaluation_seconds(spec, spec.texts.heldout, timing) - compiling
+
+
+def run_hours(spec: RunSpec, heldout: Heldout, timing: Timing, n_steps: int) -> float | None:
+    """Return the expected time of a run of so many steps; None before a step was measured."""
+    if not timing.n_steps:
+        return None
+    compiling = 1.5 * timing.compiling  # the graphs of a step and of an evaluation
+    n_before = (n_steps - 1) // spec.eval_steps  # evaluations before the last one
+    evaluating = n_before * evaluation_seconds(spec, heldout, timing)
+    evaluating += last_evaluation_seconds(spec, heldout, timing)
+    return (compiling + n_steps * timing.step_seconds + evaluating) / 3600
+
+
+def last_evaluation_seconds(spec: RunSpec, heldout: Heldout, timing: Timing) -> float:
+    """Return the expected time of the evaluation at the end of the run."""
+    # The text is measured a second time with the sentences that were left out.
+    return (2 if heldout.shards.left_out else 1) * evaluation_seconds(spec, heldout, timing)
 
 
 def evaluation_seconds(spec: RunSpec, heldout: Heldout, timing: Timing) -> float:
@@ -233,7 +235,8 @@ def comparison(spec: RunSpec, step: int, timing: Timing | None = None) -> Compar
     n_words = spec.texts.vocab.size
     ratio = expected_ratio(spec.n_steps * spec.predictions_a_step, n_tokens, n_words)
     of_useful = expected_ratio(n_useful_epochs * n_tokens, n_tokens, n_words)
-    hours = timing and timing.hours(n_useful_epochs * spec.epoch_steps, spec.eval_steps)
+    n_useful_steps = n_useful_epochs * spec.epoch_steps
+    hours = timing and run_hours(spec, spec.texts.heldout, timing, n_useful_steps)
     return compared.replace(
         n_useful=n_useful_epochs, hours=hours, ratio=ratio, gain=max(0.0, 1 - of_useful / ratio)
     )

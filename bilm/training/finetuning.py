@@ -106,7 +106,8 @@ def finetuned_run(
     """Return a new run that starts from a stored model; `has_new_words`: whether its vocabulary is
     not that of the model. Raises: BilmError if an input cannot be used."""
     assert request.options is not None
-    texts = new_texts(request, folder, request.options, checks_words=has_new_words)
+    profile = start.source.model.profile
+    texts = new_texts(request, folder, request.options, has_new_words, profile)
     text = texts.heldout.files.text if texts.heldout else None
     finetuning = Finetuning(start.source.id, text=text)
     return specified(request, texts, request.options, start=start, finetuning=finetuning)

@@ -13,7 +13,8 @@ from bilm.tensors import FLOAT_BYTES, n_filters, n_parameters
 from bilm.training.step import Trainer
 
 PROGRAM = 800_000_000  # bytes of Python, TensorFlow and the text in memory, as measured
-GROUP_LIMIT = Path("/sys/fs/cgroup/memory.max")  # a container's limit
+# The control groups of this process, and where their limits are, as in containers and batch jobs.
+GROUPS, LIMITS = Path("/proc/self/cgroup"), Path("/sys/fs/cgroup")
 
 
 def estimate_memory(trainer: Trainer, n_words: int) -> dict[str, int]:
@@ -49,10 +50,22 @@ def _size(variables: Iterable) -> int:
 
 
 def machine_memory() -> float:
-    """Return the bytes of memory of this machine, or of the container on it."""
+    """Return the bytes of memory of this machine, or the least limit of the control groups, of
+    version 1 or 2, that this process is in."""
     n_bytes = os.sysconf("SC_PAGE_SIZE") * os.sysconf("SC_PHYS_PAGES")
-    limit = GROUP_LIMIT.read_text().strip() if GROUP_LIMIT.exists() else "max"
-    return n_bytes if limit == "max" else min(n_bytes, int(limit))
+    for line in GROUPS.read_text().splitlines() if GROUPS.exists() else []:
+        _, controllers, path = line.split(":", 2)
+        root, name = LIMITS, "memory.max"
+        if "memory" in controllers.split(","):  # version 1
+            root, name = LIMITS / "memory", "memory.limit_in_bytes"
+        elif controllers:
+            continue
+        group = root / path.lstrip("/")
+        for folder in (group, *group.parents):  # a container's own group may be the root
+            limit = (folder / name).read_text().strip() if (folder / name).exists() else "max"
+            if limit != "max":
+                n_bytes = min(n_bytes, int(limit))
+    return n_bytes
 
 
 def check_memory(trainer: Trainer, n_words: int, ignore: bool) -> None:

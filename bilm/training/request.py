@@ -16,6 +16,7 @@ from bilm.options import schema
 from bilm.options.run_options import AUTO, RunOptions, load_run_options
 from bilm.storage.finding.download import local_copy
 from bilm.support.files import expanded
+from bilm.support.process import start_computing
 from bilm.support.urls import is_url
 from bilm.training.devices import Devices, make_strategy
 from bilm.training.settings import RunSettings
@@ -80,6 +81,7 @@ def request_run(
     of_strategy = _take(unused, DEVICE_ARGUMENTS)
     if unused:
         raise TypeError(f"unexpected keyword argument {min(unused)!r}")
+    start_computing()
     if devices is not None and of_strategy:
         raise ArgumentError(f"{min(of_strategy)} and devices exclude each other")
 

@@ -177,7 +177,8 @@ def set_up(
         spec.start.assign(trainer.model, spec.texts.vocab)
         spec = measured_at_start(spec, evaluator)
     devices.hosts.check_alike("start", checkpoints.content.digests)
-    folder.write_inputs(spec.options.to_dict(), spec.texts.vocab, spec.texts.ngrams)
+    texts = spec.texts
+    folder.write_inputs(spec.options.to_dict(), texts.vocab, texts.ngrams, texts.text)
     return Run(spec, progress, folder, trainer, checkpoints, evaluator, processor_time)
 
 
@@ -261,8 +262,8 @@ class Run:
                 self._evaluate_if_due()  # the run was killed before this evaluation ended
             with progress_bar(spec.n_steps) as self.report.bar:
                 self._take_steps(text, stop)
-        if self.progress.step < self.spec.n_steps:
-            logging.info("stopped at step %d, saved %s", self.progress.step, self.save())
+                if self.progress.step < self.spec.n_steps:
+                    logging.info("stopped at step %d, saved %s", self.progress.step, self.save())
 
     def _take_steps(self, text: TrainingText, stop: threading.Event) -> None:
         """Take the steps of the run until its end or a signal."""

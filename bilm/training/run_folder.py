@@ -17,6 +17,7 @@ from bilm.data.vocabulary import Vocabulary
 from bilm.data.vocabulary_builder import build_vocabulary
 from bilm.errors import BilmError, OptionsError, WeightsError
 from bilm.options import schema
+from bilm.options.model_options import PROFILE
 from bilm.options.run_options import CHANGEABLE, FIXED, RunOptions
 from bilm.scoring.measurement import Measurement
 from bilm.scoring.ngrams import Ngrams
@@ -59,6 +60,7 @@ class RunFolder:
         self.history_file = self.path / HISTORY
         self.heldout_file = self.path / HELDOUT
         self.lock_file = self.path / LOCK
+        self._profile: dict[str, Any] = {}
         self._lock: os.stat_result | None = None  # of the lock file, while this object holds it
 
     def __str__(self) -> str:
@@ -207,12 +209,17 @@ class RunFolder:
         return text.without(Shards([str(self.heldout_file)]).digests())
 
     def write_inputs(
-        self, options: Mapping[str, Any], vocab: Vocabulary, ngrams: Ngrams | None
+        self, options: Mapping[str, Any], vocab: Vocabulary, ngrams: Ngrams | None, text: Shards
     ) -> None:
-        """Write the options, the counts of the text unless they are None, and the vocabulary unless
-        a resumed run contains it."""
+        """Write the options with the profile of the text, its counts unless they are None, and the
+        vocabulary unless a resumed run contains it."""
         if not self.writes:
             return
+        stored = None
+        if self.holds_run:
+            with suppress(OptionsError):
+                stored = schema.read_object(self.options_file).get(PROFILE)
+        self._profile = {PROFILE: stored or text.profile._replace(examples={})._asdict()}
         self.write_options(options)
         if ngrams is not None:
             save_hdf5(self.path / NGRAMS, {NGRAM_COUNTS: ngrams.counts})
@@ -221,9 +228,9 @@ class RunFolder:
                 file.writelines(f"{word}\n" for word in vocab.words)
 
     def write_options(self, options: Mapping[str, Any]) -> None:
-        """Write `options.json`."""
+        """Write `options.json`, with the profile of the text."""
         if self.writes:
-            schema.write(self.options_file, options)
+            schema.write(self.options_file, {**options, **self._profile})
 
     def copy_inputs_to_best(self, measured: Measurement) -> None:
         """Copy options, vocabulary and counts into `best`, and write its evaluation."""

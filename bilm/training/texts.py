@@ -11,6 +11,7 @@ from typing import Any, NamedTuple
 
 from absl import logging
 
+from bilm.data.profile import Profile
 from bilm.data.shards import Shards, resolve_shards, sentence_digest
 from bilm.data.stream import check_shards, describe_shards
 from bilm.data.survey import LONG_TEXT, check_training_text, log_survey, once_from, survey
@@ -34,6 +35,7 @@ def new_texts(
     folder: RunFolder,
     options: RunOptions | None,
     checks_words: bool = True,
+    model: Profile | None = None,
 ) -> RunTexts:
     """Return the texts of a new run, counted, with the vocabulary and the held-out part that are
     made in its folder if they were not requested. A text of more than `LONG_TEXT` predictions is
@@ -42,6 +44,7 @@ def new_texts(
     Args:
         options: None if they will be chosen by the text.
         checks_words: whether the vocabulary is new.
+        model: profile of the text of a model to fine-tune.
     Raises: DataError, OptionsError.
     """
     # Nothing is held out if there is a vocabulary, which may be of the whole text.
@@ -60,7 +63,8 @@ def new_texts(
         check_n_words(options, inputs.vocab)
         n_train_tokens = options.n_train_tokens
         check_order = options.sample_softmax
-    return _of_all_hosts(inputs, hosts, partial(count_new, inputs, n_train_tokens, check_order))
+    count = partial(count_new, inputs, n_train_tokens, check_order, model)
+    return _of_all_hosts(inputs, hosts, count)
 
 
 def same_texts(
@@ -159,12 +163,14 @@ def _of_all_hosts(
 
 
 def count_new(
-    inputs: Inputs, n_train_tokens: int | None, check_order: bool
+    inputs: Inputs, n_train_tokens: int | None, check_order: bool, model: Profile | None = None
 ) -> tuple[Facts, Ngrams | None]:
-    """Read the texts of a new run; `check_order`: see `log_survey`. Raises: DataError."""
+    """Read the texts of a new run; `check_order`: see `log_survey`; `model`: profile of the text of
+    a model to fine-tune. Raises: DataError."""
     text, heldout, vocab = inputs
     check_training_text(text, heldout, vocab.filename)
-    known = survey(text, vocab, (n_train_tokens or 0) <= LONG_TEXT, heldout=heldout)
+    is_whole = (n_train_tokens or 0) <= LONG_TEXT
+    known = survey(text, vocab, is_whole, heldout=heldout, model=model)
     log_survey(known, vocab, check_order)
     n_counted = known.counts.n_predictions
     n_train_tokens = n_train_tokens or n_counted
@@ -172,7 +178,8 @@ def count_new(
     ngrams = Ngrams.of(known.sample, vocab)
     facts = None
     if heldout is not None:
-        facts = _facts_of(heldout, compare_texts(heldout, known.repeated), vocab, ngrams)
+        files = compare_texts(heldout, known.repeated)
+        facts = _facts_of(heldout, files, inputs, ngrams)
     return Facts(n_train_tokens, first_rare, facts), ngrams
 
 
@@ -194,15 +201,14 @@ def _count_again(
     if files is None or not is_compared:
         files = compare_texts(heldout, known.repeated)
     ngrams = Ngrams.of(known.sample, vocab)
-    return facts.replace(heldout=_facts_of(heldout, files, vocab, ngrams)), ngrams
+    return facts.replace(heldout=_facts_of(heldout, files, inputs, ngrams)), ngrams
 
 
-def _facts_of(
-    heldout: Shards, files: HeldoutFiles, vocab: Vocabulary, ngrams: Ngrams
-) -> HeldoutFacts:
+def _facts_of(heldout: Shards, files: HeldoutFiles, inputs: Inputs, ngrams: Ngrams) -> HeldoutFacts:
     """Return the facts of held-out text. Raises: DataError."""
     heldout = heldout.without(set(files.repeated))
-    heldout.examine(vocab)
+    vocab = inputs.vocab
+    heldout.examine(vocab, inputs.text.profile)
     ids = text_ids(heldout, vocab)
     if len(ids) == 1:
         raise DataError(f"{heldout.name}: no sentence; every line is blank")

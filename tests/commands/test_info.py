@@ -13,7 +13,7 @@ from tiny_runs import GOLDEN, N_CHARACTERS, tiny_run, weights_of
 
 from bilm.export.hdf5 import dump_weights
 from bilm.storage.finding import registry
-from bilm.training.history import COLUMNS, History
+from bilm.training.history import History
 
 pytestmark = pytest.mark.usefixtures("cache")
 CHECKPOINT = GOLDEN / "checkpoint" / "chars"
@@ -131,11 +131,7 @@ def test_info_shows_the_last_evaluations_of_a_run(run_here, tmp_path, monkeypatc
     assert "perplexity" in "".join(lines[-14:-12])
 
 
-TEXT_AS_LOSS = ",".join(COLUMNS) + "\n1" + ",x" * (len(COLUMNS) - 1) + "\n"
-DAMAGED = ["step,other\n1,\x1b[31m\n", ",".join(COLUMNS) + "\n1\n", TEXT_AS_LOSS]
-
-
-@pytest.mark.parametrize("content", [None, *DAMAGED])
+@pytest.mark.parametrize("content", [None, "step,other\n1,\x1b[31m\n"])
 def test_info_of_a_run_without_or_with_a_damaged_history(content, run_here, tmp_path):
     run = shutil.copytree(tiny_run("characters"), tmp_path / "run")
     (run / "history.csv").unlink()

@@ -27,6 +27,7 @@ COMMANDS = {
     "substitutes": ["--sentence", SENTENCE, "--position", "1"],
     "minimal-pairs": ["--input", "pairs.jsonl"],
     "memory": ["--input", "two.txt", "--heldout", "one.txt", "--output", "memory.hdf5"],
+    "embed": ["--input", "two.txt", "--output", "vectors.hdf5"],
     "test": ["--input", "one.txt"],
     "test --stateless": ["--input", "one.txt"],
 }

@@ -29,16 +29,24 @@ def shell(command, redirections, **variables):
 
 
 def test_closed_streams_are_not_the_next_opened_file(build, tmp_path):
-    assert shell(build, "<&- >&- 2>&-").returncode == 0
+    assert shell(build, "<&- >&- 2>&-").returncode == 1  # its last line is lost
     words = (tmp_path / "vöcab").read_text(encoding="utf-8").split()
     assert words[3:] == [".", "groß", "ist", "Москва"]
 
 
 @pytest.mark.skipif(not os.path.exists("/dev/full"), reason="only Linux has /dev/full")
 def test_full_disk_behind_standard_output_is_one_line(build):
-    done = shell(build, "> /dev/full")
-    assert done.returncode == 1
-    assert done.stderr.splitlines()[-1].startswith(b"bilm vocab: error: [Errno 28] No space left")
+    for words in ([], ["--help"]):
+        done = shell([*build, *words], "> /dev/full")
+        assert (done.returncode, len(done.stderr.splitlines())) == (1, 1)
+        assert b"error: [Errno 28] No space left" in done.stderr
+
+
+@pytest.mark.parametrize("arguments", [[], ["--help"]])
+def test_closed_standard_output_is_an_error(build, arguments):
+    done = shell([*build, *arguments], ">&-")
+    assert (done.returncode, len(done.stderr.splitlines())) == (1, 1)
+    assert b"error: [Errno 9] Bad file descriptor" in done.stderr
 
 
 @pytest.mark.parametrize("arguments", [[], ["--help"]])

@@ -42,6 +42,14 @@ def test_files_that_a_pattern_matches_are_joined(run_here, tmp_path):
     assert (tmp_path / "text").read_text() == "z\nx y\n"
 
 
+def test_profile_prints_shares_and_sentences(run_here, tmp_path):
+    (tmp_path / "t").write_text("A cat\u200b sat .\na dog\nb\nc\n", encoding="utf-8")
+    done = run_here("bilm text", "--profile", tmp_path / "t")
+    assert done.returncode == 0 and done.stdout.endswith("'A cat\\u200b sat .'\n'a dog'\n'b'\n")
+    assert "1 of the first 8 words contain U+200B" in done.stdout
+    assert_fails(run_here("bilm text", "--profile", "t", "--output", "x"), "--output")
+
+
 def test_bad_corpus_leaves_no_output(run_here, tmp_path):
     (tmp_path / "r.csv").write_text('text\ngood\n"open')
     files = ["--input", tmp_path / "r.csv", "--output", tmp_path / "text"]

@@ -112,10 +112,10 @@ def test_reference_arguments_that_do_not_fit_are_refused(tmp_path):
 
 
 @pytest.mark.parametrize("ending", ["", ".index"])
-def test_reference_test_measures_the_named_checkpoint_and_names_a_missing_one(ending, capsys):
+def test_reference_test_measures_the_named_checkpoint(ending, capsys):
     run, text = tiny_run("characters"), dataset(test=True)
     found = bilm.training.test({}, f"{run}/model.ckpt-2{ending}", text, batch_size=2)
-    assert capsys.readouterr().out == f"AVERAGE PERPLEXITY = {found}\n"
+    assert found > 1 and capsys.readouterr().out == f"AVERAGE PERPLEXITY = {found}\n"
     with pytest.raises(WeightsError, match=r"model\.ckpt-7\.index: file not found; expected a ch"):
         bilm.training.test({}, f"{run}/model.ckpt-7{ending}", text)
 

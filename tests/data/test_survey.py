@@ -90,7 +90,7 @@ def test_survey_warns_of_signs_in_the_first_words_of_each_file(tmp_path, caplog)
     for name in "ab":
         (tmp_path / name).write_text("Not tokenized, as one sees.\n" * 10)
     shards = Shards([tmp_path / "a", tmp_path / "b"])
-    vocab = Vocabulary(write_vocabulary(tmp_path, []))
+    vocab = Vocabulary(write_vocabulary(tmp_path, ["Not", "tokenized,", "as", "one", "sees."]))
     survey(shards, vocab, warns=False)
     assert messages(caplog, "WARNING") == []
     survey(shards, vocab)

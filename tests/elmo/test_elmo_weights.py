@@ -15,7 +15,6 @@ from elmo_models import (
     FILES,
     TABLE,
     TOKENS,
-    Subclassed,
     assert_golden,
     functional,
     make,
@@ -76,35 +75,20 @@ def test_elmo_without_weights_is_an_error_until_they_are_loaded(files):
     np.testing.assert_allclose(layer(TOKENS), original(TOKENS), atol=1e-6)
 
 
-WRONG = {
-    "missing": lambda file, name: file.__delitem__(name),
-    "of another shape": lambda file, name: replace(file, name, file[name][:-1]),
-    "not finite": lambda file, name: replace(file, name, file[name][...] * np.nan),
-}
-
-
-def replace(file, name, value):
-    del file[name]
-    file[name] = value
-
-
 @pytest.mark.parametrize("model", [lambda make: make()(TOKENS), lambda make: functional(make())])
-@pytest.mark.parametrize("wrong", WRONG)
-def test_elmo_names_wrong_weights(files, wrong, model):
+def test_elmo_names_wrong_weights(files, model):
     with h5py.File(files[1], "r+") as file:
-        WRONG[wrong](file, "char_embed")
-    message = {"missing": "missing", "not finite": "not finite"}.get(wrong, "has shape")
-    with pytest.raises(WeightsError, match=f"char_embed .*{message}"):
+        file["char_embed"][...] *= np.nan
+    with pytest.raises(WeightsError, match=r"char_embed .*not finite"):
         model(lambda: Elmo(*files))
 
 
 @pytest.mark.parametrize("folder", [folder for folder in CASES if (folder / TABLE).exists()])
-@pytest.mark.parametrize("way", ["called", "subclassed", "clone", "pickle"])
+@pytest.mark.parametrize("way", ["called", "clone", "pickle"])
 def test_golden_elmo_reads_a_word_table_in_each_way_of_building(way, folder):
     files = folder / "options.json", folder / "weights.hdf5"
     layer = Elmo(*files, combine="concat", embedding_weight_file=folder / TABLE)
     build = {
-        "subclassed": Subclassed,
         "clone": lambda layer: keras.models.clone_model(functional(layer, dtype="int64")),
         "pickle": COPIES["pickle"],
     }.get(way, lambda layer: layer)

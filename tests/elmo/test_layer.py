@@ -10,7 +10,7 @@ import numpy as np
 import pytest
 import tensorflow as tf
 from command_runs import output_of
-from conftest import golden_cases
+from conftest import golden_cases, others_slow
 from stored_files import OPTIONS, WEIGHTS
 
 from bilm import Batcher, Elmo
@@ -31,8 +31,19 @@ def test_string_spelling_equals_batcher(max_characters):
     np.testing.assert_array_equal(char_ids(padded(SENTENCES), max_characters), expected)
 
 
-@pytest.mark.parametrize("name", ["mix_plain", "mix_norm", "mix_top"])
-@pytest.mark.parametrize("folder", golden_cases("inference"))
+# The mixes of the other cases are those of `weight_layers`, too.
+GOLDEN_MIXES = [
+    pytest.param(*case.values, name, id=f"{case.id}-{name}", marks=case.marks)
+    for name, cases in {
+        "mix_plain": golden_cases("inference"),
+        "mix_norm": others_slow(golden_cases("inference")),
+        "mix_top": others_slow(golden_cases("inference")),
+    }.items()
+    for case in cases
+]
+
+
+@pytest.mark.parametrize(("folder", "name"), GOLDEN_MIXES)
 def test_golden_elmo(folder, name):
     sentences = json.loads((folder / "batches.json").read_text())
     with h5py.File(folder / "expected.hdf5") as expected:
@@ -95,17 +106,15 @@ def test_elmo_keep_sentence_boundaries():
     np.testing.assert_allclose(whole[0, 1:-1], from_strings[0], atol=1e-6)
 
 
-@pytest.mark.parametrize("as_ids", [False, True])
 @pytest.mark.parametrize("keep", [False, True])
-def test_elmo_keras_mask(keep, as_ids):
+def test_elmo_keras_mask(keep):
     layer = Elmo(**FILES, n_representations=2, keep_sentence_boundaries=keep)
-    ids = Batcher(None, 50).batch_sentences(SENTENCES)
-    outputs = layer(ids if as_ids else padded(SENTENCES))
     lengths = np.array([len(s) for s in SENTENCES]) + (2 if keep else 0)
-    expected = np.arange(outputs[0].shape[1]) < lengths[:, None]
-    for output in outputs:
-        np.testing.assert_array_equal(output._keras_mask, expected)
-        assert not output.numpy()[~expected].any()
+    for inputs in (Batcher(None, 50).batch_sentences(SENTENCES), padded(SENTENCES)):
+        for output in layer(inputs):
+            expected = np.arange(output.shape[1]) < lengths[:, None]
+            np.testing.assert_array_equal(output._keras_mask, expected)
+            assert not output.numpy()[~expected].any()
 
 
 @pytest.mark.parametrize("trainable", [False, True])

@@ -1,5 +1,7 @@
 """Padding anywhere in a row: `Elmo` and `BidirectionalLanguageModel` skip it in both directions."""
 
+import functools
+
 import keras
 import numpy as np
 import pytest
@@ -63,6 +65,11 @@ def check(found, mask, compact):
         assert not np.delete(found[row], places, axis=0).any()
 
 
+@functools.cache
+def layer_of(kind, how):
+    return kind(**COMBINED[how])
+
+
 @pytest.mark.parametrize("left", [False, True], ids=["begin mark first", "begin mark at the word"])
 @pytest.mark.parametrize("how", COMBINED)
 @pytest.mark.parametrize(
@@ -70,7 +77,7 @@ def check(found, mask, compact):
 )
 def test_golden_padding_anywhere_in_ids(kind, ids, how, left):
     compact, padded = ids(left)
-    layer = kind(**COMBINED[how])
+    layer = layer_of(kind, how)
     padded = ops.convert_to_tensor(padded)
     check(layer(padded), layer.compute_mask(padded), layer(compact))
 
@@ -79,7 +86,7 @@ def test_golden_padding_anywhere_in_ids(kind, ids, how, left):
 @pytest.mark.parametrize("how", ["mix, layer norm", "concat"])
 def test_padding_anywhere_in_strings(how):
     rows = [[SENTENCE[k] if k in row else "" for k in range(N_TOKENS)] for row in ROWS.values()]
-    layer, tokens = make(**COMBINED[how]), ops.convert_to_tensor(rows)
+    layer, tokens = layer_of(make, how), ops.convert_to_tensor(rows)
     check(layer(tokens), layer.compute_mask(tokens), layer(character_ids()[0]))
 
 

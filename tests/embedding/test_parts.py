@@ -186,7 +186,7 @@ def dump(kill_at=0):
             path = parts.next_path(records)
             if not path.exists():
                 with parts.writing(path, records) as out:
-                    out.add(0, records[0], np.ones((2, 2)))
+                    out.add(part, records[0], np.ones((2, 2)))
             parts.add(path, records)
         parts.merge()
 

@@ -1,5 +1,7 @@
 """One suite for the writers of all formats: what `ElmoEmbedder` returns is read back."""
 
+import errno
+import gc
 import gzip
 import sys
 
@@ -7,6 +9,7 @@ import h5py
 import numpy as np
 import pytest
 from conftest import golden_cases
+from small_disk import small_disk
 
 from bilm.embedding import writers
 from bilm.embedding.corpus import dump_bilm_embeddings
@@ -116,6 +119,19 @@ def test_empty_corpus_gives_an_empty_file(tmp_path, form, pool):
     outfile = tmp_path / f"out.{form}"
     assert dump(tmp_path / "empty.txt", outfile, column=None, id_column=None, pool=pool) == 0
     assert read(outfile, pool == "mean")[2] == []
+
+
+@pytest.mark.parametrize("form", FORMATS)
+def test_full_disk_is_one_error_and_leaves_nothing(table, tmp_path, form, monkeypatch):
+    ignored = []
+    monkeypatch.setattr(sys, "unraisablehook", ignored.append)  # of destructors
+    with small_disk(2000), pytest.raises(OSError) as caught:
+        dump(table, tmp_path / f"out.{form}")
+    gc.collect()
+    assert (caught.value.errno, ignored) == (errno.EFBIG, [])
+    assert f"out.{form}" in caught.value.filename
+    del caught
+    assert list(tmp_path.iterdir()) == [table]
 
 
 def test_parquet_without_its_package(table, tmp_path, monkeypatch):

@@ -9,7 +9,6 @@ from collections.abc import Callable
 from pathlib import Path
 
 import numpy as np
-from stored_files import stored_values
 
 from bilm.options.run_options import RunOptions
 from bilm.storage.stored_model import open_model
@@ -157,7 +156,8 @@ def load_run(folder):
 
 
 def weights_of(folder):
-    return stored_values(load_run(folder))
+    """The weights of a model with its softmax, as stored."""
+    return dict(open_model(folder).weights(has_softmax=True).values())
 
 
 def assert_same_values(found, expected, atol=0.0):

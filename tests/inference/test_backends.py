@@ -13,7 +13,7 @@ import numpy as np
 import pytest
 import threadpoolctl
 from command_runs import output_of
-from conftest import golden_cases
+from conftest import golden_cases, others_slow
 from stored_files import stored_values
 
 from bilm.activations import ACTIVATIONS, Activation
@@ -167,8 +167,18 @@ def test_backend_in_bfloat16_is_near_to_the_keras_model(name, tmp_path):
     check_backend(tmp_path, random_model(tmp_path, name), "bfloat16")
 
 
-@pytest.mark.parametrize("way", EACH_WAY)
-@pytest.mark.parametrize("folder", golden_cases("manylangs"))
+# In bfloat16 other models have the same layers.
+CASES = {
+    kind: [
+        pytest.param(*case.values, way, id=f"{case.id}-{way}", marks=[*case.marks, *marks])
+        for way, marks in ((way.values[0], way.marks) for way in EACH_WAY)
+        for case in (others_slow if way == "bfloat16" else list)(golden_cases(kind))
+    ]
+    for kind in ("manylangs", "inference")
+}
+
+
+@pytest.mark.parametrize(("folder", "way"), CASES["manylangs"])
 def test_backend_equals_the_keras_model_with_lexicons(folder, way):
     check_backend(folder, open_model(folder).build(), way)
 
@@ -181,8 +191,7 @@ def test_new_activation_is_computed_by_all_backends(way, tmp_path, monkeypatch):
     check_backend(tmp_path, model, way)
 
 
-@pytest.mark.parametrize("way", EACH_WAY)
-@pytest.mark.parametrize("folder", golden_cases("inference"))
+@pytest.mark.parametrize(("folder", "way"), CASES["inference"])
 def test_golden_inference_of_backends(folder, way):
     backend, precision = WAYS[way]
     batch = json.loads((folder / "batches.json").read_text())[0]
@@ -234,27 +243,6 @@ def test_numpy_is_chosen_for_short_texts_before_keras_is_imported(monkeypatch):
     for n_tokens, name in ((most_scored, "numpy"), (most_scored + 1, "keras")):
         assert sooner_backend(options, n_tokens, n_words=n_words) == name
     assert sooner_backend(options, 1, "bfloat16") == "keras"
-
-
-EMBED = """
-import sys
-from bilm.commands.main import cli, run
-status = run(cli, "bilm", sys.argv[1:])
-print(status, "keras" in sys.modules, "tensorflow" in sys.modules)
-"""
-
-
-@pytest.mark.parametrize("backend", [[], ["--backend", "keras"]], ids=["default", "keras"])
-def test_embed_command_imports_keras_only_if_it_is_chosen(tmp_path, monkeypatch, backend):
-    corpus, output = tmp_path / "corpus.txt", tmp_path / "vectors.hdf5"
-    corpus.write_text("\n".join(" ".join(words) for words in SENTENCES))
-    monkeypatch.delenv("KERAS_BACKEND", raising=False)
-    arguments = ["--model", "novels-en", "--input", corpus, "--output", output, *backend]
-    printed = output_of(EMBED, "embed", *arguments)
-    assert printed.splitlines()[-1:] == [f"0 {bool(backend)} {bool(backend)}"]
-    with h5py.File(output) as file:
-        for k, vectors in enumerate(ElmoEmbedder("novels-en").embed_batch(SENTENCES)):
-            np.testing.assert_allclose(file[str(k)], vectors, atol=ATOL)
 
 
 BLAS = """

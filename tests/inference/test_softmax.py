@@ -8,7 +8,6 @@ import numpy as np
 import pytest
 from conftest import golden_cases
 from scorers import MODELS, WORDS, export, model_of
-from stored_files import stored_values
 
 from bilm.data.vocabulary import Vocabulary
 from bilm.errors import OptionsError
@@ -62,7 +61,7 @@ def check_softmax(stored, name, n_vectors):
 
 def weights_of(stored):
     """Return the kernel and the bias of a stored model."""
-    values = stored_values(stored.build_language_model())
+    values = dict(stored.weights(has_softmax=True).values())
     shared = stored.options.share_embedding_softmax
     return values["embedding" if shared else "softmax/W"], values["softmax/b"]
 

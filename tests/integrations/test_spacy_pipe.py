@@ -15,6 +15,7 @@ if find_spec("spacy") is None:
 import spacy
 
 from bilm.errors import WeightsError
+from bilm.integrations.spacy_pipe import set_hooks
 
 pytestmark = [pytest.mark.clients, pytest.mark.short]
 
@@ -85,6 +86,25 @@ def test_spacy_vectors_and_similarities_use_the_tensor():
     assert one[1].similarity(other[3]) == pytest.approx(cosine, abs=1e-6) != 1
     assert one.similarity(one) == pytest.approx(1)
     assert not nlp("").vector.any() and nlp("").similarity(one) == 0
+
+
+@pytest.mark.filterwarnings("ignore:.W109")  # stored documents lose their hooks
+def test_spacy_vectors_are_those_of_the_component_whatever_later_ones_change():
+    nlp = pipeline()
+    expected = nlp("The bank closed early").tensor
+    nlp.add_pipe("tok2vec")
+    nlp.initialize()
+    doc = nlp("The bank closed early")
+    assert doc.tensor.shape != expected.shape
+    np.testing.assert_allclose([token.vector for token in doc], expected, atol=1e-6)
+    with doc.retokenize() as retokenizer:
+        retokenizer.merge(doc[1:3])
+        retokenizer.split(doc[3], ["ear", "ly"], heads=[(doc[3], 1), doc[0]])
+    stored = spacy.tokens.Doc(nlp.vocab).from_bytes(doc.to_bytes())
+    set_hooks(stored)
+    means = [expected[0], expected[1:3].mean(axis=0), expected[3], expected[3]]
+    for changed in (doc, stored):
+        np.testing.assert_allclose([token.vector for token in changed], means, atol=1e-6)
 
 
 def test_spacy_ignores_the_table_of_word_vectors():

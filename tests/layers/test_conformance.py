@@ -12,7 +12,6 @@ import pytest
 from keras import ops
 
 from bilm.activations import ACTIVATIONS
-from bilm.errors import WeightsError
 from bilm.layers.char_cnn import CharacterCNN
 from bilm.layers.functional import product
 from bilm.layers.highway import Highway
@@ -168,21 +167,19 @@ def test_layer_output_has_the_declared_shape_and_type(case):
 
 
 @pytest.mark.skipif(not TENSORFLOW, reason="tf.function is TensorFlow's")
-@pytest.mark.parametrize("sizes", ["static", "unknown"])
 @cases
-def test_layer_in_a_graph_equals_the_eager_layer(case, sizes):
+def test_layer_in_a_graph_of_unknown_sizes_equals_the_eager_layer(case):
+    """Except for the width of vectors and of spelled tokens."""
     import tensorflow as tf
 
     layer, inputs = built(case), case.inputs()
-    signature = None
-    if sizes == "unknown":  # except for the width of vectors and of spelled tokens
-        widths = (UNITS, WIDTH, 7, N_CHARS, 1 + N_CHARS)
+    widths = (UNITS, WIDTH, 7, N_CHARS, 1 + N_CHARS)
 
-        def spec(tensor):
-            last = tensor.shape[-1] if tensor.shape[-1] in widths else None
-            return tf.TensorSpec([*[None] * (len(tensor.shape) - 1), last], tensor.dtype)
+    def spec(tensor):
+        last = tensor.shape[-1] if tensor.shape[-1] in widths else None
+        return tf.TensorSpec([*[None] * (len(tensor.shape) - 1), last], tensor.dtype)
 
-        signature = keras.tree.map_structure(spec, inputs)
+    signature = keras.tree.map_structure(spec, inputs)
     assert_equal(tf.function(layer, signature)(*inputs), layer(*inputs), atol=1e-6)
 
 
@@ -229,47 +226,6 @@ def test_layer_learns_in_a_training_step(case):
         assert np.isfinite(gradient).all()
         variable.assign_sub(1e-3 * gradient)
     assert loss() < before
-
-
-@cases
-def test_layer_freezes_its_weights(case):
-    layer = built(case)
-    cells = [getattr(part, "cell", part) for part in getattr(layer, "layers", [layer])]
-    if not hasattr(cells[0], "freeze"):
-        pytest.skip("has no frozen form")
-    frozen = case.make()
-    parts = [getattr(part, "cell", part) for part in getattr(frozen, "layers", [frozen])]
-    for part, original in zip(parts, cells, strict=True):
-        sublayers = [part, getattr(part, "cnn", None), getattr(part, "highway", None)]
-        originals = [original, getattr(original, "cnn", None), getattr(original, "highway", None)]
-        for sublayer, own in zip(sublayers, originals, strict=True):
-            for variable in own._trainable_variables if own is not None else ():
-                value = keras.initializers.Constant(ops.convert_to_numpy(variable))
-                sublayer.initial[variable.name] = value
-        part.freeze()
-    frozen.build(case.build)
-    assert not frozen.variables
-    with pytest.raises(WeightsError, match="frozen for inference; load it again without"):
-        parts[0].own_weight("kernel")
-    if TENSORFLOW and isinstance(layer, LSTMCell):
-        return  # `LSTM` runs a frozen cell
-    assert_equal(frozen(*case.inputs()), layer(*case.inputs()), atol=1e-6)
-
-
-@pytest.mark.parametrize("reverse", [False, True])
-@pytest.mark.parametrize("training", [False, True])
-@pytest.mark.parametrize("name", ["LSTM", "LSTM, without projection", "LSTMStack"])
-def test_layer_skips_masked_steps(name, training, reverse):
-    """A row with masked steps gives the outputs and the state of the row without them."""
-    layer, (x, state) = built(CASES[name]), CASES[name].inputs()
-    there = [0, 2, 3]
-    mask = ops.convert_to_tensor(np.isin(np.arange(N_STEPS), there)[:, None].repeat(N_ROWS, 1))
-    how = {"reverse": reverse, "training": training and TENSORFLOW}
-    outputs, last = layer(x, state, steps_mask=mask, **how)
-    expected, wanted = layer(ops.take(x, there, axis=0), state, **how)
-    taken = keras.tree.map_structure(lambda series: ops.take(series, there, axis=0), outputs)
-    assert_equal(taken, expected, atol=1e-6)
-    assert_equal(last, wanted, atol=1e-6)
 
 
 def test_full_loss_does_not_depend_on_the_slices_of_the_vocabulary(monkeypatch):

@@ -6,6 +6,7 @@ import pytest
 import tensorflow as tf
 from keras import ops
 
+from bilm.errors import WeightsError
 from bilm.layers.lstm import LSTM, LSTMCell, scan_cell
 from bilm.layers.lstm_equation import LSTMState
 from bilm.layers.tensorflow import lstm_training, lstm_weights
@@ -88,9 +89,19 @@ def values_and_gradients(run, layer, x, state):
     return [outputs, *last], tape.gradient(total, [x, *state, *variables])
 
 
-@pytest.mark.usefixtures("products")
-@pytest.mark.parametrize("driver", ["eager", "unrolled", "while_loop", "shared steps"])
-def test_lstm_training_equals_the_cell(case, driver, monkeypatch):
+TRAINING = [
+    (True, "unrolled"), (True, "while_loop"), (False, "while_loop"), (False, "shared steps"),
+    *(
+        pytest.param(is_joint, driver, marks=pytest.mark.slow)
+        for is_joint, driver in (
+            (True, "eager"), (False, "eager"), (False, "unrolled"), (True, "shared steps")
+        )
+    ),
+]  # fmt: skip
+
+
+@pytest.mark.parametrize(("products", "driver"), TRAINING, indirect=["products"])
+def test_lstm_training_equals_the_cell(case, products, driver, monkeypatch):
     layer, x, state, mask, reverse = case
     if driver == "shared steps":
         monkeypatch.setattr("bilm.layers.tensorflow.lstm_training.MIN_SHARED", 1)
@@ -145,6 +156,9 @@ def test_frozen_lstm_equals_the_cell(case, precision, atol, n_rows):
         return frozen(x, state, steps_mask=mask, reverse=reverse)
 
     outputs, final = run(x)
+    assert not frozen.variables
+    with pytest.raises(WeightsError, match="frozen for inference; load it again without"):
+        frozen.cell.own_weight("kernel")
     for found, wanted in zip((outputs, *final), (expected, *last), strict=True):
         assert found.dtype == tf.float32
         np.testing.assert_allclose(found, wanted, atol=atol, rtol=atol)

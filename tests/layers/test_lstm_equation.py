@@ -20,7 +20,6 @@ from bilm.layers.lstm_equation import Library, LSTMState, forget_bias, next_stat
 from bilm.layers.onnx_graph import GraphWriter
 from bilm.options.model_options import ModelOptions
 
-TENSORFLOW = keras.backend.backend() == "tensorflow"
 ROWS, UNITS, WIDTH = 3, 8, 5
 CLIPS = {"no clips": (None, None), "both clips bind": (0.3, 0.1)}
 
@@ -95,14 +94,12 @@ def equation_in_numpy(case, keep=None):
     return next_state(NUMPY, gates, case.old, case.projection, clips, keep).state
 
 
-def make_cell(case, frozen=False):
+def make_cell(case):
     cell = LSTMCell(UNITS, len(case.old.hidden.T), case.cell_clip, case.proj_clip)
     weights = {"kernel": case.kernel, "bias": case.bias, "projection": case.projection}
     for name, value in weights.items():
         if value is not None:
             cell.initial[name] = keras.initializers.Constant(value)
-    if frozen:
-        cell.freeze()
     return cell
 
 
@@ -112,11 +109,11 @@ def cell_of_keras(case):
     return cell(*tensors(case))
 
 
-def layer(case, frozen=False, training=False):
-    lstm = LSTM(make_cell(case, frozen))
+def layer(case):
+    lstm = LSTM(make_cell(case))
     lstm.build((None, None, case.x.shape[1]))
     x, state = tensors(case)
-    outputs, last = lstm(x[None], state, training=training)
+    outputs, last = lstm(x[None], state)
     np.testing.assert_array_equal(ops.convert_to_numpy(outputs)[0], ops.convert_to_numpy(last[1]))
     return last
 
@@ -171,13 +168,10 @@ needs_onnx = pytest.mark.skipif(
     find_spec("onnx") is None or find_spec("onnxruntime") is None,
     reason="needs the extra onnx: make test-clients",
 )
-needs_tensorflow = pytest.mark.skipif(not TENSORFLOW, reason="training is TensorFlow's")
 USERS = [
     pytest.param(equation_in_numpy, id="equation in numpy"),
     pytest.param(cell_of_keras, id="LSTMCell"),
     pytest.param(layer, id="LSTM"),
-    pytest.param(partial(layer, frozen=True), id="LSTM, frozen"),
-    pytest.param(partial(layer, training=True), id="LSTM, training", marks=needs_tensorflow),
     pytest.param(backend_numpy, id="backend numpy"),
     pytest.param(onnx_graph, id="ONNX graph", marks=needs_onnx),
 ]

@@ -120,13 +120,6 @@ def test_backends_score_golden_checkpoints_alike(folder):
         check_logs(a.logs, b.logs)
 
 
-def test_backends_score_the_packaged_model_alike():
-    numpy, keras_ = (load_scorer("novels-en", backend=b) for b in ("numpy", "keras"))
-    text = [line.split() for line in ("She rose from her chair .", "No .", "He said so , zzyzx !")]
-    for a, b in zip(numpy.score(text), keras_.score(text), strict=True):
-        check_logs(a.logs, b.logs)
-
-
 def test_load_scorer_reads_a_named_checkpoint(monkeypatch):
     run = tiny_run("characters")
     (index,) = run.glob("model.ckpt-*.index")

@@ -1,10 +1,12 @@
 """Writing HDF5 files on a disk that is full at any moment."""
 
+import errno
+
 import h5py
 import numpy as np
 from command_runs import run_code
 
-from bilm.storage.hdf5 import NewHDF5, save_hdf5
+from bilm.storage.hdf5 import NewHDF5, open_hdf5, save_hdf5
 
 # h5py's own file ends the process with a segmentation fault at most of these sizes.
 FULL_DISK = """
@@ -55,3 +57,17 @@ def test_save_hdf5_round_trip(tmp_path):
         for name in ("a/b", "scalar", "empty", "large"):
             assert file[name].dtype == values[name].dtype
             np.testing.assert_array_equal(file[name], values[name])
+
+
+def test_hdf5_is_read_from_a_file_system_without_locks(tmp_path, monkeypatch):
+    save_hdf5(tmp_path / "out.hdf5", {"a": np.arange(3)})
+    plain = h5py.File
+
+    def file(path, mode, locking=True):
+        if locking:
+            raise OSError(errno.ENOLCK, "unable to lock file")
+        return plain(path, mode, locking=False)
+
+    monkeypatch.setattr(h5py, "File", file)
+    with open_hdf5(tmp_path / "out.hdf5") as opened:
+        assert opened["a"][...].tolist() == [0, 1, 2]

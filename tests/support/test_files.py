@@ -1,6 +1,7 @@
 """Atomic outputs: concurrent writers, kills, links, modes, full disks, long names."""
 
 import errno
+import fcntl
 import os
 import subprocess
 import sys
@@ -12,7 +13,7 @@ from command_runs import environment, output_of
 from small_disk import small_disk
 
 from bilm.errors import DataError
-from bilm.support.files import expanded, new_folder, protect, replacing
+from bilm.support.files import expanded, new_folder, protect, replacing, scratch, try_lock
 
 
 def write(path, text="new"):
@@ -165,3 +166,18 @@ def test_new_folder_is_complete_or_missing(tmp_path):
         pass
     with pytest.raises(DataError, match="exists"), new_folder(tmp_path / "out" / "data"):
         pass
+
+
+def test_file_system_without_locks(tmp_path, monkeypatch):
+    """As NFS without its lock service: outputs are written, and leftovers stay."""
+
+    def flock(*_):
+        raise OSError(errno.ENOLCK, "No locks available")
+
+    (tmp_path / "out.txt").write_text("old")
+    with scratch(tmp_path / "out.txt"), monkeypatch.context() as patch:
+        patch.setattr(fcntl, "flock", flock)
+        write(tmp_path / "out.txt")
+        assert len(names(tmp_path)) == 2 and (tmp_path / "out.txt").read_text() == "new"
+        with try_lock(tmp_path / "lock"):
+            pass

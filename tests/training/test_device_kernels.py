@@ -28,7 +28,7 @@ STEPS = {
     "characters, bfloat16": ({}, "bfloat16"),
 }
 EACH_STEP = [
-    pytest.param(*step, id=name, marks=pytest.mark.slow if "bfloat16" in name else ())
+    pytest.param(*step, id=name, marks=() if name in ("characters", "muon") else pytest.mark.slow)
     for name, step in STEPS.items()
 ]
 

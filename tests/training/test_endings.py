@@ -112,10 +112,8 @@ ENDINGS = {
 IN_A_RUN = ("exception", "sys.exit", "os._exit")
 QUICK = [
     ("exception", "with a full queue"),
-    ("traceback with the batches", "after an error"),
     ("SIGTERM", "filling the buffer"),
     ("atexit handler that reads", "with a full queue"),
-    ("dropped iterator", "before the first batch"),
 ]
 CASES = [
     pytest.param(

@@ -8,7 +8,16 @@ import numpy as np
 import pytest
 from conftest import GOLDEN, golden_cases
 from stored_files import load_bilm, stored_values
-from tiny_runs import HELDOUT, TEXT, VOCABULARY, before_last_save, load_run, on_cpu, tiny_run
+from tiny_runs import (
+    HELDOUT,
+    TEXT,
+    VOCABULARY,
+    before_last_save,
+    load_run,
+    on_cpu,
+    tiny_run,
+    weights_of,
+)
 
 from bilm.data.vocabulary import vocabulary_of
 from bilm.errors import BilmError, DataError
@@ -16,9 +25,9 @@ from bilm.export.hdf5 import dump_weights
 from bilm.options.run_options import load_run_options
 from bilm.scoring.running_text import heldout_dataset, perplexity
 from bilm.storage.names import is_bilm
-from bilm.training import run as training
 from bilm.training.devices import Devices
 from bilm.training.finetuning import Source, finetune
+from bilm.training.step import Trainer
 
 TF1_CHARS, TF1_WORDS = (GOLDEN / "checkpoint" / name for name in ("chars", "tokens"))
 STORED = [case.values[0] for case in golden_cases("inference")]
@@ -52,7 +61,7 @@ def first_weights(*arguments, values_of=lambda trainer: stored_values(trainer.mo
         assert step == 0
         raise TakenError(values_of(self))
 
-    with mock.patch.object(training.Trainer, "step", take), pytest.raises(TakenError) as taken:
+    with mock.patch.object(Trainer, "step", take), pytest.raises(TakenError) as taken:
         tune(*arguments, **keywords)
     return taken.value.args[0]
 
@@ -78,7 +87,7 @@ def test_finetune_from_a_model_with_softmax(variant, kind, tmp_path, log):
     if kind != "run":
         given = tmp_path / "model"
         dump_weights(source, given, include_softmax=True)
-    found, expected = first_weights(given, tmp_path / "tuned"), stored_values(load_run(source))
+    found, expected = first_weights(given, tmp_path / "tuned"), weights_of(source)
     assert set(found) == set(expected)
     assert_same(found, expected)
     assert "weights and the softmax of 49 words loaded" in log.text
@@ -88,7 +97,7 @@ def test_finetune_from_a_model_with_softmax(variant, kind, tmp_path, log):
 @pytest.mark.parametrize("source", [TF1_CHARS, TF1_WORDS])
 def test_finetune_from_a_tf1_checkpoint(source, tmp_path):
     found = first_weights(source, tmp_path, vocab=VOCABULARY)
-    assert_same(found, stored_values(load_run(source)))
+    assert_same(found, weights_of(source))
 
 
 @pytest.mark.parametrize("source", STORED, ids=lambda folder: folder.name)
@@ -108,7 +117,7 @@ def test_finetune_from_an_exported_word_model(tmp_path):
     source = tiny_run("words")
     dump_weights(source, tmp_path / "model" / "weights.hdf5")
     found = first_weights(tmp_path / "model", tmp_path / "tuned", vocab=VOCABULARY)
-    values = stored_values(load_run(source))
+    values = weights_of(source)
     assert_same(found, values, is_bilm)
     assert (found["softmax/W"] != values["softmax/W"]).any()
 
@@ -122,7 +131,7 @@ def test_finetune_with_a_new_vocabulary_keeps_rows_of_known_words(source, tmp_pa
         dump_weights(folder, given, include_softmax=True)
     words = {"vocab": VOCABULARY if source == "tf1" else None}
     new = first_weights(given, tmp_path / "a", new_vocab=new_vocabulary, **words)
-    old = stored_values(load_run(folder))
+    old = weights_of(folder)
     assert_same(new, old, is_bilm)
     for i, word in enumerate(NEW_WORDS):
         if word in WORDS:
@@ -162,7 +171,7 @@ def test_finetune_measures_before_and_after(tmp_path, log):
     assert options.model == load_run_options(source / "options.json").model
     assert (options.n_epochs, options.state_reset_probability) == (1, 0.05)
     weight_file, options_file = dump_weights(tmp_path / "tuned", tmp_path / "weights.hdf5")
-    expected = stored_values(load_run(tmp_path / "tuned"))
+    expected = weights_of(tmp_path / "tuned")
     assert_same(stored_values(load_bilm(options_file, weight_file)), expected, is_bilm)
     # Two held-out texts are not compared.
     other.write_text("a b c\n")
@@ -192,8 +201,7 @@ def test_finetune_resume_is_bit_identical(kind, tmp_path, log):
     again = tune(source, killed, n_steps=6, **arguments)
     assert again == straight._replace(model=again.model)
     assert "continuing at step 3 of 6" in log.text and "weights loaded" not in log.text
-    found, expected = (load_run(path) for path in (killed, folder))
-    assert_same(stored_values(found), stored_values(expected))
+    assert_same(weights_of(killed), weights_of(folder))
     # A finished run says the same once more.
     again = tune(source, killed, n_steps=6, **arguments)
     assert again == straight._replace(model=again.model)
@@ -260,20 +268,3 @@ def test_finetune_refuses_folders_of_other_runs(tmp_path):
     fails(BilmError, match, tmp_path / "moved", tmp_path / "tuned", n_steps=2)
     words = {"new_vocab": new_vocabulary}
     fails(DataError, "run differs from", source, tmp_path / "tuned", 2, **words)
-
-
-@pytest.mark.slow
-def test_finetune_command_prints_perplexity_before_and_after(run_here, tmp_path):
-    arguments = ["--model", tiny_run("characters"), "--input", TEXT, "--n_gpus=0"]
-    arguments += ["--heldout", HELDOUT, "--n_steps=2", "--learning_rate=0.1"]
-    done = run_here("bilm finetune", *arguments, "--output", tmp_path / "run")
-    assert done.returncode == 0, done.stderr
-    before, after = done.stdout.splitlines()
-    assert after.startswith("PERPLEXITY AFTER = ")
-    options = json.loads((tmp_path / "run" / "options.json").read_text())
-    assert options["learning_rate"] == 0.1
-    measured = ["--model", tiny_run("characters"), "--vocab", VOCABULARY]
-    measured += ["--input", HELDOUT, "--batch_size=2"]
-    figure = run_here("bilm test", *measured).stdout.splitlines()[-1]
-    assert figure.removeprefix("AVERAGE ") == before.replace(" BEFORE", "")
-    assert run_here("bilm finetune", *arguments, "--output", tmp_path / "run").stdout == done.stdout

@@ -35,7 +35,8 @@ def test_history_has_rows_at_saves_without_a_report(tmp_path):
 
 def test_history_that_is_damaged_is_replaced_with_a_warning(a_run, log):
     header = ",".join(COLUMNS).encode()
-    rows = (b"3" + b"," * n for n in (len(COLUMNS), len(COLUMNS) - 2))  # too many values, too few
+    n = len(COLUMNS)
+    rows = b"3" + b"," * n, b"3" + b"," * (n - 2), b"3" + b",x" * (n - 1)  # too many, too few, text
     damaged = (header + b"\n" + row + b"\n" for row in rows)
     for content in (b"a,b\n1,2\n", b"\xff", b"step\nx\n", *damaged):
         (a_run / "history.csv").write_bytes(content)

@@ -64,17 +64,6 @@ def test_regularization_in_bfloat16_is_finite(optimizer):
         assert np.isfinite(value).all() and (value != before[name]).any(), name
 
 
-@pytest.mark.slow
-def test_regularized_replicas_equal_one_with_all_rows(tmp_path):
-    """Without masks of rows and words, and without negatives."""
-    changes = {"weight_decay": 0.5, "learning_rate": 0.02, "sample_softmax": False}
-    changes |= dict.fromkeys(("dropout", "embedding_dropout"), 0.0)
-    for n_replicas in (1, 2):
-        rows = BOTH_WAYS | changes | {"batch_size": 4 // n_replicas}
-        run(tmp_path / str(n_replicas), 3, n_replicas=n_replicas, changes=rows)
-    assert_same_weights(tmp_path / "2", tmp_path / "1", 5e-6)
-
-
 def test_replicas_draw_their_own_masks():
     two = trainer_of(2, **REGULARIZED | {"lstm": {"n_layers": 1}})
     seeds = two.devices.strategy.run(tf.function(lambda: two.dropout_seeds(0), autograph=False))

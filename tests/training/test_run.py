@@ -9,7 +9,6 @@ from pathlib import Path
 import keras
 import numpy as np
 import pytest
-from stored_files import stored_values
 from tiny_runs import (
     HELDOUT,
     TEXT,
@@ -18,20 +17,23 @@ from tiny_runs import (
     WORDS,
     assert_same_weights,
     before_last_save,
-    load_run,
     run,
     tiny_options,
     tiny_run,
     train,
+    weights_of,
 )
 
 from bilm.data import text as text_files
 from bilm.data.dataset import SHUFFLE_BUFFER
+from bilm.data.profile import Profile
+from bilm.data.shards import resolve_shards
 from bilm.errors import BilmError, DataError, OptionsError, OutOfMemoryError, WeightsError
 from bilm.options import schema
 from bilm.options.run_options import load_run_options
 from bilm.scoring.perplexity import Perplexity
 from bilm.storage.checkpoint import latest_checkpoint
+from bilm.storage.stored_model import open_model
 from bilm.training import memory, texts
 from bilm.training import run as training
 from bilm.training.finetuning import finetune
@@ -51,7 +53,7 @@ def copy_of_the_text(folder):
 
 @pytest.mark.parametrize("variant", VARIANTS)
 def test_training_of_each_model_variant_has_finite_weights(variant):
-    values = stored_values(load_run(tiny_run(variant)))
+    values = weights_of(tiny_run(variant))
     assert all(np.isfinite(value).all() for value in values.values())
     options = tiny_options(**VARIANTS[variant])
     assert ("char_embed" in values) == (options.char_cnn is not None)
@@ -65,6 +67,8 @@ def test_training_writes_options_vocabulary_and_checkpoint():
     assert options["n_train_tokens"] == N_PREDICTIONS
     assert options["n_tokens_vocab"] == len(VOCABULARY.read_text().splitlines())
     assert options["char_cnn"]["n_characters"] == 261
+    assert options["training_text"] == resolve_shards(TEXT).profile._replace(examples={})._asdict()
+    assert open_model(folder).profile == Profile.from_record(options["training_text"])
     assert (folder / "vocab.txt").read_bytes() == VOCABULARY.read_bytes()
     assert (folder / "model.ckpt-2.index").exists()
 
@@ -103,7 +107,8 @@ def test_small_vocabulary_uses_the_full_softmax(tmp_path, log):
     assert json.loads((tmp_path / "options.json").read_text())["sample_softmax"] is True
 
 
-def test_seed_is_independent_of_random_numbers_drawn_before(tmp_path):
+def test_seed_is_independent_of_random_numbers_drawn_before(tmp_path, monkeypatch):
+    monkeypatch.setattr(training, "Trainer", Trainer)  # not one for both runs
     folders = tmp_path / "first", tmp_path / "second"
     for folder in folders:
         run(folder, 1, seed=1)
@@ -111,21 +116,57 @@ def test_seed_is_independent_of_random_numbers_drawn_before(tmp_path):
     assert_same_weights(*folders)
 
 
-def test_sigint_finishes_the_step_and_saves_the_run(tmp_path, monkeypatch, log):
+def test_global_settings_of_keras_do_not_change_a_run(tmp_path):
+    config = keras.config
+    run(tmp_path / "plain", 2, heldout=HELDOUT)
+    before = {
+        config.set_floatx: config.floatx(),
+        config.set_dtype_policy: config.dtype_policy(),
+        config.set_image_data_format: config.image_data_format(),
+        config.set_epsilon: config.epsilon(),
+    }
+    try:
+        config.set_floatx("float16")
+        config.set_dtype_policy("mixed_bfloat16")
+        config.set_image_data_format("channels_first")
+        config.set_epsilon(0.1)
+        run(tmp_path / "changed", 2, heldout=HELDOUT)
+    finally:
+        for setter, value in before.items():
+            setter(value)
+    assert_same_weights(tmp_path / "plain", tmp_path / "changed")
+    plain, changed = (RunFolder(tmp_path / name).read_measured() for name in ("plain", "changed"))
+    assert plain.perplexity == changed.perplexity
+
+
+SIGNALS = [signal.SIGINT, signal.SIGTERM, signal.SIGHUP, signal.SIGUSR1]
+
+
+@pytest.mark.parametrize("number", SIGNALS)
+def test_signal_finishes_the_step_and_saves_the_run(number, tmp_path, monkeypatch, log):
     step = Trainer.step
 
-    def step_and_signal(self, iterator, number):
-        if number == 3:
-            signal.raise_signal(signal.SIGINT)
-        return step(self, iterator, number)
+    def step_and_signal(self, iterator, number_of_step):
+        if number_of_step == 3:
+            signal.raise_signal(number)
+        return step(self, iterator, number_of_step)
 
-    before = signal.getsignal(signal.SIGINT), signal.getsignal(signal.SIGTERM)
+    before = list(map(signal.getsignal, SIGNALS))
     monkeypatch.setattr(Trainer, "step", step_and_signal)
     result = run(tmp_path, 6, checkpoint_steps=1_000)
     assert (result.step, result.finished) == (4, False)
     assert "stopped at step 4, saved" in log.text
-    assert (signal.getsignal(signal.SIGINT), signal.getsignal(signal.SIGTERM)) == before
+    assert list(map(signal.getsignal, SIGNALS)) == before
     assert (tmp_path / "model.ckpt-4.index").exists()
+
+
+def test_repeated_signals_of_a_system_do_not_end_the_save():
+    """A shell and the terminal send SIGHUP twice, Slurm SIGUSR1 before SIGTERM."""
+    with stop_on_signal() as stop:
+        for number in (signal.SIGHUP, signal.SIGHUP, signal.SIGUSR1, signal.SIGTERM, signal.SIGHUP):
+            signal.raise_signal(number)
+        assert stop.is_set()
+        assert signal.getsignal(signal.SIGTERM) is signal.SIG_DFL
 
 
 def test_signal_while_evaluating_loses_nothing(tmp_path, monkeypatch):
@@ -238,15 +279,24 @@ def test_resume_logs_changed_options(a_run, log):
     assert f"{a_run}: dropout was 0.1 so far, and is 0.5 from here" in log.text
 
 
+# Without masks of rows and words.
+DECAYED = WORDS | {"optimizer": "adam", "weight_decay": 0.5, "learning_rate": 0.02}
+
+
 @pytest.mark.parametrize(
-    "variant", [pytest.param("forward_only", marks=pytest.mark.slow), "shared_softmax"]
+    "changes",
+    [
+        pytest.param(VARIANTS["shared_softmax"], id="shared softmax"),
+        pytest.param(VARIANTS["forward_only"], id="characters", marks=pytest.mark.slow),
+        pytest.param(DECAYED, id="weight decay", marks=pytest.mark.slow),
+    ],
 )
-def test_replicas_equal_one_of_all_rows(tmp_path, variant):
-    changes = VARIANTS[variant] | {"lstm": {"n_layers": 1}, "dropout": 0, "sample_softmax": False}
+def test_replicas_equal_one_of_all_rows(tmp_path, changes):
+    changes = changes | {"lstm": {"n_layers": 1}, "dropout": 0, "sample_softmax": False}
     for n_replicas in (1, 2):
         rows = changes | {"batch_size": 4 // n_replicas}
         run(tmp_path / str(n_replicas), 3, n_replicas=n_replicas, changes=rows)
-    assert_same_weights(tmp_path / "1", tmp_path / "2", 1e-6)
+    assert_same_weights(tmp_path / "1", tmp_path / "2", 5e-6 if "optimizer" in changes else 1e-6)
 
 
 @pytest.fixture
@@ -415,3 +465,27 @@ def test_memory_is_estimated_before_the_first_step(tmp_path, log, monkeypatch):
     monkeypatch.setattr(memory, "machine_memory", lambda: 10**9)
     assert run(tmp_path / "b", 1).finished
     assert len([message for message in log.messages if message.startswith("memory: ")]) == 3
+
+
+@pytest.mark.parametrize(
+    ("groups", "limits", "expected"),
+    [
+        ("0::/a/b\n", {"a/memory.max": "4096", "a/b/memory.max": "max"}, 4096),
+        ("0::/a/b\n", {"a/memory.max": "8192", "a/b/memory.max": "4096"}, 4096),
+        ("0::/outside/of/the/container\n", {"memory.max": "4096"}, 4096),
+        ("4:cpu,memory:/a/b\n0::/\n", {"memory/a/memory.limit_in_bytes": "4096"}, 4096),
+        ("3:cpu:/a\n", {"memory/a/memory.limit_in_bytes": "4096"}, None),
+        (None, {}, None),
+    ],
+)
+def test_memory_is_that_of_the_control_groups(groups, limits, expected, tmp_path, monkeypatch):
+    monkeypatch.setattr(memory, "GROUPS", tmp_path / "cgroup")
+    monkeypatch.setattr(memory, "LIMITS", tmp_path / "limits")
+    whole = memory.machine_memory()
+    if groups is not None:
+        (tmp_path / "cgroup").write_text(groups)
+    for name, limit in limits.items():
+        path = tmp_path / "limits" / name
+        path.parent.mkdir(parents=True, exist_ok=True)
+        path.write_text(limit + "\n")
+    assert memory.machine_memory() == (expected or whole)

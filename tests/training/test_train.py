@@ -1,6 +1,5 @@
 """`bilm.train` and `bilm.finetune` from Python: the same as the commands."""
 
-import json
 from pathlib import Path
 
 import pytest
@@ -81,12 +80,6 @@ def test_finetune_equals_the_command(tmp_path, run_here):
     assert_same_runs(tmp_path / "command", tmp_path / "python")
     before, after = done.stdout.split()[3::4]
     assert (before, after) == (f"{result.before.mean:.2f}", f"{result.heldout.mean:.2f}")
-
-
-def test_any_option_of_a_run_is_an_argument(tmp_path):
-    options = tiny_options(**WORDS)
-    bilm.train(TEXT, tmp_path, options=options, vocab=VOCABULARY, n_steps=1, n_gpus=0, dropout=0.7)
-    assert json.loads((tmp_path / "options.json").read_text())["dropout"] == 0.7
 
 
 @pytest.mark.parametrize(

@@ -32,7 +32,9 @@ def delimited_rows(source: InputFile, columns: Sequence[str]) -> Rows:
     where = f"{source.path}, line 1"
     try:
         header = next(rows, [])
-        check_columns(columns, header, where)
+        others = [mark for mark in ";\t|," if any(mark in name for name in header)]
+        hint = f"; the delimiter seems to be {others[0]!r}: convert the file" if others else ""
+        check_columns(columns, header, where, hint)
         where = f"{source.path}, line {rows.line_num + 1}"
         for row in rows:
             if row and len(row) != len(header):  # not a blank line
@@ -101,13 +103,13 @@ ROWS = {
 }
 
 
-def check_columns(columns: Sequence[str], names: Sequence[str], where: str) -> None:
+def check_columns(columns: Sequence[str], names: Sequence[str], where: str, hint: str = "") -> None:
     """Raise DataError if a column is missing among the names of a table, or occurs twice."""
     for name in columns:
         if names.count(name) != 1:
             problem = "occurs twice" if name in names else "is missing"
             listed = ", ".join(map(repr, names[:20])) or "none"
-            raise DataError(f"{where}: column {name!r} {problem}; found {listed}")
+            raise DataError(f"{where}: column {name!r} {problem}; found {listed}{hint}")
 
 
 def table_rows(source: InputFile, columns: Sequence[str]) -> Rows:

@@ -39,10 +39,10 @@ def tokens_of(strings: tf.Tensor) -> tf.Tensor:
             f"strings have shape {strings.shape}, expected tokens (B, T) with '' as padding or "
             "sentences (B,)"
         )
+    spaced = tf.strings.regex_replace(strings, WHITE_SPACE, " ")
     if len(strings.shape) == 1:
-        spaced = tf.strings.regex_replace(strings, WHITE_SPACE, " ")
         return tf.strings.split(spaced).to_tensor("")
-    is_text = tf.strings.regex_full_match(strings, r"(?s)\s*\S+\s+\S+\s+\S.*")
+    is_text = tf.strings.regex_full_match(spaced, r"(?s)\s*\S+\s+\S+\s+\S.*")
     require(tf.logical_not(tf.reduce_any(is_text)), DataError(TEXT_AS_WORD))
     return strings
 

@@ -13,9 +13,10 @@ from typing import TYPE_CHECKING, Any, ClassVar
 import numpy as np
 
 from bilm.data.marks import BOS, EOS, MARKS
+from bilm.data.profile import Profile
 from bilm.data.vocabulary import Vocabulary, vocabulary_of
 from bilm.errors import DataError, OptionsError, WeightsError
-from bilm.options.model_options import ModelOptions
+from bilm.options.model_options import PROFILE, ModelOptions
 from bilm.options.run_options import load_model_options
 from bilm.storage import names
 from bilm.storage.hdf5 import numbers, open_hdf5
@@ -158,6 +159,11 @@ class StoredModel(ABC):
         if self.softmax is not None:
             return self.softmax.n_words
         return names.n_words(self.tensors) if self.options.reads_words else None
+
+    @cached_property
+    def profile(self) -> Profile | None:
+        """The profile of the training text; None if it is not stored."""
+        return Profile.from_record(self.options.other.get(PROFILE))
 
     @cached_property
     def digest(self) -> str:

@@ -42,7 +42,7 @@ def memory(
     if part.name == HELDOUT and part.with_name(OPTIONS).exists():
         text = text.without(heldout_text.digests())  # a run has not read its held-out part
     protect(output, *text.paths, *heldout_text.paths, *model.files, *model.stored.own_files)
-    text.examine(model.vocabulary)
+    text.examine(model.vocabulary, model.stored.profile)
     check_training_text(text, None, model.vocabulary.filename)
 
     counts = count_tokens(heldout_text)

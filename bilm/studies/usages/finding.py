@@ -9,7 +9,7 @@ from functools import lru_cache
 from pathlib import Path
 from typing import Any, NamedTuple
 
-from bilm.data import Corpus, Reading, Record, TextSigns, matching_files, read_lines
+from bilm.data import Corpus, Profile, Reading, Record, TextSigns, matching_files, read_lines
 from bilm.errors import DataError
 from bilm.studies.usages.usages import Description, Grouping, Usage, as_sentence
 from bilm.support import Progress
@@ -211,6 +211,7 @@ def _matches(
 
 def open_texts(
     texts: Mapping[str, str | Path | Sequence[str | Path]],
+    model: Profile | None = None,
     **reading: Any,
 ) -> dict[str, list[Corpus]]:
     """Open the files of groupings, in any input form, plain or compressed.
@@ -218,10 +219,11 @@ def open_texts(
     Args:
         texts: for each grouping, a file or a pattern, or several of them. A file that several
             patterns match is read once.
+        model: of the text of the model, which these are compared with.
         reading: `column`, `tokenize`, `on_bad_utf8` and `quoting` of `bilm.data.readers.Reading`.
     Raises: DataError if a file is missing or an argument does not apply to it.
     """
-    signs = TextSigns(", ".join(texts))
+    signs = TextSigns(", ".join(texts), model=model)
     opened: dict[str, list[Corpus]] = {}
     for grouping, one_or_more in texts.items():
         patterns = [one_or_more] if isinstance(one_or_more, str | Path) else one_or_more

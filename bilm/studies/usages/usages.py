@@ -18,7 +18,8 @@ if TYPE_CHECKING:
 
 VERSION = 1  # of the metadata of a table
 WINDOW = 5  # words to each side of a usage that count as its context
-JOINED = "\u00a0"  # replaces a blank inside a word
+BLANK = "\u00a0"  # replaces a blank inside a word in a table
+JOINED = "\ufdd0"  # replaces it in memory: texts contain no-break spaces, but no such characters
 COLUMNS = (  # of a table, without the vectors
     "word", "grouping", "identifier", "text", "line", "position", "sentence", "form", "lemma",
     "tag", "date", "description",
@@ -48,12 +49,12 @@ class Usage(NamedTuple):
     @property
     def form(self) -> str:
         """The word as it occurs, without blanks."""
-        return self.sentence.split(" ")[self.position]
+        return self.words[self.position].replace(" ", BLANK)
 
 
 def as_sentence(words: Iterable[str]) -> str:
     """Return words joined by blanks. A blank inside a word, as CoNLL-U and lists of words in tables
-    allow, becomes U+00A0 (no-break space), so that `split(" ")` separates the words again."""
+    allow, becomes `JOINED`, so that `split(" ")` separates the words again."""
     return " ".join(word.replace(" ", JOINED) for word in words)
 
 
@@ -185,7 +186,8 @@ def frame_of(usages: Iterable[Usage]) -> pandas.DataFrame:
     """Return the columns of usages, without vectors."""
     pandas = optional("pandas", "analysis", "tables of usages")
     rows = ({**usage._asdict(), "form": usage.form} for usage in usages)
-    return pandas.DataFrame(rows, columns=list(COLUMNS))
+    frame = pandas.DataFrame(rows, columns=list(COLUMNS))
+    return frame.assign(sentence=frame["sentence"].str.replace(JOINED, BLANK))
 
 
 def words_near(sentence: str, position: int) -> list[str]:

@@ -106,7 +106,8 @@ def usages(
         names = [query.name for query in queries] or None
         collected = read_dwug(dwug, names, tokenize, sample or None, seed)
     else:
-        texts = open_texts(_patterns(input_), tokenize=tokenize, **reading)
+        patterns = _patterns(input_)
+        texts = open_texts(patterns, embedder.stored.profile, tokenize=tokenize, **reading)
         collected = find_usages(
             texts, queries, ignore_case=ignore_case, lemma=lemma, tags=tags, sample=sample or None,
             seed=seed,

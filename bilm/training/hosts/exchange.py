@@ -123,7 +123,7 @@ class Hosts:
 
     def _listen(self) -> None:
         """Receive what the others send, until all have reached the end or one fails."""
-        signal.pthread_sigmask(signal.SIG_BLOCK, [signal.SIGINT, signal.SIGTERM])
+        signal.pthread_sigmask(signal.SIG_BLOCK, signal.valid_signals())
         workers = {connection: k for k, connection in self._connections.items()}
         while workers:
             ready = wait(list(workers))
