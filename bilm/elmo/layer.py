@@ -80,6 +80,8 @@ class Elmo(keras.layers.Layer):
         vectors = bilm.Elmo("options.json", "weights.hdf5", l2_coef=1e-3, dropout=0.5)(tokens)
     """
 
+    built: bool  # of Keras' layers
+
     def __init__(
         self,
         options_file: str | Path | StoredModel | Weights,

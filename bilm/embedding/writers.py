@@ -186,7 +186,7 @@ class NpzWriter(OrderedWriter):
             self._ids += embedding_file.read_ids(part)
 
     def _write(self, record: Record, rows: np.ndarray) -> None:
-        self._file.write(rows.data)
+        self._file.write(rows.tobytes())
         self._disk.check()
         self._lengths.append(len(record.words))
         if record.id is not None:

@@ -210,13 +210,13 @@ def test_step_that_compiles_again_does_not_change_the_advised_hours(is_last):
         clock.move(30.0 if step == 0 else 1.0)
         timing = timing.after_step(clock, compiles=step == 0)
     spec = run_of(heldout=heldout_of(9))
-    before = run_hours(spec, spec.heldout, timing, 1_000)
+    before = run_hours(spec, spec.texts.heldout, timing, 1_000)
     clock.move(30.0)
     timing = timing.after_step(clock, compiles=True)
     if not is_last:
         clock.move(1.0)
         timing = timing.after_step(clock, compiles=False)
-    hours = run_hours(spec, spec.heldout, timing, 1_000)
+    hours = run_hours(spec, spec.texts.heldout, timing, 1_000)
     assert hours == before == pytest.approx((45 + 1_000) / 3_600, rel=0.2)
 
 
@@ -237,7 +237,7 @@ def test_expected_hours_are_those_of_the_next_run(n_steps, at_evaluation):
             clock.move(0.9 + 15.0 * (n_evaluated == 1))
             timing = timing.after_evaluation(clock)
             if n_evaluated == at_evaluation:
-                expected = run_hours(spec, spec.heldout, timing, n_steps)
+                expected = run_hours(spec, spec.texts.heldout, timing, n_steps)
     taken = (clock.seconds - 100) / 3600
     assert 0.8 * taken < expected < 1.25 * taken
 
@@ -248,7 +248,7 @@ def test_hours_are_unknown_before_a_step_was_measured():
     clock.move(30.0)
     spec = run_of(heldout=heldout_of(9))
     timing = timing.after_step(clock, compiles=True)
-    assert run_hours(spec, spec.heldout, timing, 10) is None
+    assert run_hours(spec, spec.texts.heldout, timing, 10) is None
 
 
 @pytest.mark.parametrize(("share", "expected"), [(2.0, None), (1.3, None), (0.38, 0.19)])
