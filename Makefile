@@ -153,7 +153,7 @@ $(OLDEST)/installed $(NEWEST)/installed $(NUMPY)/installed: $(INSTALLED_BY)
 	  done; exit 1; }
 	@echo "Installing bilm and $(or $(ONLY),TensorFlow) $(addprefix and ,$(PACKAGES)) into $(@D): a minute or more."
 	@test -x $(@D)/bin/pip || $(PYTHON) -m venv $(@D)
+	@$(if $(ONLY),$(@D)/bin/python $(PIP_INSTALL) $(ONLY))
 	@$(@D)/bin/python $(PIP_INSTALL) $(if $(ONLY),--no-deps) --editable '.[test$(OPTIONAL)]' \
 	  $(foreach package,$(PACKAGES),'$(package)')
-	@$(if $(ONLY),$(@D)/bin/python $(PIP_INSTALL) $(ONLY))
 	@touch $@
