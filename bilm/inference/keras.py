@@ -115,6 +115,6 @@ class KerasSoftmax(Softmax):
 
     def losses(self, hidden: np.ndarray, targets: np.ndarray) -> np.ndarray:
         n_rows = power_of_two(max(len(hidden), ROW_STEP))
-        padded = np.resize(hidden, (n_rows, hidden.shape[1])), np.resize(targets, n_rows)
-        losses = self._run(*map(ops.convert_to_tensor, padded))
+        hidden_rows = ops.convert_to_tensor(np.resize(hidden, (n_rows, hidden.shape[1])))
+        losses = self._run(hidden_rows, ops.convert_to_tensor(np.resize(targets, n_rows)))
         return ops.convert_to_numpy(losses)[: len(hidden)]
