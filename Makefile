@@ -41,7 +41,7 @@ PARALLEL := --numprocesses auto --maxprocesses 4 --dist
 PYTEST = $(VENV)/bin/python -m pytest $(PARALLEL)
 
 DEFAULT := -m "not slow and not cluster and not clients" tests
-test: $(VENV)/installed  ## run the tests except the slow ones: about 8 minutes on 2 cores
+test: $(VENV)/installed  ## run the tests except the slow ones: about 5 minutes on 2 cores
 	$(PYTEST) loadfile $(DEFAULT)
 
 # The libraries then compute as on a processor without AVX-512, in which TensorFlow has no bfloat16.
@@ -58,7 +58,7 @@ test-processors-short: $(VENV)/installed  ## run golden tests as on a processor 
 test-slow: $(VENV)/installed  ## run the slow tests: demo, examples, killed runs
 	$(PYTEST) load -m slow tests
 
-LONG := benchmark or gpu_computes or fuzz or tagger or reads_ahead_ends or golden or lstm
+LONG := benchmark or gpu_computes or fuzz or tagger or reads_ahead_ends or forks or golden or lstm
 test-slow-short: $(VENV)/installed  ## the same without benchmarks, fuzz, taggers and further parameters, for CI
 	$(PYTEST) load -m slow -k "not ($(LONG))" tests
 
@@ -153,7 +153,7 @@ $(OLDEST)/installed $(NEWEST)/installed $(NUMPY)/installed: $(INSTALLED_BY)
 	  done; exit 1; }
 	@echo "Installing bilm and $(or $(ONLY),TensorFlow) $(addprefix and ,$(PACKAGES)) into $(@D): a minute or more."
 	@test -x $(@D)/bin/pip || $(PYTHON) -m venv $(@D)
+	@$(if $(ONLY),$(@D)/bin/python $(PIP_INSTALL) $(ONLY))
 	@$(@D)/bin/python $(PIP_INSTALL) $(if $(ONLY),--no-deps) --editable '.[test$(OPTIONAL)]' \
 	  $(foreach package,$(PACKAGES),'$(package)')
-	@$(if $(ONLY),$(@D)/bin/python $(PIP_INSTALL) $(ONLY))
 	@touch $@

@@ -26,7 +26,7 @@ TENSORFLOW_ONLY = (
     "commands/test_model_forms.py", "commands/test_train_test_export.py",
     "compat/test_bilm_tf_training.py", "compat/test_hub_interface.py", "compatibility/*.py",
     "elmo/test_elmo_in*.py", "elmo/test_elmo_weights.py", "elmo/test_layer.py", "export/*.py",
-    "fuzz/test_fuzz.py", "integrations/test_without_tensorflow.py", "layers/test_lstm.py",
+    "fuzz/test_fuzz.py", "integrations/test_without_posix.py", "layers/test_lstm.py",
     "scoring/test_load.py", "scoring/test_measurement.py", "scoring/test_scorer.py",
     "storage/test_checkpoint.py", "storage/test_format_conformance.py",
     "storage/test_runs_as_models.py", "storage/test_tfhub.py", "studies/gaps/test_filling.py",
@@ -46,8 +46,8 @@ def golden_cases(kind: str) -> list:
 
 def others_slow(parameters: list) -> list:
     """Mark all parameters but the first as slow."""
-    first, *others = parameters
-    return [first, *(p._replace(marks=[*p.marks, pytest.mark.slow]) for p in others)]
+    others = (p._replace(marks=[*p.marks, pytest.mark.slow]) for p in parameters[1:])
+    return [*parameters[:1], *others]
 
 
 @pytest.fixture

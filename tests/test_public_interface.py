@@ -62,8 +62,8 @@ FUNCTIONS = {  # of commands, with other names of their options
     "finetune": (bilm.finetune, RUN),
     "embed": (bilm.dump_bilm_embeddings, {**OF_BILM_TF, "shard": "share"}),
 }
-# Options of commands only: `Ngrams` counts, and `Devices` has the workers.
-ONLY = {"help", "json", "quiet", "ngrams", "workers", "worker_index", "join_minutes"}
+# Options of commands only: `TextSigns` describes, `Ngrams` counts, `Devices` has the workers.
+ONLY = {"help", "json", "quiet", "profile", "ngrams", "workers", "worker_index", "join_minutes"}
 
 
 @pytest.mark.parametrize("name", FUNCTIONS)

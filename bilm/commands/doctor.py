@@ -5,10 +5,10 @@ from bilm.commands.main import command
 from bilm.commands.output import show
 
 NOTE = """
-The report contains versions, cores, load, settings and TensorFlow's devices. It computes the
-vectors of a small model with NumPy, with each installed backend of Keras on the CPU, and with
-TensorFlow on a GPU, in float32 and bfloat16, and in int8 if ONNX Runtime is installed. It compares
-them with those of bilm-tf. `pip check` compares the versions with those that bilm requires.
+The report contains versions, cores, load, settings and GPUs. It computes the vectors of a small
+model with NumPy, with each installed backend of Keras on the CPU and on each GPU, in float32 and
+bfloat16, and in int8 if ONNX Runtime is installed. It compares them with those of bilm-tf. `pip
+check` compares the versions with those that bilm requires.
 
 Each computation runs in a process of its own, so that a library that crashes does not end the
 report. The exit status is 1 if there are problems. Paste the report into a report of an error.

@@ -71,7 +71,7 @@ class Model:
         """Return the backend that scores a number of tokens sooner, with its start."""
         from bilm.inference.numpy_policy import sooner_backend
 
-        return sooner_backend(self.stored.options, n_tokens, n_words=self.vocabulary.size)
+        return sooner_backend(self.stored.options, n_tokens)
 
     def scorer(self, n_tokens: int, warns_of_signs: bool = False) -> Scorer:
         """Load the model into the backend that scores a number of tokens sooner."""
@@ -159,7 +159,7 @@ class Text:
 
         self._signs.known = model.vocabulary
         self._signs.model = model.stored.profile
-        most = most_tokens(model.stored.options, model.vocabulary.size)
+        most = most_tokens(model.stored.options)
         n_tokens = 0
         beginning: list[Sentence] = []
         for place, words in self._sentences:

@@ -17,9 +17,8 @@ from unicodedata import normalize
 from bilm.data import marks
 
 Found = Iterator[tuple[str, str]]  # a sign or trait, and where it was found
-MAX_COLUMNS = 10  # words of a sentence that are compared as columns, or shown
+MAX_SHOWN = 10  # words of a sentence in a warning
 MAX_SEPARATE = 0.25  # separate punctuation marks of a kind, per word that contains such a mark
-MARKS_AS_COLUMNS = 0.02, 0.5  # shares of punctuation marks among words in columns
 MIN_ALIKE = 5  # different sentences that start alike
 N_EXAMPLES, MAX_EXAMPLE = 3, 40  # number of examples in a warning, and characters of one
 # A share of words differs from that in a model's text if one is so many times the other and they
@@ -78,10 +77,7 @@ PLAIN = re.compile("[a-z]{2,30}")
 LONG = re.compile(SIGNS["long"].pattern)
 LAST = (".", "!", "?", "…")  # words at the end of a sentence
 LINE_ENDS = re.compile(r"[\r\v\x85\u2028\u2029]")
-START = re.compile(
-    r"[>*•|+]|#+|[\d:./-]*\d[\d:./-]*[)\]]?"
-)  # a word that is no sentence's first one
-TAG = re.compile(r"O|_|[BIESLUM]-\S+|-?[A-Z][\dA-Z]+[$|-]?|[A-Z]+[:=|]\S+|[^\w\s]+")
+START = re.compile(r"[>*•|+]|#+|(?=\D?\d)[\d:./-]+[)\]]?")  # a first word that is none
 CODE_PAGES = {"cp1252": 1, "cp1250": 1, "cp1254": 1, "cp1251": 2, "cp1253": 2, "cp1256": 2}
 # What a character of UTF-8 but its first byte is read as
 CONTINUED = {chr for page in CODE_PAGES for chr in bytes(range(0x80, 0xC0)).decode(page, "ignore")}
@@ -283,7 +279,7 @@ def _signs_of_sentences(sentences: Sequence[Sequence[str]]) -> Found:
     copies: Counter[str] = Counter()  # of each sentence, whatever its numbers are
     n_open = 0  # sentences without a mark at the end
     for words in sentences:
-        start = " ".join(words[:MAX_COLUMNS])
+        start = " ".join(words[:MAX_SHOWN])
         if any(end in LAST and word[:1].isupper() for end, word in pairwise(words)):
             yield "joined", start
         if len(words) == 1 and not LONG.fullmatch(words[0]):
@@ -302,24 +298,3 @@ def _signs_of_sentences(sentences: Sequence[Sequence[str]]) -> Found:
     is_rare = 2 * n <= len(sentences) and 2 * n_open < len(sentences) + n
     if is_rare and n > 3 * n_next and " " in line and line[-1].isalnum():
         yield from [("header", line)] * n
-    yield from (("columns", " ".join(row)) for row in _rows_of_columns(sentences))
-
-
-def _rows_of_columns(sentences: Sequence[Sequence[str]]) -> list[Sequence[str]]:
-    """Return the sentences that are as long as the next one, if they are columns of words and tags,
-    or of anything else beside words that include punctuation marks."""
-    lines = [words for words in sentences if not words[0].startswith("#")]  # CoNLL-U's comments
-    rows = [a[:MAX_COLUMNS] for a, b in pairwise(lines) if len(a) == len(b) > 1]
-    words, *others = ([row[k] for row in rows if len(row) > k] for k in range(MAX_COLUMNS))
-    if any(_are_tags(column, len(rows)) for column in others) and not _are_tags(words, len(rows)):
-        return rows
-    least, most = MARKS_AS_COLUMNS
-    n_marks = sum(1 for word in words if not any(map(str.isalnum, word)))
-    return rows if least * len(rows) < n_marks < most * len(rows) else []
-
-
-def _are_tags(column: list[str], n_rows: int) -> bool:
-    """Return whether the values of a column of a table with `n_rows` rows are tags of words."""
-    tags = [value for value in column if TAG.fullmatch(value)]
-    n_with_letters = sum(1 for tag in tags if any(map(str.isalpha, tag)))
-    return len(tags) > 0.9 * n_rows and 2 * n_with_letters > n_rows

@@ -86,31 +86,34 @@ def _version(distribution: str) -> str | None:
         return None
 
 
-def _devices(report: Report) -> tuple[Values, list[str] | None]:
-    """Return a description of TensorFlow, and the names of its GPUs, None if it does not work."""
-    if find_spec("tensorflow") is None:
-        return {"TensorFlow": "not installed"}, None
-    try:
-        answer = ask("tensorflow")
-    except ProbeFailure as error:
-        report.problem(
-            f"TensorFlow cannot be imported: {error}",
-            "pip install --force-reinstall 'tensorflow>=2.16' in a new environment",
-        )
-        return {"TensorFlow": "failed"}, None
-    gpus = answer["gpus"]
-    if not gpus and shutil.which("nvidia-smi"):
+def _devices(report: Report) -> tuple[Values, dict[str, list[str]]]:
+    """Return a description of the backends, and the names of the GPUs of those that work."""
+    values: Values = {}
+    gpus: dict[str, list[str]] = {}
+    for backend in filter(find_spec, BACKENDS):
+        try:
+            answer = ask("devices", KERAS_BACKEND=backend)
+        except ProbeFailure as error:
+            values[backend] = "failed"
+            report.problem(
+                f"{backend} cannot be imported: {error}",
+                f"pip install --force-reinstall {backend} in a new environment",
+            )
+            continue
+        gpus[backend] = answer["gpus"]
+        built = f", built for CUDA {answer['CUDA']}" if answer["CUDA"] else ""
+        values[backend] = f"{len(gpus[backend])} GPUs{built}"
+        values |= {f"{backend} GPU {number}": name for number, name in enumerate(gpus[backend])}
+    if gpus.get("tensorflow") == [] and shutil.which("nvidia-smi"):
         report.problem(
             "this host has NVIDIA's driver, but TensorFlow lists no GPU",
             "pip install 'tensorflow[and-cuda]', and check CUDA_VISIBLE_DEVICES. TensorFlow names "
             f'missing libraries: TF_CPP_MIN_LOG_LEVEL=0 python -c "{LIST_GPUS}"',
         )
-    values = {"TensorFlow was built for": answer["built for"], "GPUs": str(len(gpus))}
-    values |= {f"GPU {number}": name for number, name in enumerate(gpus)}
     return values, gpus
 
 
-def _vectors(report: Report, gpus: list[str] | None) -> Values:
+def _vectors(report: Report, gpus: dict[str, list[str]]) -> Values:
     values: Values = {}
     for device, precision, environment in _ways(gpus):
         way = f"{device}, {precision}"
@@ -131,22 +134,27 @@ def _vectors(report: Report, gpus: list[str] | None) -> Values:
             report.problem(
                 f"{way}: vectors differ from bilm-tf's by {difference:.1e}, expected at most "
                 f"{tolerance:.0e}",
-                "do not use this backend, device or precision for embeddings; report this text",
+                "for float32 on TensorFlow and a GPU, NVIDIA_TF32_OVERRIDE=0; otherwise do not use "
+                "this backend, device or precision for embeddings, and report this text",
             )
     return values
 
 
-def _ways(gpus: list[str] | None) -> Iterator[tuple[str, str, dict[str, str]]]:
+def _ways(gpus: dict[str, list[str]]) -> Iterator[tuple[str, str, dict[str, str]]]:
     """Yield library and device, precision, and the environment that selects them."""
     yield "numpy on the CPU", "float32", {"KERAS_BACKEND": ""}
-    devices = {}
-    for backend in filter(find_spec, BACKENDS if find_spec("keras") else ()):
-        if backend != "tensorflow" or gpus is not None:
-            devices[f"{backend} on the CPU"] = {"KERAS_BACKEND": backend, **NO_GPU}
-    if gpus:
-        devices[f"tensorflow on {gpus[0]}"] = {"KERAS_BACKEND": "tensorflow"}
-    for device, environment in devices.items():
-        for precision in PRECISIONS:
-            yield device, precision, environment
-    if gpus is not None and all(map(find_spec, INT8)):
+    if find_spec("keras") is None:
+        return
+    for backend, names in gpus.items():
+        library = {"KERAS_BACKEND": backend}
+        devices = {f"{backend} on the CPU": library | NO_GPU}
+        visible = os.environ.get("CUDA_VISIBLE_DEVICES") or ",".join(map(str, range(len(names))))
+        for (number, name), device in zip(enumerate(names), visible.split(","), strict=False):
+            devices[f"{backend} on GPU {number}, {name}"] = library | {
+                "CUDA_VISIBLE_DEVICES": device
+            }
+        for device, environment in devices.items():
+            for precision in PRECISIONS:
+                yield device, precision, environment
+    if "tensorflow" in gpus and all(map(find_spec, INT8)):
         yield "ONNX Runtime on the CPU", "int8", {"KERAS_BACKEND": "tensorflow", **NO_GPU}

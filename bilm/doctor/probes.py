@@ -33,17 +33,25 @@ def ask(name: str, *arguments: str, **environment: str) -> dict[str, Any]:
     return json.loads(done.stdout.splitlines()[-1])
 
 
-def tensorflow() -> dict[str, object]:
-    """Import TensorFlow and list its devices."""
+def devices() -> dict[str, object]:
+    """Import the backend of Keras that the environment selects, and list its GPUs."""
+    backend = os.environ["KERAS_BACKEND"]
+    if backend == "torch":
+        import torch
+
+        gpus = list(map(torch.cuda.get_device_name, range(torch.cuda.device_count())))
+        return {"CUDA": torch.version.cuda, "gpus": gpus}
+    if backend == "jax":
+        import jax
+
+        found = [device for device in jax.devices() if device.platform != "cpu"]
+        return {"CUDA": None, "gpus": [device.device_kind for device in found]}
     import tensorflow as tf
 
-    build = tf.sysconfig.get_build_info()
-    gpus = tf.config.list_physical_devices("GPU")
     details = tf.config.experimental.get_device_details
-    return {
-        "built for": f"CUDA {build['cuda_version']}" if build.get("is_cuda_build") else "the CPU",
-        "gpus": [details(gpu).get("device_name") or gpu.name for gpu in gpus],
-    }
+    found = tf.config.list_physical_devices("GPU")
+    gpus = [details(gpu).get("device_name") or gpu.name for gpu in found]
+    return {"CUDA": tf.sysconfig.get_build_info().get("cuda_version"), "gpus": gpus}
 
 
 def golden(precision: str) -> dict[str, object]:
@@ -52,10 +60,6 @@ def golden(precision: str) -> dict[str, object]:
     import numpy as np
 
     library = os.environ["KERAS_BACKEND"]  # "" for NumPy
-    if library == "tensorflow":
-        import tensorflow as tf
-
-        tf.config.experimental.enable_tensor_float_32_execution(False)
     from bilm.embedding.embedder import ElmoEmbedder
 
     backend = "keras" if library else "numpy"

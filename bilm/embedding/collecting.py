@@ -89,7 +89,7 @@ def collected(
     batch_tokens: int,
 ) -> Generator[tuple[int, np.ndarray], None, None]:
     """Yield the number and the vectors of each sentence when its last step is computed: float32
-    (..., T, D), a view of the vectors of all sentences; or (..., D) if pooled.
+    (..., T, D), or (..., D) if pooled.
 
     Args:
         table: token vectors, float32 (U, P).
@@ -156,8 +156,8 @@ class Unpooled:
             self._vectors[layer][numbers, self._features[direction]] = vectors[layer]
 
     def of(self, k: int) -> np.ndarray:
-        """Return the vectors of the words of a sentence."""
-        return self._vectors[..., self._stops[k] - self._n_words[k] : self._stops[k], :]
+        """Return the vectors of the words of a sentence; a view would keep all in memory."""
+        return self._vectors[..., self._stops[k] - self._n_words[k] : self._stops[k], :].copy()
 
 
 class Pooled:

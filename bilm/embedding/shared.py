@@ -28,13 +28,10 @@ class ModelFiles(NamedTuple):
     weights: str | Path | None = None
     vocab: str | Path | None = None
 
-    def open(self) -> StoredModel:
-        """Open the model. Raises: WeightsError, OSError if its files are not found."""
-        return open_model(self.model, self.weights)
-
     def digest(self) -> str:
-        """Return the SHA-256 of all files; a process reads each version of a file once."""
-        model = self.open()
+        """Return the SHA-256 of all files; a process reads each version of a file once. Raises:
+        WeightsError, OSError if they are not found."""
+        model = open_model(self.model, self.weights)
         vocabulary = expanded(self.vocab) if self.vocab else model.vocabulary_file()
         return model.digest_with(*([Path(vocabulary)] if vocabulary else []))
 
@@ -59,7 +56,7 @@ def shared_embedder(files: ModelFiles, digest: str, precision: str = "float32") 
 
 @lru_cache(MAX_LOADED)
 def _load(files: ModelFiles, digest: str, precision: str) -> ElmoEmbedder:
-    return ElmoEmbedder(files.open(), None, files.vocab, precision=precision)
+    return ElmoEmbedder(*files, precision=precision)
 
 
 @in_forks

@@ -1,8 +1,8 @@
 """One engine that computes stored biLMs, for `embedding` and `scoring`.
 
 `backend` is the interface to the libraries that compute a model: `keras`, `numpy` and `onnx_int8`;
-`numpy_policy` decides what NumPy computes instead of Keras. `softmax` is the interface to the
-output layer. `words` encodes words and caches their vectors. `packing` runs sequences that are
+`numpy_policy` decides what NumPy computes instead of Keras. `softmax` is the output
+layer. `words` encodes words and caches their vectors. `packing` runs sequences that are
 packed into rows, and `reading` measures what a language model predicts in texts.
 """
 

@@ -1,12 +1,12 @@
 """A biLM computed by Keras, compiled where its backend compiles."""
 
 from collections.abc import Callable
-from functools import cache, partial
 
 import keras
 import numpy as np
 from keras import ops
 
+from bilm.data.alphabets import alphabet_of
 from bilm.inference.backend import Backend, Stacks
 from bilm.inference.keras_stacks import (
     JaxStacks,
@@ -16,8 +16,8 @@ from bilm.inference.keras_stacks import (
 )
 from bilm.inference.numpy import FEW_WORDS, NumpyEncoder
 from bilm.inference.numpy_lstm import NumpyStacks
-from bilm.inference.numpy_policy import numpy_runs_sentences
-from bilm.inference.softmax import Softmax, described_columns
+from bilm.inference.numpy_policy import keras_is_on_cpu, numpy_runs_sentences
+from bilm.inference.softmax import Softmax
 from bilm.inference.words import most_rows
 from bilm.language_model import BiLM
 from bilm.layers.functional import compiled
@@ -28,6 +28,7 @@ from bilm.storage.stored_weights import StoredWeights
 from bilm.support.process import return_freed_memory, share_cores
 
 ROW_STEP = 64  # step between large numbers of rows
+JAX_WIDTHS = 16, 24  # numbers of characters for which JAX compiles the encoder
 
 
 def load(stored: StoredModel, precision: str, has_softmax: bool) -> Backend:
@@ -58,16 +59,15 @@ def keras_backend(model: BiLM, weights: StoredWeights | None = None) -> Backend:
         encode=KerasEncoder(model, few),
         stacks=stacks(model),
         one_row=one_row,
-        softmax=None if model.softmax is None else KerasSoftmax(model.softmax),
+        softmax=None if model.softmax is None else _softmax(model.softmax),
         runs_ahead=library == "tensorflow",
     )
 
 
-def padded_rows(n: int, step: int) -> int:
-    """Round a number of rows up: to a power of two up to `step`, to a multiple of `step` up to
-    `ROW_STEP`, and to a multiple of `ROW_STEP` above. Libraries compile code for each number."""
-    step = ROW_STEP if n > ROW_STEP else min(power_of_two(n), step)
-    return -(-max(n, 1) // step) * step
+def _softmax(layer: SampledSoftmax) -> Softmax:
+    if keras_is_on_cpu():
+        return Softmax(*map(np.asarray, (layer.kernel, layer.bias)))
+    return KerasSoftmax(layer)
 
 
 class KerasEncoder:
@@ -76,56 +76,45 @@ class KerasEncoder:
     def __init__(self, model: BiLM, few: NumpyEncoder | None = None):
         self._few = few
         self._filters = model.options.filters
+        self._alphabet = alphabet_of(model.options)
         self._encode: Callable[[Tensor], Tensor] = model.encoder
-        if not model.options.reads_words:
+        if self._alphabet is not None:
             self._encode = compiled(model.encoder, [keras.KerasTensor((None, None), "int32")])
 
     def __call__(self, ids: np.ndarray) -> np.ndarray:
         n_tokens = len(ids)
         if self._few is not None and n_tokens <= FEW_WORDS:
             return self._few(ids)
-        if ids.ndim == 2:
-            n_rows = min(padded_rows(n_tokens, 8), most_rows(self._filters, ids.shape[1]))
-            last_token = np.repeat(ids[-1:], n_rows - n_tokens, axis=0)
-            ids = np.concatenate([ids, last_token])
+        if self._alphabet is not None:
+            n_rows, width = self._padded_shape(*ids.shape)
+            # The last column is padding, unless it is the last one of the alphabet.
+            ids = np.pad(ids, [(0, n_rows - n_tokens), (0, width - ids.shape[1])], "edge")
         vectors = self._encode(ops.convert_to_tensor(ids))
         return ops.convert_to_numpy(vectors)[:n_tokens]
 
+    def _padded_shape(self, n_tokens: int, width: int) -> tuple[int, int]:
+        """Return the number of rows and columns that the library computes for tokens, because it
+        compiles code for each. JAX, whose compilation takes longest, gets few of them."""
+        is_jax = keras.backend.backend() == "jax"
+        if is_jax and self._alphabet is not None:
+            widths = [w for w in JAX_WIDTHS if width <= w < self._alphabet.width]
+            width = min(widths, default=self._alphabet.width)
+        step = ROW_STEP if n_tokens > ROW_STEP or is_jax else min(power_of_two(n_tokens), 8)
+        most = most_rows(self._filters, width)
+        n_rows = most if is_jax and n_tokens > ROW_STEP else -(-n_tokens // step) * step
+        return max(min(n_rows, most), n_tokens), width
+
 
 class KerasSoftmax(Softmax):
-    """The softmax of a biLM, compiled."""
+    """The softmax of a biLM on a GPU, which computes losses; NumPy computes the rest."""
 
     def __init__(self, layer: SampledSoftmax):
-        super().__init__(layer.n_tokens)
+        super().__init__(*map(ops.convert_to_numpy, (layer.kernel, layer.bias)))
         hidden = keras.KerasTensor((None, layer.dim), "float32")
-        targets = keras.KerasTensor((None,), "int32")
-        self._layer = layer
-        self._signature = [hidden, targets]
-        self._run_losses = compiled(layer, self._signature)
-        self._run_scores = compiled(self._score, [hidden])
-        self._compiled_columns = cache(self._compile_columns)
+        self._run = compiled(layer, [hidden, keras.KerasTensor((None,), "int32")])
 
     def losses(self, hidden: np.ndarray, targets: np.ndarray) -> np.ndarray:
-        n_vectors = len(hidden)
-        n_added = padded_rows(n_vectors, ROW_STEP) - n_vectors
-        vectors = ops.convert_to_tensor(np.pad(hidden, [(0, n_added), (0, 0)]))
-        ids = ops.convert_to_tensor(np.pad(targets, (0, n_added)))
-        losses = self._run_losses(vectors, ids)
-        return ops.convert_to_numpy(losses)[:n_vectors]
-
-    def _scores(self, hidden: np.ndarray) -> np.ndarray:
-        return ops.convert_to_numpy(self._run_scores(ops.convert_to_tensor(hidden)))
-
-    def _described(self, hidden: np.ndarray, targets: np.ndarray, n: int) -> dict[str, np.ndarray]:
-        run = self._compiled_columns(n)
-        columns = run(ops.convert_to_tensor(hidden), ops.convert_to_tensor(targets))
-        return {name: ops.convert_to_numpy(column) for name, column in columns.items()}
-
-    def _compile_columns(self, n):
-        def columns(hidden, targets):
-            return described_columns(ops, self._score(hidden), targets, partial(ops.top_k, k=n))
-
-        return compiled(columns, self._signature)
-
-    def _score(self, hidden):
-        return ops.matmul(hidden, ops.transpose(self._layer.kernel)) + self._layer.bias
+        n_rows = power_of_two(max(len(hidden), ROW_STEP))
+        hidden_rows = ops.convert_to_tensor(np.resize(hidden, (n_rows, hidden.shape[1])))
+        losses = self._run(hidden_rows, ops.convert_to_tensor(np.resize(targets, n_rows)))
+        return ops.convert_to_numpy(losses)[: len(hidden)]

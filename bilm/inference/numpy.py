@@ -3,7 +3,6 @@ which must be imported first, and needs less memory."""
 
 import math
 from collections.abc import Mapping
-from functools import partial
 
 import numpy as np
 from numpy.lib.stride_tricks import sliding_window_view
@@ -12,13 +11,12 @@ from bilm.activations import ACTIVATIONS
 from bilm.inference.backend import Backend
 from bilm.inference.blas import blas_threads
 from bilm.inference.numpy_lstm import NumpyStacks
-from bilm.inference.softmax import Softmax, described_columns
+from bilm.inference.softmax import Softmax
 from bilm.options.model_options import ModelOptions
 from bilm.storage.stored_model import StoredModel
 from bilm.tensors import n_filters
 
 FEW_WORDS = 64  # most words whose products one thread computes
-SCORES_IN_CACHE = 1 << 20  # scores, hidden vectors times words, that fit the cache
 
 
 def load(stored: StoredModel, precision: str, has_softmax: bool) -> Backend:
@@ -30,7 +28,7 @@ def load(stored: StoredModel, precision: str, has_softmax: bool) -> Backend:
     softmax = None
     if has_softmax:
         kernel = values["embedding" if options.share_embedding_softmax else "softmax/W"]
-        softmax = NumpySoftmax(kernel, values["softmax/b"])
+        softmax = Softmax(kernel, values["softmax/b"])
     if table is None:
         return Backend(options, None, NumpyEncoder(options, values), stacks, softmax=softmax)
     return Backend(options, len(table), table.__getitem__, stacks, softmax=softmax)
@@ -88,46 +86,3 @@ class NumpyEncoder:
             g = 0.5 + 0.5 * np.tanh(0.5 * (x @ gate + gate_bias))
             x = x + g * (np.maximum(x @ transform + bias, 0) - x)
         return x
-
-
-class NumpySoftmax(Softmax):
-    """The softmax: `kernel` float32 (V, P), `bias` float32 (V,)."""
-
-    def __init__(self, kernel: np.ndarray, bias: np.ndarray):
-        super().__init__(len(kernel))
-        self._kernel = kernel
-        self._bias = bias
-
-    def losses(self, hidden: np.ndarray, targets: np.ndarray) -> np.ndarray:
-        of_targets = np.einsum("np,np->n", hidden, self._kernel[targets]) + self._bias[targets]
-
-        # log sum_v exp(score_v), one slice of the vocabulary after another, which fits the cache
-        n_at_once = max(1, SCORES_IN_CACHE // max(1, len(hidden)))
-        largest: np.ndarray = np.full(len(hidden), -np.inf, np.float32)
-        total: np.ndarray = np.zeros(len(hidden), np.float32)  # of exp(score - largest)
-        for start in range(0, self.n_words, n_at_once):
-            scores = self._scores(hidden, slice(start, start + n_at_once))
-            before, largest = largest, np.maximum(largest, scores.max(axis=1))
-            scores -= largest[:, None]
-            np.exp(scores, out=scores)
-            total = total * np.exp(before - largest) + scores.sum(axis=1)
-        return largest + np.log(total) - of_targets
-
-    def _scores(self, hidden: np.ndarray, words: slice = slice(None)) -> np.ndarray:
-        with blas_threads(math.inf):
-            scores = hidden @ self._kernel[words].T
-        scores += self._bias[words]
-        return scores
-
-    def _described(self, hidden: np.ndarray, targets: np.ndarray, n: int) -> dict[str, np.ndarray]:
-        return described_columns(np, self._scores(hidden), targets, partial(_top_k, n=n))
-
-
-def _top_k(scores: np.ndarray, n: int) -> tuple[np.ndarray, np.ndarray]:
-    """Return the n largest scores of each row, in descending order, and their indices: (N, n)."""
-    last = min(n, scores.shape[1] - 1)
-    words = np.argpartition(-scores, last, axis=1)[:, :n]
-    logs = np.take_along_axis(scores, words, axis=1)
-    order = np.argsort(-logs, axis=1, kind="stable")
-    words = np.take_along_axis(words, order, axis=1)
-    return np.take_along_axis(logs, order, axis=1), words

@@ -4,15 +4,16 @@ It writes `bilm.layers.lstm_equation` a second time, because one sentence then t
 the time: most of it is the allocation of results and the calls of NumPy.
 """
 
-import math
 from collections.abc import Callable, Sequence
+from concurrent.futures import ThreadPoolExecutor
 
 import numpy as np
 
 from bilm.inference.backend import ByDirection, Stacks, State, Window
-from bilm.inference.blas import blas_threads
+from bilm.inference.blas import blas_threads, one_blas_thread
 from bilm.layers.lstm_equation import LSTMState, forget_bias
 from bilm.options.model_options import LstmOptions, ModelOptions
+from bilm.support.process import available_cores
 from bilm.tensors import CELL, FLOAT_BYTES, N_GATES
 
 HALF = np.float32(0.5)
@@ -110,20 +111,39 @@ class NumpyStacks(Stacks):
     def run_window(
         self, table: np.ndarray, window: Window, state: State
     ) -> tuple[ByDirection, State]:
-        places, fresh = window
-        starts = [column if column.any() else None for column in fresh.T[:, :, None]]
-        states = iter(state)
-        last: list[np.ndarray] = []
-        layers: ByDirection = {}
-        with blas_threads(self._recurrent_bytes if len(fresh) == 1 else math.inf):
-            for direction, cells in self._cells.items():
-                x = table[places[direction].T]  # T, B, P
-                outputs = [x]
-                # One cell at a time, so that the weights of a small cell remain in the cache.
-                for i, cell in enumerate(cells):
-                    y, last_state = cell.run(x, LSTMState(next(states), next(states)), starts)
-                    last += last_state
-                    x = y + x if self._has_skip_connections and i else y
-                    outputs.append(x)
-                layers[direction] = np.stack(outputs).transpose(0, 2, 1, 3)  # layers + 1, B, T, P
+        n_rows, n_steps = window.fresh.shape
+        n_threads = available_cores()  # for each direction, and for each part of its rows
+        n_parts = min(max(n_threads // len(self._cells), 1), n_rows)
+        bounds = np.linspace(0, n_rows, n_parts + 1).astype(int)
+
+        n_layers = len(state) // len(self._cells) // 2
+        shape = n_layers + 1, n_rows, n_steps, table.shape[1]
+        layers: ByDirection = {d: np.empty(shape, np.float32) for d in self._cells}
+        last = [np.empty_like(values) for values in state]
+
+        def run(task: tuple[int, str, slice]) -> None:
+            k, direction, rows = task
+            fresh = window.fresh[rows]
+            starts = [column if column.any() else None for column in fresh.T[:, :, None]]
+            x = table[window.places[direction][rows].T]  # T, B, P
+            outputs = layers[direction][:, rows].swapaxes(1, 2)  # layers + 1, T, B, P
+            outputs[0] = x
+            # One cell at a time, so that the weights of a small cell remain in the cache.
+            for i, cell in enumerate(self._cells[direction]):
+                place = 2 * (k * n_layers + i)
+                before = LSTMState(*(values[rows] for values in state[place : place + 2]))
+                y, after = cell.run(x, before, starts)
+                last[place][rows], last[place + 1][rows] = after
+                x = y + x if self._has_skip_connections and i else y
+                outputs[i + 1] = x
+
+        parts = list(map(slice, bounds[:-1], bounds[1:]))
+        tasks = [(k, d, rows) for k, d in enumerate(self._cells) for rows in parts]
+        is_one = n_rows == 1  # one thread starts no others, and BLAS shares large products
+        with (
+            blas_threads(self._recurrent_bytes) if is_one else one_blas_thread(),
+            ThreadPoolExecutor(n_threads) as threads,
+        ):
+            each = map if is_one else threads.map
+            list(each(run, tasks))
         return layers, last

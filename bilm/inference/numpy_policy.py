@@ -1,6 +1,7 @@
 """What NumPy computes instead of Keras: everything that it finishes sooner.
 
 - `sooner_backend`: a short text as a whole, because Keras and TensorFlow must be imported first.
+- `keras_is_on_cpu`: the softmax of every backend on a CPU, because NumPy keeps scores in the cache.
 - `numpy_runs_sentences`: in the backend `keras` on TensorFlow, one sentence at a time of a small
   model, its words included, because to start its many small operations takes TensorFlow longer than
   to compute them. Several sentences together are computed by TensorFlow.
@@ -22,33 +23,33 @@ if TYPE_CHECKING:
 SMALL_WORK = 100_000_000_000  # largest product of tokens and weights that NumPy computes sooner
 
 
-def sooner_backend(
-    options: ModelOptions, n_tokens: int, precision: str = "float32", n_words: int = 0
-) -> str:
+def sooner_backend(options: ModelOptions, n_tokens: int, precision: str = "float32") -> str:
     """Return the backend that computes a text sooner, including the start of its library: `numpy`
     for a short text, unless Keras is imported or the user has chosen its backend. `n_tokens`
-    includes the marks of sentences; `n_words`: size of the predicted vocabulary, 0 for embedding.
-    """
+    includes the marks of sentences."""
     if precision == "float32" and backend_of_keras() is None:
         return "numpy"
     if "keras" in sys.modules or BACKEND in os.environ or precision != "float32":
         return "keras"
-    return "numpy" if n_tokens <= most_tokens(options, n_words) else "keras"
+    return "numpy" if n_tokens <= most_tokens(options) else "keras"
 
 
-def most_tokens(options: ModelOptions, n_words: int = 0) -> int:
+def most_tokens(options: ModelOptions) -> int:
     """Return the most tokens that NumPy computes sooner than Keras; see `sooner_backend`."""
-    softmax_size = n_words * options.lstm.projection_dim
-    return SMALL_WORK // (n_parameters(options) + len(options.directions) * softmax_size)
+    return SMALL_WORK // n_parameters(options)
 
 
 def numpy_runs_sentences(model: BiLM) -> bool:
     """Return whether NumPy computes single sentences of a model on TensorFlow: if its weights are
     constant, in float32, on the CPU, and its cells small. NumPy reads large cells hardly faster."""
-    import tensorflow as tf
-
     first, *_ = model.stacks.values()
     cell = first.layers[0].cell
     is_small = cell.frozen and not cell.laid_out.of_input
-    has_gpu = bool(tf.config.list_physical_devices("GPU"))
-    return is_small and model.precision == "float32" and not has_gpu
+    return is_small and model.precision == "float32" and keras_is_on_cpu()
+
+
+def keras_is_on_cpu() -> bool:
+    """Return whether Keras computes on the CPU, where NumPy computes the softmax."""
+    from keras import ops
+
+    return "CPU" in str(ops.convert_to_tensor(0.0).device).upper()

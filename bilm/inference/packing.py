@@ -13,7 +13,6 @@ from bilm.tensors import FLOAT_BYTES, N_GATES
 
 MAX_ROWS = 192  # more rows hardly speed up products, and their steps no longer fit the cache
 GATE_BYTES = 1 << 29  # maximum size in bytes of the input's part of the gates in a window of steps
-
 READING_ORDER = {"forward": slice(None), "backward": slice(None, None, -1)}  # of words by direction
 
 T = TypeVar("T")

@@ -1,14 +1,25 @@
-"""The softmax of a stored language model: the interface that backends implement."""
+"""The softmax of a stored language model in NumPy, in one thread per core.
 
-from abc import ABC, abstractmethod
+Each thread computes one slice of the vocabulary after another, whose scores fit a core's cache, so
+that they are not written to memory.
+"""
+
 from collections.abc import Callable, Iterator
-from types import ModuleType
+from concurrent.futures import ThreadPoolExecutor
+from itertools import chain
+from typing import TypeAlias
 
 import numpy as np
 
-from bilm.layers.types import Tensor
+from bilm.inference.blas import one_blas_thread
+from bilm.support.process import available_cores
 
-MAX_SCORES = 1 << 24  # most scores, hidden vectors times words, that are computed at a time
+SCORES_IN_CACHE = 1 << 17  # scores, hidden vectors times words, that fit a core's cache
+MAX_SCORES = 1 << 24  # most scores that are in memory at a time
+# Words of a slice: products of fewer take longer, and sums over more, in float32, are less precise.
+SLICE_WORDS = 128, 512
+
+Arrays: TypeAlias = tuple[np.ndarray, ...]
 
 
 def described_dtype(n: int) -> np.dtype:
@@ -24,46 +35,25 @@ def described_dtype(n: int) -> np.dtype:
     )
 
 
-def described_columns(
-    library: ModuleType, scores: Tensor, targets: Tensor, top_k: Callable
-) -> dict[str, Tensor]:
-    """Return the fields of `described_dtype` from scores, float32 (N, V), which may be changed, and
-    ids of the words that occur, int32 (N,); `library` is `numpy` or `keras.ops`. `top_k`: function
-    from scores to the largest ones in descending order and their ids, (N, n)."""
-    scores -= library.max(scores, axis=1, keepdims=True)
-    shares = library.exp(scores)
-    total = library.sum(shares, axis=1)
-    normalizer = library.log(total)
-    shares *= scores
-    entropies = normalizer - library.sum(shares, axis=1) / total
+class Softmax:
+    """The distributions over V words, `n_words`, that hidden vectors, float32 (N, P), predict:
+    `kernel` float32 (V, P), `bias` float32 (V,)."""
 
-    of_targets = library.take_along_axis(scores, targets[:, None], axis=1)
-    ranks = 1 + library.sum(scores > of_targets, axis=1)
-    logs, words = top_k(scores)
-    return {
-        "log": of_targets[:, 0] - normalizer,
-        "entropy": entropies,
-        "rank": ranks,
-        "likeliest": words,
-        "likeliest_logs": logs - normalizer[:, None],
-    }
+    def __init__(self, kernel: np.ndarray, bias: np.ndarray):
+        self.n_words = len(kernel)
+        self._kernel = kernel
+        self._bias = bias
 
-
-class Softmax(ABC):
-    """The distributions over V words, `n_words`, that hidden vectors, float32 (N, P), predict."""
-
-    def __init__(self, n_words: int):
-        self.n_words = n_words
-
-    @abstractmethod
     def losses(self, hidden: np.ndarray, targets: np.ndarray) -> np.ndarray:
         """Return the negative log-probability of a word for each hidden vector, in nats: float32
         (N, P), int32 (N,) -> float32 (N,)."""
+        largest, totals = self._of_slices(hidden, lambda scores, _: _exponentiated(scores))
+        losses = _log_total(largest, totals) - self._of_targets(hidden, targets)
+        return losses.astype(np.float32)
 
     def log_probabilities(self, hidden: np.ndarray) -> Iterator[np.ndarray]:
         """Yield the log-probabilities of all words for each hidden vector, float32 (V,)."""
-        for part in self._parts(len(hidden)):
-            scores = self._scores(hidden[part])
+        for _, scores in self._scores(hidden):
             scores -= scores.max(axis=1, keepdims=True)
             scores -= np.log(np.exp(scores).sum(axis=1, keepdims=True))
             yield from scores
@@ -71,21 +61,84 @@ class Softmax(ABC):
     def described(self, hidden: np.ndarray, targets: np.ndarray, n: int) -> np.ndarray:
         """Return the description of each distribution: records (N,), see `described_dtype`.
         `targets`: ids of the words that occur, int32 (N,); `n`: at most V."""
+        of_targets = self._of_targets(hidden, targets)
+
+        def measured(scores: np.ndarray, words: slice) -> Arrays:
+            # A product may round the score of a target otherwise; it is no likelier than itself.
+            inside = np.flatnonzero((words.start <= targets) & (targets < words.stop))
+            scores[targets[inside] - words.start, inside] = of_targets[inside]
+            n_likelier = (scores > of_targets).sum(axis=0, dtype=np.int32)
+            unchanged = scores.copy()
+            largest, total = _exponentiated(scores)
+            return largest, total, np.einsum("vn,vn->n", scores, unchanged), n_likelier
+
+        largest, totals, weighted, n_likelier = self._of_slices(hidden, measured)
+        normalizer = _log_total(largest, totals)
         records: np.ndarray = np.empty(len(hidden), described_dtype(n))
-        for part in self._parts(len(hidden)):
-            for name, values in self._described(hidden[part], targets[part], n).items():
-                records[name][part] = values
+        records["log"] = of_targets - normalizer
+        records["entropy"] = normalizer - (weighted * np.exp(largest - normalizer)).sum(axis=0)
+        records["rank"] = 1 + n_likelier.sum(axis=0)
+        for part, scores in self._scores(hidden if n else hidden[:0]):
+            largest, words = _top_k(scores, n)
+            records["likeliest"][part] = words
+            records["likeliest_logs"][part] = largest - normalizer[part, None]
         return records
 
-    def _parts(self, n_vectors: int) -> Iterator[slice]:
+    def _scores(self, hidden: np.ndarray) -> Iterator[tuple[slice, np.ndarray]]:
+        """Yield the scores of all words, float32 (n, V), for some of the hidden vectors."""
         at_once = max(1, MAX_SCORES // self.n_words)
-        for start in range(0, n_vectors, at_once):
-            yield slice(start, start + at_once)
+        for start in range(0, len(hidden), at_once):
+            part = slice(start, start + at_once)
+            yield part, hidden[part] @ self._kernel.T + self._bias
 
-    @abstractmethod
-    def _scores(self, hidden: np.ndarray) -> np.ndarray:
-        """Return the scores of all words, float32 (N, V), in an array that may be changed."""
+    def _of_targets(self, hidden: np.ndarray, targets: np.ndarray) -> np.ndarray:
+        return np.einsum("np,np->n", hidden, self._kernel[targets]) + self._bias[targets]
 
-    @abstractmethod
-    def _described(self, hidden: np.ndarray, targets: np.ndarray, n: int) -> dict[str, np.ndarray]:
-        """Return the fields of `described_dtype`, arrays with N rows."""
+    def _of_slices(
+        self, hidden: np.ndarray, measure: Callable[[np.ndarray, slice], Arrays]
+    ) -> list[np.ndarray]:
+        """Return what is measured in each slice of the vocabulary, float64 (n_slices, N). `measure`
+        is a function from scores, float32 (n, N), which may be changed, and the slice to arrays
+        (N,). Words are first, because NumPy is slow at sums over short rows."""
+        columns = hidden.T.copy()
+        n_threads = available_cores()
+        n_at_once = int(np.clip(SCORES_IN_CACHE // max(1, len(hidden)), *SLICE_WORDS))
+        starts = range(0, self.n_words, n_at_once)
+
+        def run(thread: int) -> list[Arrays]:
+            results = []
+            for start in starts[thread::n_threads]:
+                words = slice(start, start + n_at_once)
+                scores = self._kernel[words] @ columns
+                scores += self._bias[words, None]
+                results.append(measure(scores, words))
+            return results
+
+        with one_blas_thread(), ThreadPoolExecutor(n_threads) as threads:
+            results = chain.from_iterable(threads.map(run, range(n_threads)))
+            return [np.array(values, np.float64) for values in zip(*results, strict=True)]
+
+
+def _exponentiated(scores: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
+    """Return the largest score of each column and sum_v exp(score_v - largest): float32 (n, N) ->
+    (N,) each. Replace the scores with these exponentials."""
+    largest = scores.max(axis=0)
+    scores -= largest
+    np.exp(scores, out=scores)
+    return largest, scores.sum(axis=0)
+
+
+def _log_total(largest: np.ndarray, totals: np.ndarray) -> np.ndarray:
+    """Return log sum_v exp(score_v) from the results of slices: (n_slices, N) -> (N,)."""
+    of_all = largest.max(axis=0)
+    return of_all + np.log((totals * np.exp(largest - of_all)).sum(axis=0))
+
+
+def _top_k(scores: np.ndarray, n: int) -> tuple[np.ndarray, np.ndarray]:
+    """Return the n largest scores of each row, in descending order, and their indices: (N, n)."""
+    last = min(n, scores.shape[1] - 1)
+    words = np.argpartition(-scores, last, axis=1)[:, :n]
+    logs = np.take_along_axis(scores, words, axis=1)
+    order = np.argsort(-logs, axis=1, kind="stable")
+    words = np.take_along_axis(words, order, axis=1)
+    return np.take_along_axis(logs, order, axis=1), words

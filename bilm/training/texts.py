@@ -179,7 +179,8 @@ def count_new(
     facts = None
     if heldout is not None:
         files = compare_texts(heldout, known.repeated)
-        facts = _facts_of(heldout, files, inputs, ngrams)
+        heldout.examine(vocab, text.profile)
+        facts = _facts_of(heldout, files, vocab, ngrams)
     return Facts(n_train_tokens, first_rare, facts), ngrams
 
 
@@ -201,14 +202,15 @@ def _count_again(
     if files is None or not is_compared:
         files = compare_texts(heldout, known.repeated)
     ngrams = Ngrams.of(known.sample, vocab)
-    return facts.replace(heldout=_facts_of(heldout, files, inputs, ngrams)), ngrams
+    heldout.examine(vocab)
+    return facts.replace(heldout=_facts_of(heldout, files, vocab, ngrams)), ngrams
 
 
-def _facts_of(heldout: Shards, files: HeldoutFiles, inputs: Inputs, ngrams: Ngrams) -> HeldoutFacts:
+def _facts_of(
+    heldout: Shards, files: HeldoutFiles, vocab: Vocabulary, ngrams: Ngrams
+) -> HeldoutFacts:
     """Return the facts of held-out text. Raises: DataError."""
     heldout = heldout.without(set(files.repeated))
-    vocab = inputs.vocab
-    heldout.examine(vocab, inputs.text.profile)
     ids = text_ids(heldout, vocab)
     if len(ids) == 1:
         raise DataError(f"{heldout.name}: no sentence; every line is blank")

@@ -13,6 +13,7 @@ from bilm import ElmoEmbedder
 from bilm.export.hdf5 import dump_weights
 
 
+@pytest.mark.slow
 def test_saved_model_of_a_run_returns_the_means_of_the_embedder(run_here, tmp_path):
     model, folder = tiny_run("characters"), tmp_path / "served" / "1"
     done = run_here("bilm export", "--model", model, "--to", "saved_model", "--output", folder)

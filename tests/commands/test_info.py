@@ -9,14 +9,13 @@ from pathlib import Path
 import pytest
 from manylangs_files import write_model
 from odd_server import serving
-from tiny_runs import GOLDEN, N_CHARACTERS, tiny_run, weights_of
+from tiny_runs import N_CHARACTERS, tiny_run, weights_of
 
 from bilm.export.hdf5 import dump_weights
 from bilm.storage.finding import registry
 from bilm.training.history import History
 
 pytestmark = pytest.mark.usefixtures("cache")
-CHECKPOINT = GOLDEN / "checkpoint" / "chars"
 SENTENCE = ["a", "b"]
 OF_EXPORT = ("model", "format", "files", "use", "evaluations")  # not equal for a run and its export
 

@@ -3,7 +3,7 @@
 import h5py
 import numpy as np
 import pytest
-from conftest import golden_cases
+from conftest import golden_cases, others_slow
 
 from bilm import BidirectionalLanguageModel
 from bilm.errors import DataError
@@ -24,7 +24,7 @@ def check(found, expected):
     )
 
 
-@pytest.fixture(scope="module", params=golden_cases("inference"))
+@pytest.fixture(scope="module", params=others_slow(golden_cases("inference")))
 def folder(request):
     return request.param
 

@@ -10,22 +10,31 @@ from command_runs import run
 from bilm.doctor import examination
 from bilm.doctor import probes as probe_program
 from bilm.doctor.examination import Report, examine
+from bilm.precisions import PRECISIONS
 
 
 @pytest.fixture
-def probes(monkeypatch):
+def environments():
+    """Return the environments of the probes that were called."""
+    return []
+
+
+@pytest.fixture
+def probes(monkeypatch, environments):
     """Answer the probes without processes; return the answers, by name."""
     answers = {
-        "tensorflow": {"gpus": [], "built for": "CUDA 12"},
+        "tensorflow": {"gpus": [], "CUDA": "12"},
+        "torch": {"gpus": [], "CUDA": None},
         "float32": {"difference": 1e-7},
         "bfloat16": {"difference": 1e-2},
         "int8": {"difference": 1e-2},
     }
 
-    def answer(name, *how, **environment):
-        return answers[how[0] if how else name]
+    def answer(name, *precision, **environment):
+        environments.append(environment)
+        return answers[precision[0] if precision else environment["KERAS_BACKEND"]]
 
-    installed = {"tensorflow", "keras", "onnx", "onnxruntime"}
+    installed = {"tensorflow", "torch", "keras", "onnx", "onnxruntime"}
     monkeypatch.setattr(examination, "ask", answer)
     monkeypatch.setattr(examination, "find_spec", lambda name: name if name in installed else None)
     monkeypatch.setattr(examination.shutil, "which", lambda name: None)
@@ -41,6 +50,8 @@ def test_steps_are_logged_and_installation_that_works_has_no_problem(probes, log
         "checking vectors: numpy on the CPU, float32",
         "checking vectors: tensorflow on the CPU, float32",
         "checking vectors: tensorflow on the CPU, bfloat16",
+        "checking vectors: torch on the CPU, float32",
+        "checking vectors: torch on the CPU, bfloat16",
         "checking vectors: ONNX Runtime on the CPU, int8",
     ]
 
@@ -52,11 +63,27 @@ def test_vectors_that_differ_from_bilm_tf_are_a_problem(probes, difference):
     assert problem["found"].startswith("ONNX Runtime on the CPU, int8: vectors differ")
 
 
-def test_gpus_are_listed_and_used_for_vectors(probes):
-    probes["tensorflow"]["gpus"] = ["A100", "A100"]
+@pytest.mark.parametrize(("visible", "devices"), [(None, ["0", "1"]), ("3,GPU-5", ["3", "GPU-5"])])
+def test_gpus_of_each_backend_are_listed_and_used_for_vectors(
+    probes, environments, monkeypatch, visible, devices
+):
+    monkeypatch.delenv("CUDA_VISIBLE_DEVICES", raising=False)
+    if visible:
+        monkeypatch.setenv("CUDA_VISIBLE_DEVICES", visible)
+    probes["torch"]["gpus"] = ["A100", "H100"]
     report = examine()
-    assert report.checks["devices"]["GPU 1"] == "A100"
-    assert "tensorflow on A100, float32" in report.checks["vectors compared with bilm-tf"]
+    assert report.checks["devices"] == {
+        "tensorflow": "0 GPUs, built for CUDA 12",
+        "torch": "2 GPUs",
+        "torch GPU 0": "A100",
+        "torch GPU 1": "H100",
+    }
+    vectors = report.checks["vectors compared with bilm-tf"]
+    assert {"torch on GPU 0, A100, float32", "torch on GPU 1, H100, bfloat16"} <= vectors.keys()
+    on_gpu = [
+        each.get("CUDA_VISIBLE_DEVICES") for each in environments if "JAX_PLATFORMS" not in each
+    ]
+    assert on_gpu[2:] == [device for device in devices for _ in PRECISIONS]
 
 
 def test_driver_without_gpu_in_tensorflow_is_a_problem_with_the_command_that_explains_it(
@@ -117,7 +144,7 @@ def test_reason_of_a_failed_probe_is_its_message(tmp_path, monkeypatch, script, 
     monkeypatch.setattr(sys, "executable", str(program))
     monkeypatch.setattr(probe_program, "TIMEOUT", 1.0)
     with pytest.raises(probe_program.ProbeFailure, match=message):
-        probe_program.ask("tensorflow")
+        probe_program.ask("devices")
 
 
 @pytest.mark.slow

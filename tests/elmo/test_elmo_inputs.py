@@ -161,6 +161,7 @@ def test_elmo_from_config_opens_no_file(case, tmp_path, monkeypatch):
         keras.models.load_model(tmp_path / "model.keras")
 
 
+@pytest.mark.slow
 def test_elmo_compiled_by_xla_equals_the_eager_layer():
     layer, ids = Elmo(*FILES), INPUTS["characters"][1]
     found = tf.function(layer, jit_compile=True)(tf.constant(ids))

@@ -1,14 +1,12 @@
-"""One embedder in several threads, in other processes, and left in the middle of its work."""
+"""One embedder in several threads, pickled, and left in the middle of its work."""
 
 import gc
-import sys
+import pickle
 import threading
 from concurrent.futures import ThreadPoolExecutor
 
-import keras
 import numpy as np
 import pytest
-from command_runs import run_words
 from conftest import golden_cases
 
 from bilm.embedding.embedder import ElmoEmbedder
@@ -81,38 +79,13 @@ def test_abandoned_stream_leaves_no_thread_and_no_lock(embedder, sentences, expe
     assert set(threading.enumerate()) <= before
 
 
-PROCESSES = """
-import multiprocessing, os, pickle, sys
-import numpy as np
-import bilm
-
-SENTENCES = [["The", "bank", "closed", "."], [], ["Where", "?"]] * 5
-
-def embed(embedder):
-    return embedder.embed_batch(SENTENCES)
-
-if __name__ == "__main__":
-    os.chdir(os.path.dirname(sys.argv[1]))
-    files = os.path.basename(sys.argv[1]), sys.argv[2]
-    embedder = bilm.ElmoEmbedder(*files, batch_tokens=8, cache_size=2)
-    expected = embed(embedder)
-    started = embedder.embed_as_completed(SENTENCES)
-    next(started)
-    with multiprocessing.get_context("spawn").Pool(1) as pool:
-        found = pool.apply(embed, (embedder,))
-    for a, b in zip(found, expected, strict=True):
-        np.testing.assert_array_equal(a, b)
+def test_pickled_embedder_opens_its_files_from_another_folder(sentences, tmp_path, monkeypatch):
+    """As in a process that was spawned; `tests/support/test_forks.py` starts processes."""
+    monkeypatch.chdir(CASE)
+    embedder = ElmoEmbedder(FILES[0].name, FILES[1], batch_tokens=8, cache_size=2)
+    expected = embedder.embed_batch(sentences[:9])
+    monkeypatch.chdir(tmp_path)
     copy = pickle.loads(pickle.dumps(embedder))
     assert (copy.batch_tokens, copy._cache.size) == (8, 2)
-    assert len(list(started)) == len(SENTENCES) - 1
-    left = embedder.embed_as_completed(SENTENCES)
-    next(left)  # ends with the process
-"""
-
-
-@pytest.mark.skipif(keras.backend.backend() != "tensorflow", reason="its own processes start it")
-def test_embedder_in_other_processes(tmp_path):
-    script = tmp_path / "processes.py"  # a file, which a spawned process imports
-    script.write_text(PROCESSES)
-    done = run_words([sys.executable, script, *FILES], TF_CPP_MIN_LOG_LEVEL="3")
-    assert done.returncode == 0, done.stderr
+    for a, b in zip(copy.embed_batch(sentences[:9]), expected, strict=True):
+        np.testing.assert_array_equal(a, b)

@@ -212,6 +212,7 @@ print(n_kills)
 """
 
 
+@pytest.mark.slow
 def test_sigkill_at_any_system_call_leaves_a_continuable_folder(outfile):
     assert int(output_of(KILLED_AT, outfile.with_name("vectors.npz"))) > 80
 

@@ -71,7 +71,7 @@ def test_export_killed_between_two_files_is_detected(two_exports, tmp_path, monk
     renamed = []
 
     def replace_or_end(source, target, **arguments):
-        if os.path.basename(target) in FILES:
+        if os.path.dirname(target) == str(folder) and os.path.basename(target) in FILES:
             if len(renamed) == n_renamed:
                 raise KeyboardInterrupt
             renamed.append(os.path.basename(target))

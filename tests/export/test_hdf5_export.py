@@ -44,7 +44,14 @@ def stored_vectors(model):
     return model(batcher.batch_sentences([SENTENCE]))["layers"]
 
 
-@pytest.fixture(scope="module", params=VARIANTS)
+# Other tests export models of one layer, without projections, and with a shared table.
+QUICK = ("characters", "words", "forward_only", "plain")
+
+
+@pytest.fixture(
+    scope="module",
+    params=[pytest.param(v, marks=() if v in QUICK else pytest.mark.slow) for v in VARIANTS],
+)
 def exported(request, tmp_path_factory):
     """A run, and the files of its export."""
     run = tiny_run(request.param)
@@ -56,8 +63,9 @@ def exported(request, tmp_path_factory):
 
 def test_exported_model_has_the_vectors_of_the_run(exported):
     run, weight_file, options_file = exported
-    expected = trained_vectors(load_run(run))
-    assert expected.shape[:3] == (1, load_run(run).options.lstm.n_layers + 1, len(SENTENCE) + 2)
+    model = load_run(run)
+    expected = trained_vectors(model)
+    assert expected.shape[:3] == (1, model.options.lstm.n_layers + 1, len(SENTENCE) + 2)
     found = stored_vectors(load_bilm(options_file, weight_file))
     np.testing.assert_allclose(found, expected, atol=1e-6)
     np.testing.assert_array_equal(stored_vectors(load_bilm(run)), found)  # a run is a model too

@@ -11,7 +11,7 @@ from scorers import MODELS, WORDS, export, model_of
 
 from bilm.data.vocabulary import Vocabulary
 from bilm.errors import OptionsError
-from bilm.inference import numpy as numpy_backend
+from bilm.inference import keras as keras_backend
 from bilm.inference import softmax as softmaxes
 from bilm.inference.backend import Window, open_backend
 from bilm.storage.stored_model import open_model
@@ -19,6 +19,15 @@ from bilm.storage.stored_model import open_model
 BACKENDS = ("keras", "numpy")
 ATOL = 1e-5
 N_LIKELIEST = 4
+
+
+@pytest.fixture(params=[*BACKENDS, "keras on a GPU"])
+def name(request, monkeypatch):
+    """Return the name of each backend; on a GPU, Keras computes the softmax itself."""
+    name, *on_gpu = request.param.split(maxsplit=1)
+    if on_gpu:
+        monkeypatch.setattr(keras_backend, "keras_is_on_cpu", lambda: False)
+    return name
 
 
 def expected_of(kernel, bias, hidden, targets):
@@ -67,13 +76,11 @@ def weights_of(stored):
 
 
 @pytest.mark.parametrize("n_vectors", [0, 1, 70])
-@pytest.mark.parametrize("name", BACKENDS)
 @pytest.mark.parametrize("model", MODELS)
 def test_softmax_equals_the_reference(model, name, n_vectors, tmp_path):
     check_softmax(export(model_of(model), tmp_path), name, n_vectors)
 
 
-@pytest.mark.parametrize("name", BACKENDS)
 @pytest.mark.parametrize("folder", golden_cases("checkpoint"))
 def test_softmax_of_golden_checkpoints(folder, name):
     if keras.backend.backend() != "tensorflow":
@@ -81,11 +88,10 @@ def test_softmax_of_golden_checkpoints(folder, name):
     check_softmax(open_model(folder), name, 50)
 
 
-@pytest.mark.parametrize("name", BACKENDS)
 def test_softmax_in_bounded_memory(name, tmp_path, monkeypatch):
     """Some parts have fewer words or vectors than the others."""
     monkeypatch.setattr(softmaxes, "MAX_SCORES", 3 * len(WORDS) + 1)
-    monkeypatch.setattr(numpy_backend, "SCORES_IN_CACHE", 5 * 10 + 1)
+    monkeypatch.setattr(softmaxes, "SLICE_WORDS", (1, 5))
     check_softmax(export(model_of("chars"), tmp_path), name, 10)
 
 

@@ -18,6 +18,7 @@ ALL = set().union(*LIBRARIES.values())
 BILM, MODEL = ["-m", "bilm"], ["--model", "novels-en", "--input", "line.txt"]
 EMBED = [*BILM, "embed", *MODEL, "--output", "line.npz"]
 VECTORS = 'import bilm; print(bilm.ElmoEmbedder("novels-en").embed_sentence(["She"]).shape)'
+LAYER = 'import bilm; print(bilm.Elmo("novels-en").name)'
 REFUSED = "which is not installed: pip install tensorflow"
 # The arguments of Python, and a part of what is printed.
 COMMANDS = {
@@ -45,9 +46,10 @@ def works(environment: str, folder: Path) -> bool:
     variables = {**os.environ, "PYTHONPATH": path}
     variables.pop("KERAS_BACKEND", None)
 
-    commands = COMMANDS | WITH_KERAS
-    if not installed:
-        commands |= {name: (words, REFUSED) for name, (words, _) in WITH_KERAS.items()}
+    if installed:
+        commands = COMMANDS | WITH_KERAS | {"Elmo": (["-c", LAYER], "elmo")}
+    else:
+        commands = COMMANDS | {name: (words, REFUSED) for name, (words, _) in WITH_KERAS.items()}
     if "tensorflow" in hidden:
         commands["train"] = TRAIN, REFUSED
     are_right = []

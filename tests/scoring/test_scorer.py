@@ -36,7 +36,7 @@ def of(found, direction):
 
 
 @given(st.lists(sentences, max_size=8), st.sampled_from([1, 5, 32]))
-@settings(max_examples=25, deadline=None)
+@settings(max_examples=15, deadline=None)
 def test_score_does_not_depend_on_order_or_batches(chars, text, batch_tokens):
     expected = [one(chars, words) for words in text]
     chars.batch_tokens = batch_tokens  # also cuts sentences, whose state is carried over
@@ -56,7 +56,7 @@ def test_score_reads_an_endless_stream(scorer):
 
 
 @given(st.lists(tokens, min_size=1, max_size=10), tokens, st.data())
-@settings(max_examples=40, deadline=None)
+@settings(max_examples=25, deadline=None)
 def test_score_is_aligned_with_words(chars, words, other, data):
     """A word shows in its own prediction, and to a direction in those it reads afterwards."""
     k = data.draw(st.integers(0, len(words) - 1))

@@ -9,7 +9,7 @@ import pytest
 
 if find_spec("minicons") is None or keras.backend.backend() != "tensorflow":
     pytest.skip("needs minicons: make test-clients", allow_module_level=True)
-from bilm.inference.numpy import NumpySoftmax
+from bilm.inference.softmax import Softmax
 from bilm.scoring.scores import Predicted, Score
 from bilm.studies.reading.surprisal import columns_of, columns_of_regions
 
@@ -44,7 +44,7 @@ def logs(transformer):
 
 def found_of(logs):
     logs, ids = logs.numpy(), np.array([WORDS.index(word) for word in [*SENTENCE, "</s>"]])
-    softmax = NumpySoftmax(np.eye(len(WORDS), dtype=np.float32), np.zeros(len(WORDS), np.float32))
+    softmax = Softmax(np.eye(len(WORDS), dtype=np.float32), np.zeros(len(WORDS), np.float32))
     records = softmax.described(logs, ids, 3)
     known, predicted = np.ones(len(ids), bool), {"forward": Predicted.of(records, WORDS)}
     return columns_of(Score(records["log"], None, SENTENCE, known, predicted))

@@ -14,7 +14,6 @@ from bilm.storage.hdf5 import save_hdf5
 from bilm.studies.reading import load_trigrams, surprisal_table
 
 TEXT = 'w1 w2 w3\n\nw1 iPhone "NA" NA\n'
-SENTENCES = [line.split() for line in TEXT.splitlines() if line]
 
 
 @pytest.fixture

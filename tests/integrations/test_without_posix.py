@@ -1,22 +1,11 @@
-"""Embedding, scoring and analysis without TensorFlow, and without what Windows lacks."""
+"""Embedding, scoring and analysis without what Windows lacks."""
 
-import importlib.util
-from functools import partial
-
-import numpy as np
 import pytest
 from command_runs import run_code
 
 pytestmark = pytest.mark.clients
 
-WITHOUT = "import sys; sys.modules['tensorflow'] = None  # importing it raises an error\n"
 SENTENCE = ["She", "rose", "from", "her", "chair", "."]
-VECTORS = f"""
-import bilm, keras, sys
-vectors = bilm.ElmoEmbedder("novels-en").embed_sentence({SENTENCE!r})
-elmo = bilm.Elmo("novels-en")
-print(keras.backend.backend(), *vectors[2, :, 0])
-"""
 # Without fcntl, filelock warns that its locks are weaker.
 WITHOUT_POSIX = """
 import os, signal, subprocess, sys, warnings
@@ -41,33 +30,10 @@ print(*collect_usages("novels-en", ["chair"], {{"now": sys.argv[1]}}).vectors(2)
 """
 
 
-start = partial(run_code, PYTHONWARNINGS="ignore")
-
-
-def require(backend):
-    if importlib.util.find_spec(backend) is None:
-        pytest.skip(f"{backend} is not installed")
-
-
-@pytest.mark.parametrize("backend", ["", "torch", "jax"])
-def test_vectors_without_tensorflow_equal_those_of_tensorflow(backend, tmp_path):
-    """Without KERAS_BACKEND, PyTorch is chosen."""
-    import bilm
-
-    require(backend or "torch")
-    variables = {"KERAS_BACKEND": backend} if backend else {"KERAS_HOME": str(tmp_path)}
-    done = start(WITHOUT + VECTORS, **variables)
-    assert done.returncode == 0, done.stderr
-    name, *found = done.stdout.split()
-    assert name == (backend or "torch")
-    expected = bilm.ElmoEmbedder("novels-en").embed_sentence(SENTENCE)[2, :, 0]
-    np.testing.assert_allclose(np.array(found, float), expected, atol=1e-5)
-
-
 @pytest.mark.short
 def test_embedding_scoring_and_analysis_without_posix(tmp_path):
     pytest.importorskip("pandas")
     (tmp_path / "text.txt").write_text(" ".join(SENTENCE) + "\n")
-    done = start(WITHOUT_POSIX + ANALYSIS, tmp_path / "text.txt")
+    done = run_code(WITHOUT_POSIX + ANALYSIS, tmp_path / "text.txt", PYTHONWARNINGS="ignore")
     assert done.returncode == 0, done.stderr
     assert done.stdout.splitlines() == ["3 6 256 7", "3 6 256 7", "1 256"]
