@@ -6,7 +6,6 @@ import keras
 import numpy as np
 from keras import ops
 
-from bilm.data.alphabets import alphabet_of
 from bilm.inference.backend import Backend, Stacks
 from bilm.inference.keras_stacks import (
     JaxStacks,
@@ -28,7 +27,6 @@ from bilm.storage.stored_weights import StoredWeights
 from bilm.support.process import return_freed_memory, share_cores
 
 ROW_STEP = 64  # step between large numbers of rows
-JAX_WIDTHS = 16, 24  # numbers of characters for which JAX compiles the encoder
 
 
 def load(stored: StoredModel, precision: str, has_softmax: bool) -> Backend:
@@ -70,39 +68,33 @@ def _softmax(layer: SampledSoftmax) -> Softmax:
     return KerasSoftmax(layer)
 
 
+def padded_rows(n: int, step: int) -> int:
+    """Round a number of rows up: to a power of two up to `step`, to a multiple of `step` up to
+    `ROW_STEP`, and to a multiple of `ROW_STEP` above. Libraries compile code for each number."""
+    step = ROW_STEP if n > ROW_STEP else min(power_of_two(n), step)
+    return -(-max(n, 1) // step) * step
+
+
 class KerasEncoder:
     """The token encoder, compiled for characters; `few` encodes up to `FEW_WORDS` words."""
 
     def __init__(self, model: BiLM, few: NumpyEncoder | None = None):
         self._few = few
         self._filters = model.options.filters
-        self._alphabet = alphabet_of(model.options)
         self._encode: Callable[[Tensor], Tensor] = model.encoder
-        if self._alphabet is not None:
+        if not model.options.reads_words:
             self._encode = compiled(model.encoder, [keras.KerasTensor((None, None), "int32")])
 
     def __call__(self, ids: np.ndarray) -> np.ndarray:
         n_tokens = len(ids)
         if self._few is not None and n_tokens <= FEW_WORDS:
             return self._few(ids)
-        if self._alphabet is not None:
-            n_rows, width = self._padded_shape(*ids.shape)
-            # The last column is padding, unless it is the last one of the alphabet.
-            ids = np.pad(ids, [(0, n_rows - n_tokens), (0, width - ids.shape[1])], "edge")
+        if ids.ndim == 2:
+            n_rows = min(padded_rows(n_tokens, 8), most_rows(self._filters, ids.shape[1]))
+            last_token = np.repeat(ids[-1:], n_rows - n_tokens, axis=0)
+            ids = np.concatenate([ids, last_token])
         vectors = self._encode(ops.convert_to_tensor(ids))
         return ops.convert_to_numpy(vectors)[:n_tokens]
-
-    def _padded_shape(self, n_tokens: int, width: int) -> tuple[int, int]:
-        """Return the number of rows and columns that the library computes for tokens, because it
-        compiles code for each. JAX, whose compilation takes longest, gets few of them."""
-        is_jax = keras.backend.backend() == "jax"
-        if is_jax and self._alphabet is not None:
-            widths = [w for w in JAX_WIDTHS if width <= w < self._alphabet.width]
-            width = min(widths, default=self._alphabet.width)
-        step = ROW_STEP if n_tokens > ROW_STEP or is_jax else min(power_of_two(n_tokens), 8)
-        most = most_rows(self._filters, width)
-        n_rows = most if is_jax and n_tokens > ROW_STEP else -(-n_tokens // step) * step
-        return max(min(n_rows, most), n_tokens), width
 
 
 class KerasSoftmax(Softmax):
@@ -114,7 +106,7 @@ class KerasSoftmax(Softmax):
         self._run = compiled(layer, [hidden, keras.KerasTensor((None,), "int32")])
 
     def losses(self, hidden: np.ndarray, targets: np.ndarray) -> np.ndarray:
-        n_rows = power_of_two(max(len(hidden), ROW_STEP))
+        n_rows = padded_rows(len(hidden), ROW_STEP)
         hidden_rows = ops.convert_to_tensor(np.resize(hidden, (n_rows, hidden.shape[1])))
         losses = self._run(hidden_rows, ops.convert_to_tensor(np.resize(targets, n_rows)))
         return ops.convert_to_numpy(losses)[: len(hidden)]

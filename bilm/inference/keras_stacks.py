@@ -9,9 +9,6 @@ from bilm.language_model import BiLM
 from bilm.layers.functional import compiled
 from bilm.layers.types import Tensor
 
-JAX_ROWS = 1, 16, 64, 192
-JAX_STEPS = 16
-
 
 class KerasStacks(Stacks):
     """The stacks of a biLM, compiled for windows of `n_rows` rows, or of any number."""
@@ -37,13 +34,11 @@ class KerasStacks(Stacks):
         places, fresh = tree.map_structure(ops.convert_to_tensor, window)
         return self._run(table, places, fresh, state)
 
-    def _window(self, table, places, fresh, state):
-        vectors = {d: ops.take(table, places[d], axis=0) for d in self._model.directions}
-        return self._layers(vectors, fresh, state)
-
-    def _layers(self, vectors, fresh, state, mask=None):
+    def _window(self, table, places, fresh, state, mask=None):
         model = self._model
-        outputs, packed = model.windows(vectors, model.pack_state(state), mask, fresh=fresh)
+        vectors = {d: ops.take(table, places[d], axis=0) for d in model.directions}
+        packed = model.pack_state(state)
+        outputs, packed = model.windows(vectors, packed, mask, fresh=fresh)
         layers = {}
         for direction, of_tokens in vectors.items():
             layers[direction] = ops.stack([of_tokens, *outputs[direction]])
@@ -59,32 +54,30 @@ class TorchStacks(KerasStacks):
 
 
 class JaxStacks(KerasStacks):
-    """The stacks on JAX, which compiles a program for each shape: numbers of rows are padded to one
-    of `JAX_ROWS`, and of steps to powers of two from `JAX_STEPS`."""
-
-    def __init__(self, model: BiLM):
-        Stacks.__init__(self, model.options)
-        self._model = model
-        self._run = compiled(self._layers, [])
+    """The stacks on JAX, which compiles a program for each shape: numbers of words, rows and steps
+    are padded to powers of two."""
 
     def start(self, table: np.ndarray, n_rows: int) -> tuple[Tensor, State]:
-        n_rows = next((n for n in JAX_ROWS if n_rows <= n), n_rows)
-        return Stacks.start(self, table, n_rows)
+        n_words, width = table.shape
+        return super().start(_padded(table, power_of_two(n_words), width), power_of_two(n_rows))
 
     def run_window(self, table: Tensor, window: Window, state: State) -> tuple[ByDirection, State]:
         places, fresh = window
         n_rows, n_steps = fresh.shape
-        padding = [
-            (0, len(state[0]) - n_rows),
-            (0, power_of_two(max(n_steps, JAX_STEPS)) - n_steps),
-        ]
-        mask = np.pad(np.ones_like(fresh), padding)
-        vectors = {d: table[np.pad(rows, padding)] for d, rows in places.items()}
-        layers, state = self._run(vectors, np.pad(fresh, padding), state, mask)
+        shape = power_of_two(n_rows), power_of_two(n_steps)
+        mask = _padded(np.ones_like(fresh), *shape)
+        padded = {d: _padded(rows, *shape) for d, rows in places.items()}
+        layers, state = self._run(table, padded, _padded(fresh, *shape), state, mask)
         cropped = {}
         for direction in places:  # JAX has sorted the keys of `layers`
             cropped[direction] = np.asarray(layers[direction])[:, :n_rows, :n_steps]
         return cropped, state
+
+
+def _padded(array: np.ndarray, n_rows: int, n_columns: int) -> np.ndarray:
+    more_rows = n_rows - array.shape[0]
+    more_columns = n_columns - array.shape[1]
+    return np.pad(array, [(0, more_rows), (0, more_columns)])
 
 
 def power_of_two(n: int) -> int:

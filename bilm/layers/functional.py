@@ -126,13 +126,7 @@ def compiled(
     if backend == "jax" and signature is not None:
         import jax
 
-        def exact(*tensors):
-            # Otherwise products on a GPU round float32 inputs to TF32.
-            chosen = jax.config.jax_default_matmul_precision
-            with jax.default_matmul_precision(chosen or "highest"):
-                return function(*tensors)
-
-        return jax.jit(exact)
+        return jax.jit(function)
     if backend == "torch" and (signature is not None or not gradients):
         import torch
 
