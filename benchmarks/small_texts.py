@@ -4,7 +4,8 @@
 The folder contains tokenized texts NAME.txt, one sentence per line (every tenth is for validation,
 and every tenth word of it a gap), or gaps_NAME_train.tsv and gaps_NAME_valid.json of SIGTYP 2024,
 task 4a (github.com/sigtyp/ST2024). Scores: mean of accuracy at 1 and at 3, averaged over sentences;
-accuracy for 200 words that lack 1 to 3 letters. Writes table.md and scores.png (extra analysis).
+accuracy for 200 words that lack 1 to 3 letters. Writes table.md and scores.png (extra analysis),
+and calibration.md and .png: how often the best words are right, by tenths of their probability.
 """
 
 import csv
@@ -118,6 +119,15 @@ def trained(train, out):
     return Filler(scorer), with_memory, float((out / "minutes").read_text())
 
 
+def answers_of(filler, gaps):
+    """Return the probability of each best word, and whether it is right."""
+    answers = []
+    for words, lost in gaps:
+        for gap, word in zip(filler.fill(words, 1), lost, strict=True):
+            answers += ((p, best == word) for best, p in gap.candidates)
+    return answers
+
+
 def measured(folder, name, out):
     train, gaps = texts_of(folder, name)
     (*fillers, minutes), trigrams = trained(train, out), Trigrams(train)
@@ -132,21 +142,35 @@ def measured(folder, name, out):
     for i in (1, 2, 3):
         right = sum(fills[i](words)[0][:1] == lost for words, lost in letters)
         found[f"letters: {SYSTEMS[i]}"] = right / len(letters)
-    return found | {"minutes": minutes}
+    return found | {"minutes": minutes}, answers_of(fillers[1], gaps + letters)
 
 
 def main(argv):
     import pandas as pd
 
-    folder, out, found = Path(argv[1]), Path(FLAGS.output), {}
+    folder, out, found, answers = Path(argv[1]), Path(FLAGS.output), {}, []
     names = {path.stem for path in folder.glob("*.txt")}
     for name in sorted(names | {p.stem.split("_")[1] for p in folder.glob("gaps_*_train.tsv")}):
-        found[name] = measured(folder, name, out / name)
+        found[name], answers_of_text = measured(folder, name, out / name)
+        answers += answers_of_text
         rows = ([n, *(f"{v:,.{3 * (v < 1)}f}" for v in f.values())] for n, f in found.items())
         (out / "table.md").write_text(common.markdown(["text", *found[name]], rows), "utf-8")
     print((out / "table.md").read_text("utf-8"))
     axes = pd.DataFrame(found).T[list(SYSTEMS)].plot.bar(rot=0, ylabel="accuracy at 1 and 3")
     axes.figure.savefig(out / "scores.png", dpi=150)
+
+    table = pd.DataFrame(answers, columns=["probability", "right"])
+    tenths = table.groupby(table["probability"].round(1).rename("about"))
+    means = tenths.mean().assign(answers=tenths.size())
+    rows = ([f"{tenth:.1f}", *(f"{v:,.3f}" for v in row)] for tenth, *row in means.itertuples())
+    columns = ["about", *means]
+    (out / "calibration.md").write_text(common.markdown(columns, rows), "utf-8")
+    print((out / "calibration.md").read_text("utf-8"))
+    axes = means.plot(
+        "probability", "right", style="o-", legend=False, ylabel="share of right ones"
+    )
+    axes.plot([0, 1], [0, 1], ":", color="grey")
+    axes.figure.savefig(out / "calibration.png", dpi=150)
 
 
 if __name__ == "__main__":

@@ -18,6 +18,7 @@ import running
 import bilm
 from bilm.data.vocabulary import MARKS
 from bilm.options.run_options import load_run_options
+from bilm.studies.usages import find_neighbours, words_of_text
 
 WORD = "with"
 CONTEXTS = (  # the name of a statement, and a preposition
@@ -71,14 +72,18 @@ def main(args: Namespace) -> int | None:
     weight_file, options_file = bilm.dump_weights(run, weight_file)
     print(f"exported to {weight_file} and {options_file}")
 
-    model = bilm.BidirectionalLanguageModel(options_file, weight_file)
-    batcher = bilm.Batcher(None, options.char_cnn.max_characters_per_token)
-    vectors = embed(model, batcher, sentences)
+    embedder = bilm.ElmoEmbedder(options_file, weight_file)
     for context in map(str.split, CONTEXTS):
         print(f"\nwords used most like '{WORD}' in: {in_context(context, context.index(WORD))}")
-        vector = embed(model, batcher, [context])[0][context.index(WORD)]
-        for cosine, words, place in nearest(vector, sentences, vectors):
-            print(f"  {cosine:.2f}  {words[place]:<12} {in_context(words, place)}")
+        near = find_neighbours(
+            *words_of_text(embedder, [context, *sentences]),
+            is_chosen=lambda usage: usage.line == 1 and usage.word == WORD,
+            n=N_NEIGHBOURS,
+            each_word_once=True,
+            is_left_out=lambda usage: usage.line == 1 or usage.word.lower() == WORD,
+        )
+        for cosine, word, _, place, sentence in near:
+            print(f"  {cosine:.2f}  {word:<12} {in_context(sentence.split(' '), place)}")
 
 
 def empty_folder(path: str) -> Path:
@@ -126,31 +131,6 @@ def unigram_perplexity(vocab: bilm.Vocabulary, training: list, heldout: list) ->
 
     frequencies = np.bincount(predictions(training)) / len(predictions(training))
     return float(np.exp(-np.log(frequencies[predictions(heldout)]).mean()))
-
-
-def embed(model, batcher, sentences: list[list[str]]) -> list[np.ndarray]:
-    """Return the top-layer vectors of each sentence, (T, 2P), scaled to length 1."""
-    vectors = [None] * len(sentences)
-    by_length = sorted(range(len(sentences)), key=lambda i: len(sentences[i]))
-    for start in range(0, len(sentences), 64):
-        rows = by_length[start : start + 64]
-        output = model(batcher.batch_sentences([sentences[i] for i in rows]))
-        for i, layers, length in zip(rows, output["lm_embeddings"], output["lengths"], strict=True):
-            top = layers[-1, :length]
-            vectors[i] = top / np.linalg.norm(top, axis=-1, keepdims=True)
-    return vectors
-
-
-def nearest(vector: np.ndarray, sentences: list, vectors: list[np.ndarray]):
-    """Return (cosine, sentence, position) of the most similar words other than WORD."""
-    places = [(words, i) for words in sentences for i in range(len(words))]
-    cosines, found = np.concatenate(vectors) @ vector, {WORD: None}
-    for k in np.argsort(-cosines):
-        words, i = places[k]
-        found.setdefault(words[i].lower(), (cosines[k], words, i))
-        if len(found) > N_NEIGHBOURS:
-            break
-    return list(found.values())[1:]
 
 
 def in_context(words: list[str], i: int) -> str:

@@ -9,6 +9,7 @@ training text.
 from bilm.support.imports import lazily
 
 MODULES = {
+    "scoring.measurement": "Measurement",
     "scoring.ngrams": "Ngrams",
     "scoring.perplexity": "Perplexity TextLosses",
     "scoring.predicted_words": "PredictedWords",

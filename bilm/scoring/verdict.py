@@ -95,7 +95,7 @@ class Verdict:
     known: float | None
     compared: Comparison
 
-    def __str__(self) -> str:
+    def __repr__(self) -> str:
         return "\n".join(self.lines)
 
     @property

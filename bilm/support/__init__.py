@@ -5,7 +5,7 @@ from bilm.support.imports import lazily
 MODULES = {
     "support.files": "protect replacing scratch",
     "support.imports": "lazily optional",
-    "support.model_files": "HELDOUT NGRAM_COUNTS OPTIONS",
+    "support.model_files": "HELDOUT HISTORY NGRAM_COUNTS OPTIONS",
     "support.progress": "Progress",
 }
 __getattr__, __dir__, __all__ = lazily(__name__, MODULES)

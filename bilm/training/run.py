@@ -7,6 +7,7 @@ import threading
 import time
 from collections.abc import Callable
 from dataclasses import replace
+from html import escape
 from pathlib import Path
 from typing import Any, NamedTuple
 
@@ -70,6 +71,16 @@ class TrainResult(NamedTuple):
     verdict: Verdict | None
     model: Path
     before: Perplexity | None = None
+
+    def __repr__(self) -> str:
+        end = "finished" if self.finished else "not finished"
+        return (
+            f"<{end} after {self.step:,} steps; held-out perplexity {self.heldout}; {self.model}>"
+        )
+
+    def _repr_html_(self) -> str:
+        lines = [repr(self)[1:-1], *(self.verdict.lines if self.verdict else [])]
+        return "<br>".join(map(escape, lines))
 
 
 def train(

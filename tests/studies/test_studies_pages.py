@@ -32,8 +32,8 @@ def test_python_blocks_of_the_analysis_pages_run(run_here, tmp_path, monkeypatch
     for words in map(shlex.split, lines):
         if (
             words[1:2]
-            and words[1] in ("usages", "change", "explore")
-            and {"words.txt", TABLE} & set(words)
+            and words[1] in ("usages", "neighbours", "change", "explore")
+            and {"words.txt", "then.txt", TABLE} & set(words)
         ):
             words = ["novels-en" if word == "tuned" else word for word in words]
             done = run_here(" ".join(words[:2]), *words[2:])
@@ -54,6 +54,7 @@ def test_python_blocks_of_the_analysis_pages_run(run_here, tmp_path, monkeypatch
     first = next(word_surprisals(names["scorer"], TEXT.splitlines()))["forward"][0]
     assert joined["forward_before"].iloc[0] == pytest.approx(first, abs=1e-4)
     assert names["usages"].counts.loc["spring"].to_dict() == {"then": 2, "now": 2}
+    assert len(names["neighbours"]) == 10
     assert len(names["near"]) == 3 and names["vectors"].shape[0] == 6
     assert names["results"].overall.n_pairs == 2
     assert "chair" in capfd.readouterr().out

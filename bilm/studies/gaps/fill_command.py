@@ -16,13 +16,15 @@ if TYPE_CHECKING:
 
     Filled = tuple[list[str], list[Gap]]  # the tokens of a sentence, and its gaps
 
-GAP_COLUMNS = {"position": int, "gap": str, "rank": int, "word": str, "probability": float}
+GAP_COLUMNS = {
+    "position": int, "gap": str, "rank": int, "word": str, "probability": float, "none": float,
+}  # fmt: skip
 NOTE = """
 A gap is a token: [MASK] for a lost word; ki[..]g for a word without two letters; k[---] for a word
 without an unknown number of letters. --tokenize does not split these marks. Several gaps of a
-sentence are filled jointly. Probabilities are those among the 40 candidates (or --n) that fit best
-and those that fit as well as the last, by the whole sentence. A gap that no candidate matches has
-no rows.
+sentence are filled jointly. The 40 candidates (or --n) that fit best, and those that fit as well as
+the last, are compared by the whole sentence. The column none is the probability that the word is
+none of them; they share the rest. A gap that no candidate matches has no rows.
 """
 
 
@@ -57,6 +59,7 @@ def fill(
     from absl import logging
 
     from bilm.data import read_lines
+    from bilm.scoring import Measurement
     from bilm.studies.gaps.filling import Filler, n_predictions
     from bilm.studies.gaps.gap_marks import marks, pattern
 
@@ -89,6 +92,10 @@ def fill(
     else:
         write_table(output, columns, _rows(sentences), [*text.files, *model.files, words])
 
+    measured = Measurement.of(model.stored)
+    if measured is not None and measured.compared is not None:
+        unknown = 100 * measured.compared.unknown
+        logging.info("words of held-out text that the vocabulary lacks: %.1f %%", unknown)
     for name, count in filler.counts.items():
         if name == "gaps" and count:
             logging.info("gaps: %d", count)
@@ -103,4 +110,4 @@ def _rows(sentences: Iterable[tuple[scoring.Place, Filled]]) -> Iterator[Row]:
     for place, (_, gaps) in sentences:
         for gap in gaps:
             for rank, candidate in enumerate(gap.candidates, 1):
-                yield *place.values(), gap.position, gap.token, rank, *candidate
+                yield *place.values(), gap.position, gap.token, rank, *candidate, gap.none

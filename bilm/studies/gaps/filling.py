@@ -1,5 +1,7 @@
 """Fills gaps in a text: lost words, and lost letters of words."""
 
+from __future__ import annotations
+
 from collections import Counter
 from collections.abc import Iterable, Sequence, Set
 from itertools import pairwise
@@ -11,8 +13,9 @@ from absl import logging
 
 from bilm.data import UNK, checked_sentence
 from bilm.scoring import Logs, Scorer
-from bilm.studies.gaps.fitting import fit_exponents
-from bilm.studies.gaps.gap_marks import MASK, pattern, unread_marks
+from bilm.studies.gaps.fitting import DOUBT_PRIOR, fit_exponents
+from bilm.studies.gaps.gap_marks import MASK, has_punctuation, pattern, pieces, unread_marks
+from bilm.studies.gaps.letters import Letters
 from bilm.studies.gaps.memory import Memory
 from bilm.support import Progress
 
@@ -24,22 +27,24 @@ UNREAD, UNFILLED = "tokens that look like gaps, but are not", "gaps without a ca
 TIED, CUT = "gaps with equally probable words", "words left out of comparisons"
 PROBLEMS = {
     UNREAD: "not read as a gap. A gap is one token: [MASK] or the value of --mask (argument mask), "
-    "ki[..]g with a dot for each lost letter, or k[---]; separate punctuation with a blank",
-    UNFILLED: "no word of the vocabulary or of --words matches; separate punctuation with a blank",
+    "ki[..]g with a dot for each lost letter, or k[---]",
+    UNFILLED: "no word of the vocabulary or of --words (argument words) matches",
     TIED: "some of the best words are equally probable, so their order has no meaning. If the "
     "model reads whole words, all words that its vocabulary lacks are equal",
     CUT: f"not compared, although as likely by both sides of a gap as the last of the "
     f"{MAX_COMPARED:,} words that are compared; reduce --words (argument words)",
 }
-N_FITTED = 300  # words that the exponents are fitted to
+N_FITTED = 300  # words that exponents and doubt are fitted to
 # Exponents before they are fitted, about the mean of fitted ones
 MODEL_EXPONENT = 0.6  # divided among the directions of the model
 # By the names of the factors in `Memory.log_probabilities`
 MEMORY_EXPONENTS = {"both": 0.2, "forward": 0.5, "backward": 0.5, "frequency": -0.9}
+DOUBT = (0.0, 1.0)  # intercept and slope before they are fitted
+MAX_LOST = 3  # letters of a word that is damaged to fit them
 
 
 class Candidate(NamedTuple):
-    """A word and its probability among the candidates with which the sentence was scored."""
+    """A word and its probability."""
 
     word: str
     probability: float
@@ -51,6 +56,14 @@ class Gap(NamedTuple):
     position: int  # index of the token, from 0
     token: str  # with its mark
     candidates: list[Candidate]  # the most probable first; empty if no word matches the token
+    none: float  # probability that the word is none of those that were compared
+
+
+class _Blank(NamedTuple):
+    """What a token with a gap can be."""
+
+    allowed: np.ndarray  # candidates, integer (n,)
+    log_missing: float  # log P(an unknown word matches the token, and is no candidate)
 
 
 class Filler:
@@ -60,7 +73,12 @@ class Filler:
 
     The factors are the probability of the whole sentence with the candidate in each direction of
     the model, and with a memory also those of `MEMORY_EXPONENTS`. Without a memory, the product is
-    the geometric mean over the directions.
+    the geometric mean over the directions. The compared candidates share the probability 1 - none::
+
+        none = sigmoid(intercept + slope * log(P(other words that match the token) / P(compared)))
+
+    by both sides of the gap. The other words are the rest of the vocabulary, and unknown words,
+    with the probability of `<UNK>` times that of their letters: see `Letters`.
 
     Args:
         others: candidates besides the vocabulary.
@@ -89,6 +107,8 @@ class Filler:
         self._model = model
         self._memory = memory
         self._exponents = exponents
+        fitted = None if memory is None else memory.doubt
+        self._doubt = np.array(DOUBT) if fitted is None else fitted
 
         # The C words that can be candidates, of the vocabulary and others; no marks of gaps
         vocabulary = model.vocabulary
@@ -102,7 +122,9 @@ class Filler:
         # The others share the probability of `<UNK>` with all missing words.
         self._ids = vocabulary.known_ids(self.words)  # C
         is_unknown = self._ids == vocabulary.unk
-        self._log_sharing = np.where(is_unknown, np.log(is_unknown.sum() + 1), 0)  # C
+        self._log_missing = -np.log(is_unknown.sum() + 1)  # P(no candidate | unknown word)
+        self._log_sharing = np.where(is_unknown, -self._log_missing, 0)  # C
+        self._letters = Letters(self.words)
 
     def fill(self, tokens: Sequence[str], n: int = 10, mask: str = MASK) -> list[Gap]:
         """Fill the gaps of a sentence, in its order: lost words, and lost letters of words.
@@ -119,24 +141,19 @@ class Filler:
             raise ValueError(f"n is {n}, expected at least 1")
         tokens = checked_sentence(tokens, "the sentence")
 
-        # The candidates that each gap can be, by position
-        allowed = {}
-        for i, token in enumerate(tokens):
-            if gap := pattern(token, mask):
-                is_match = [w != mask and bool(gap.fullmatch(w)) for w in self._normalized]
-                allowed[i] = np.flatnonzero(is_match)
-
         # The best words of each gap, given the best words of all others
-        text = [UNK if i in allowed else token for i, token in enumerate(tokens)]
-        if len(allowed) > 1:
-            self._fill_surest_first(text, allowed)
-        ranked = {i: self._ranked(text, i, allowed[i], n) for i in allowed}
-        gaps = [Gap(i, tokens[i], ranked[i][:n]) for i in allowed]
+        found = {i: self._blank(token, mask) for i, token in enumerate(tokens)}
+        blanks = {i: blank for i, blank in found.items() if blank is not None}
+        text = [UNK if i in blanks else token for i, token in enumerate(tokens)]
+        if len(blanks) > 1:
+            self._fill_surest_first(text, blanks)
+        ranked = {i: self._ranked(text, i, blank, n) for i, blank in blanks.items()}
+        gaps = [Gap(i, tokens[i], words[:n], none) for i, (words, none) in ranked.items()]
 
         # Problems
         self.counts["gaps"] += len(gaps)
         self._report(UNFILLED, [gap.token for gap in gaps if not gap.candidates])
-        self._report(TIED, [tokens[i] for i in allowed if _has_tie(ranked[i], n)])
+        self._report(TIED, [tokens[i] for i, (words, _) in ranked.items() if _has_tie(words, n)])
         self._report(UNREAD, unread_marks(tokens, mask, self._model.vocabulary))
         return gaps
 
@@ -144,54 +161,79 @@ class Filler:
         """Count the tokens or words that have a problem, and warn of the first ones."""
         n_more = max(N_NAMED - self.counts[problem], 0)
         for name in names[:n_more]:
-            logging.warning("%s: %s", name, PROBLEMS[problem])
+            is_attached = problem in (UNREAD, UNFILLED) and has_punctuation(name)
+            advice = "; separate punctuation with a blank" if is_attached else ""
+            logging.warning("%s: %s%s", name, PROBLEMS[problem], advice)
         self.counts[problem] += len(names)
 
-    def _fill_surest_first(self, text: list[str], allowed: dict[int, np.ndarray]) -> None:
+    def _blank(self, token: str, mask: str = MASK) -> _Blank | None:
+        """Return what a token with a gap can be; None without a gap."""
+        gap = pattern(token, mask)
+        if gap is None:
+            return None
+        is_match = [word != mask and bool(gap.fullmatch(word)) for word in self._normalized]
+        log_match = self._letters.log_match(pieces(token, mask))
+        return _Blank(np.flatnonzero(is_match), self._log_missing + log_match)
+
+    def _fill_surest_first(self, text: list[str], blanks: dict[int, _Blank]) -> None:
         """Replace each gap of a text by its best word, as `fill` explains."""
-        remaining = [i for i in allowed if len(allowed[i])]
+        remaining = [i for i, blank in blanks.items() if len(blank.allowed)]
         while remaining:
-            best = {i: self._ranked(text, i, allowed[i], 1)[0] for i in remaining}
+            best = {i: self._ranked(text, i, blanks[i], 1)[0][0] for i in remaining}
             surest = max(remaining, key=lambda i: best[i].probability)
             text[surest] = best[surest].word
             remaining.remove(surest)
 
-    def _ranked(self, text: list[str], i: int, allowed: np.ndarray, n: int) -> list[Candidate]:
-        """Return the best allowed words, `n` or more, at place `i`."""
-        if not len(allowed):
-            return []
-        compared, factors = self._compare(text, i, allowed, max(n, N_COMPARED))
-        probabilities = np.exp(_normalized(factors @ self._exponents))
-        order = np.argsort(-probabilities, kind="stable")
-        return [Candidate(self.words[compared[k]], float(probabilities[k])) for k in order]
+    def _ranked(
+        self, text: list[str], i: int, blank: _Blank, n: int
+    ) -> tuple[list[Candidate], float]:
+        """Return the best words, `n` or more, at place `i`, and the probability of none of them."""
+        if not len(blank.allowed):
+            return [], 1.0
+        both, remembered = self._sides(text, i)
+        compared = self._best(blank.allowed, both, max(n, N_COMPARED))
+        is_none = self._doubt @ [1, self._odds(both, blank, compared)]
+        log_compared = -np.logaddexp(is_none, 0)
+        logs = self._factors(text, i, compared, remembered) @ self._exponents
+        logs += log_compared - np.logaddexp.reduce(logs)
+        order = np.argsort(-logs, kind="stable")
+        words = [Candidate(self.words[compared[k]], float(np.exp(logs[k]))) for k in order]
+        return words, float(np.exp(is_none + log_compared))
 
-    def _compare(
-        self, text: list[str], i: int, allowed: np.ndarray, n: int
-    ) -> tuple[np.ndarray, np.ndarray]:
-        """Return the allowed candidates that are compared at place `i`, integer (n,), and the
-        logarithms of their factors, float64 (n, factors)."""
-        # How well each candidate fits both sides: by the model, or by the mean of model and memory
+    def _sides(self, text: list[str], i: int) -> tuple[np.ndarray, Logs]:
+        """Return the log-probabilities of the vocabulary by both sides of place `i`, float64 (V,),
+        the mean of model and memory, and those of the memory. The word at the place has no effect.
+        """
         logs = next(self._model.log_probabilities(text, [i]))
-        by_model = self._model.vocabulary.both_sides(logs, has_unknown=True)
-        fit = self._logs_of(allowed, by_model)
-        remembered: Logs = {}
-        if self._memory is not None:
-            remembered = self._memory.log_probabilities(text, i)
-            by_memory = self._logs_of(allowed, remembered["both"])
-            fit = np.logaddexp(_normalized(fit), _normalized(by_memory))
-        compared = self._best(allowed, fit, n)
+        both = self._model.vocabulary.both_sides(logs, has_unknown=True)
+        if self._memory is None:
+            return both, {}
+        remembered = self._memory.log_probabilities(text, i)
+        return np.logaddexp(both, remembered["both"]) - np.log(2), remembered
 
-        # Factors: probabilities of the sentence with each of the best, and of the memory
+    def _odds(self, both: np.ndarray, blank: _Blank, compared: np.ndarray) -> float:
+        """Return the logarithm of P(other words) / P(compared words)."""
+        others = self._logs_of(np.setdiff1d(blank.allowed, compared), both)
+        unknown = both[self._model.vocabulary.unk] + blank.log_missing
+        of_others = np.logaddexp.reduce(np.append(others, unknown))
+        return float(of_others - np.logaddexp.reduce(self._logs_of(compared, both)))
+
+    def _factors(
+        self, text: list[str], i: int, compared: np.ndarray, remembered: Logs
+    ) -> np.ndarray:
+        """Return the logarithms of the factors of candidates at place `i`: of the sentence with
+        each of them, and of the memory, float64 (n, factors)."""
         sentences = ([*text[:i], self.words[k], *text[i + 1 :]] for k in compared)
         totals = np.array([list(score.total.values()) for score in self._model.score(sentences)])
         totals -= self._log_sharing[compared, None]  # n, directions
         names = MEMORY_EXPONENTS if remembered else ()
         factors = [self._logs_of(compared, remembered[name]) for name in names]  # n each
-        return compared, np.column_stack([totals, *factors])
+        return np.column_stack([totals, *factors])
 
-    def _best(self, allowed: np.ndarray, fit: np.ndarray, n: int) -> np.ndarray:
-        """Return the `n` allowed candidates that fit best, by logarithms of probabilities or of
-        values proportional to them, with those that fit as well as the last."""
+    def _best(self, allowed: np.ndarray, both: np.ndarray, n: int) -> np.ndarray:
+        """Return the `n` allowed candidates that fit both sides best, with those that fit as well
+        as the last."""
+        fit = self._logs_of(allowed, both)
         order = np.argsort(-fit, kind="stable")
         last = fit[order[:n]][-1]
         best = allowed[order[: np.count_nonzero(fit >= last - ROUNDING)]]
@@ -203,22 +245,39 @@ class Filler:
         """Return the log-probabilities of candidates; `logs` are of the vocabulary, (V,)."""
         return logs[self._ids[candidates]] - self._log_sharing[candidates]
 
-    def fit_exponents(self, sentences: Sequence[list[str]]) -> np.ndarray:
-        """Return exponents fitted to words of held-out sentences, from those of this filler."""
+    def fit(
+        self, sentences: Sequence[list[str]], n_words: int, bar: Progress, cost: int
+    ) -> tuple[np.ndarray, np.ndarray]:
+        """Return the exponents, and intercept and slope of the doubt, fitted to words of held-out
+        sentences, from those of this filler. Each word counts as `cost` units of the bar."""
         places = [(words, i) for words in sentences for i in range(len(words))]
-        chosen = np.random.default_rng(0).permutation(len(places))[:N_FITTED].tolist()
-        everything = np.arange(len(self.words))
-
-        # Factors of the candidates relative to those of the right word, if it is one of them
-        relative = []
-        bar = Progress("fitting the exponents", "words", len(chosen))
-        for number in bar.over(chosen):
+        rng = np.random.default_rng(0)
+        everything = _Blank(np.arange(len(self.words)), self._log_missing)
+        relative = []  # factors of the candidates minus those of the right word, if it is compared
+        doubts = []  # the same of `compared` and `none`
+        for number in rng.permutation(len(places))[:n_words].tolist():
             sentence, i = places[number]
-            compared, factors = self._compare(sentence, i, everything, N_COMPARED)
-            is_right = [self.words[k] == sentence[i] for k in compared]
-            if any(is_right):
-                relative.append(factors - factors[is_right])
-        return fit_exponents(relative, self._exponents)
+            both, remembered = self._sides(sentence, i)
+            for blank in (everything, self._blank(_damaged(sentence[i], rng))):
+                if blank is None or not len(blank.allowed):
+                    continue
+                compared = self._best(blank.allowed, both, N_COMPARED)
+                is_right = np.array([self.words[k] == sentence[i] for k in compared])
+                sign = 1 if is_right.any() else -1
+                doubts.append(sign * np.array([[0, 0], [1, self._odds(both, blank, compared)]]))
+                if blank is everything and is_right.any():
+                    factors = self._factors(sentence, i, compared, remembered)
+                    relative.append(factors - factors[is_right])
+            bar.add(cost)
+        exponents = fit_exponents(relative, self._exponents)
+        return exponents, fit_exponents(doubts, self._doubt, DOUBT_PRIOR)
+
+
+def _damaged(word: str, rng: np.random.Generator) -> str:
+    """Return a word that lacks 1 to `MAX_LOST` letters, with its mark."""
+    n_lost = int(rng.integers(1, MAX_LOST + 1))
+    start = int(rng.integers(max(len(word) - n_lost, 0) + 1))
+    return f"{word[:start]}[{'.' * n_lost}]{word[start + n_lost :]}"
 
 
 def _has_tie(ranked: list[Candidate], n: int) -> bool:
@@ -227,11 +286,6 @@ def _has_tie(ranked: list[Candidate], n: int) -> bool:
         later.probability > (1 - ROUNDING) * earlier.probability
         for earlier, later in pairwise(ranked[: n + 1])
     )
-
-
-def _normalized(logs: np.ndarray) -> np.ndarray:
-    """Return the logarithms of probabilities that are proportional to exp(logs), (n,)."""
-    return logs - np.logaddexp.reduce(logs)
 
 
 def n_predictions(n_words: int, n_gaps: int = 1) -> int:

@@ -1,22 +1,22 @@
 """Fits a memory: the weights of the features to the remembered text; the shares of the mixture with
 the biLM, and the exponents with which a `Filler` compares candidates, to held-out text."""
 
-from collections.abc import Iterable, Sequence
+from collections.abc import Sequence
 
 import numpy as np
 from absl import logging
 
 from bilm.errors import DataError
-from bilm.scoring import Logs, PredictedWords, Score
+from bilm.scoring import Logs, Score
 from bilm.studies.gaps.memory import FLOOR, Memory
-from bilm.studies.gaps.remembered_text import OFFSETS, RememberedText
+from bilm.studies.gaps.remembered_text import OFFSETS, REACH, RememberedText
 from bilm.support import Progress
 
 FIRST_WEIGHTS = (1.5, 1.0, 0.3, 0.3, 0.3)  # of the features, before they are fitted
 FIRST_SHARE = 0.5  # of the biLM in the mixture, before it is fitted
 MAX_FITTED = 200_000  # ids of the text that the weights are fitted on
 N_STEPS = 200  # of Adam, for each view
-N_QUERIES = 32  # predictions per step
+N_QUERIES = 20  # predictions per step
 RATE = 0.05  # learning rate
 WEIGHT_DECAY = 2e-4
 MEAN_RATE = 0.1  # share of a new gradient in its average
@@ -25,27 +25,27 @@ MIXING_STEPS = 30  # of expectation maximization
 MIN_SHARE = 1e-6  # of the biLM and of the memory
 NEAR_BOUND = 1e-3  # a smaller share causes a warning
 PRIOR = 0.06  # precision of the normal prior of an exponent, per fitted word
+DOUBT_PRIOR = 0.001  # of intercept and slope of the doubt
 NEWTON_STEPS = 20
 
 
 def fit_memory(
-    sentences: Iterable[Sequence[str]], words: Sequence[str], n_directions: int
+    text: RememberedText, n_directions: int, n_steps: int = N_STEPS, bar: Progress | None = None
 ) -> Memory:
-    """Return the memory of a text, with fitted weights and equal shares; `words` by id. Raises:
-    DataError if fewer than 2 sentences contain words."""
-    vocabulary = PredictedWords(words)
-    text = RememberedText.of(sentences, vocabulary)
-    part = RememberedText(text.ids[:MAX_FITTED], vocabulary)
+    """Return the memory of a text, with fitted weights and equal shares. Raises: DataError if fewer
+    than 2 sentences contain words."""
+    end_of_part = np.full(REACH, text.nothing)
+    part = RememberedText(np.append(text.ids[:MAX_FITTED], end_of_part), text.vocabulary)
     n_sentences = len(np.unique(part.sentence[part.is_predicted["both"]]))
     if n_sentences < 2:
         raise DataError(f"number of sentences with words: {n_sentences}; expected 2 or more")
-
-    bar = Progress("fitting the memory", "steps", N_STEPS * len(OFFSETS))
-    weights = {view: fit_view(part, view, bar) for view in OFFSETS}
+    weights = {view: fit_view(part, view, n_steps, bar) for view in OFFSETS}
     return Memory(text, weights, np.full(n_directions, FIRST_SHARE))
 
 
-def fit_view(text: RememberedText, view: str, bar: Progress) -> np.ndarray:
+def fit_view(
+    text: RememberedText, view: str, n_steps: int, bar: Progress | None = None
+) -> np.ndarray:
     """Return the weights of a view that maximize the log-probability of words of the text, by Adam
     (Kingma and Ba 2015, arXiv:1412.6980), whose rate decreases in the second half of the steps."""
     weights = np.tile(FIRST_WEIGHTS, (len(OFFSETS[view]) + 1, 1))
@@ -54,7 +54,7 @@ def fit_view(text: RememberedText, view: str, bar: Progress) -> np.ndarray:
     rng = np.random.default_rng(0)
     mean = np.zeros_like(weights)  # average of gradients
     square = np.zeros_like(weights)  # average of their squares
-    for step in range(1, N_STEPS + 1):
+    for step in range(1, n_steps + 1):
         queries = rng.choice(places, N_QUERIES)
         gradients = [log_gradient(text, view, weights, place) for place in queries]
         gradient = np.mean(gradients, axis=0) - WEIGHT_DECAY * weights
@@ -65,40 +65,35 @@ def fit_view(text: RememberedText, view: str, bar: Progress) -> np.ndarray:
         mean_weight = 1 - (1 - MEAN_RATE) ** step
         square_weight = 1 - (1 - SQUARE_RATE) ** step
 
-        rate = RATE * min(1, 2 - 2 * step / N_STEPS)
+        rate = RATE * min(1, 2 - 2 * step / n_steps)
         deviation = np.sqrt(square / square_weight)
         weights = weights + rate / mean_weight * mean / (deviation + 1e-8)
-        bar.add(1)
+        if bar is not None:
+            bar.add(N_QUERIES)
     return weights
 
 
 def log_gradient(text: RememberedText, view: str, weights: np.ndarray, place: int) -> np.ndarray:
     """Return the gradient of log P(word at a place of the text) by the weights of a view, float64
     (offsets + 1, features). The prediction leaves out the sentence of the place."""
-    word = text.ids[place]
+    word = int(text.ids[place])
     number = text.sentence[place]
 
     # Features of the context, and the share of each place of the text
-    of_sentence = text.ids[text.sentence == number]
-    sentence = of_sentence[of_sentence != text.nothing]
-    phi = text.features(view, sentence, place - text.starts[number])
-    share = text.place_shares(view, weights, phi, without_sentence=number)  # N
+    sentence = text.ids[text.of_sentence(number)]
+    sentence = sentence[sentence != text.nothing]
+    matches = text.matches(view, sentence, place - text.starts[number])
+    share = text.place_shares(view, weights, matches, without_sentence=number)  # N
 
-    # Derivative by the similarity s_i of each place
-    share_of_word = np.where(text.ids == word, share, 0.0)
-    total = share_of_word.sum()
+    # Derivative by the similarity s_i of each place: c * ([w_i = word] - total) * share_i
+    places = text.places(word)
+    total = share[places].sum()
     probability = (1 - FLOOR) * total + FLOOR * text.frequencies[word]
-    by_place = (1 - FLOOR) / probability * (share_of_word - total * share)  # N
-
-    # The same summed over the places with a word u at each offset, and in their sentence
-    n_words = text.nothing + 1
-    by_word = [np.bincount(text.at_offset(k), by_place, n_words) for k in OFFSETS[view]]
-    by_sentence = np.bincount(text.sentence, by_place)  # S
-    by_word.append(np.bincount(text.ids, by_sentence[text.sentence], n_words))
-
-    # s_i is the sum of weights[k] . phi[k] of these words.
-    rows = zip(phi, by_word, strict=True)
-    return np.stack([row @ derivatives for row, derivatives in rows])
+    by_place = -total * share
+    by_place[places] += share[places]
+    by_place *= (1 - FLOOR) / probability
+    by_sentence = np.add.reduceat(by_place, text.starts)  # S
+    return matches.gradient(np.concatenate([by_place, by_sentence]), weights)
 
 
 def fit_shares(scored: Sequence[tuple[Score, Logs]]) -> np.ndarray:
@@ -126,12 +121,14 @@ def fit_shares(scored: Sequence[tuple[Score, Logs]]) -> np.ndarray:
     return np.array(shares)
 
 
-def fit_exponents(words: Sequence[np.ndarray], first: np.ndarray) -> np.ndarray:
+def fit_exponents(
+    words: Sequence[np.ndarray], first: np.ndarray, prior: float = PRIOR
+) -> np.ndarray:
     """Return the exponents that maximize the probability of words among their candidates, with a
     normal prior around the first ones, float64 (factors,), by Newton's method. `words`: the
     logarithms of the factors of the candidates of each word minus those of the word itself, float64
-    (candidates, factors)."""
-    precision = PRIOR * max(len(words), 1) * np.eye(len(first))
+    (candidates, factors). `prior`: precision per word."""
+    precision = prior * max(len(words), 1) * np.eye(len(first))
 
     def log_posterior(exponents: np.ndarray) -> float:
         losses = [np.logaddexp.reduce(logs @ exponents) for logs in words]

@@ -2,7 +2,7 @@
 
 import re
 from collections.abc import Container, Sequence
-from unicodedata import normalize
+from unicodedata import category, normalize
 
 from bilm.data import LOST_WORD
 from bilm.errors import DataError
@@ -14,20 +14,29 @@ OTHER = r"[\[\]⟦⟧〚〛]|(?<!\S)_(?!\S)"  # other brackets, and a letter of 
 BARE = r"[.…‥]{2,}|[…‥]|(?<!\w)\.(?: \.){2,}|[-‐-―−]{3,}|[-‐-―−](?: [-‐-―−]){2,}"  # not in brackets
 
 
-def pattern(token: str, mask: str = MASK) -> re.Pattern[str] | None:
-    """Return the pattern of the words, in NFC, that a token with a gap can be; None without a gap.
-    A gap is the mask, or in brackets: `ki[..]g` lacks two letters, and `k[---]` one or more."""
+def pieces(token: str, mask: str = MASK) -> list[str | int]:
+    """Return the kept letters of a token, in NFC, and between them the number of lost ones, 0 for
+    one or more; an empty list without a gap. A gap is the mask, or in brackets: `ki[..]g` lacks two
+    letters, and `k[---]` one or more."""
     if token == mask:
-        return re.compile(".+")
-    first, *rest = re.split(LOST, normalize("NFC", token))
-    if not rest:
-        return None
-    expression = re.escape(first)
-    for lost, kept in zip(rest[::2], rest[1::2], strict=True):
-        n_letters = normalize("NFKC", lost).count(".")  # an ellipsis is three dots
-        expression += f".{{{n_letters}}}" if n_letters else ".+"
-        expression += re.escape(kept)
-    return re.compile(expression)
+        return ["", 0, ""]
+    found: list[str | int] = [*re.split(LOST, normalize("NFC", token))]
+    if len(found) == 1:
+        return []
+    # An ellipsis is three dots.
+    found[1::2] = [normalize("NFKC", str(lost)).count(".") for lost in found[1::2]]
+    return found
+
+
+def pattern(token: str, mask: str = MASK) -> re.Pattern[str] | None:
+    """Return the pattern of the words, in NFC, that a token with a gap can be; None without one."""
+    expression = ""
+    for piece in pieces(token, mask):
+        if isinstance(piece, str):
+            expression += re.escape(piece)
+        else:
+            expression += f".{{{piece}}}" if piece else ".+"
+    return re.compile(expression) if expression else None
 
 
 def marks(mask: str = MASK) -> re.Pattern[str]:
@@ -46,3 +55,9 @@ def unread_marks(tokens: Sequence[str], mask: str = MASK, known: Container[str] 
     marked = rf"(?<!\S)\S*?(?:{marks(mask).pattern}|{OTHER}|{BARE})\S*"
     unread = (match[0] for match in re.finditer(marked, text))
     return [token for token in unread if token not in known or not re.fullmatch(BARE, token)]
+
+
+def has_punctuation(token: str) -> bool:
+    """Return whether a token has punctuation besides marks of gaps."""
+    rest = marks().sub("", token)
+    return any(category(letter)[0] == "P" and letter not in "_[]⟦⟧〚〛" for letter in rest)

@@ -9,8 +9,9 @@ from bilm.commands import scoring_options as scoring
 NOTE = """
 The file (HDF5) has about 6 bytes per token of the training text. The shares of the mixture are
 fitted on the sentences of the held-out text that the training text does not contain, and the
-perplexities describe them. The part that a run held out of its text, RUN/heldout.txt, is not
-remembered if it is --heldout. The time of a prediction grows with the training text.
+perplexities describe them. Many unknown words, whose share is printed, lower a perplexity: <UNK> is
+easy to predict. The part that a run held out of its text, RUN/heldout.txt, is not remembered if it
+is --heldout. The time of a prediction grows with the training text.
 """
 
 
@@ -21,10 +22,12 @@ remembered if it is --heldout. The time of a prediction grows with the training 
     opt.text_input("Training text of the model: a file or a quoted pattern."),
     opt.option("--heldout", opt.FILE_OR_URL, "Held-out text, as --input.", required=True),
     opt.option("--output", opt.FILE, "File to write.", required=True),
-)
+    opt.option("--hours", opt.Number(0), "Time of the command on this machine.",
+               "as long as is useful"),
+)  # fmt: skip
 def memory(
-    model_choice: scoring.ModelChoice, input_: str, heldout: str, output: str
-) -> None:  # fmt: skip
+    model_choice: scoring.ModelChoice, input_: str, heldout: str, output: str, hours: float | None
+) -> None:
     """Write a memory of the training text, for --memory.
 
     Examples:
@@ -49,7 +52,8 @@ def memory(
     mean_length = counts.n_tokens // max(counts.n_sentences, 1)
     n_fitting = min(counts.n_tokens, N_FITTED) * n_predictions(mean_length)
     scorer = model.scorer(counts.n_predictions + n_fitting)
-    stored, mixed, alone = build_memory(scorer, text.sentences(), heldout_text.sentences())
+    stored, mixed, alone = build_memory(scorer, text.sentences(), heldout_text.sentences(), hours)
     stored.save(output, model.stored)
     print(f"PERPLEXITY WITH MEMORY = {mixed}")
     print(f"AVERAGE PERPLEXITY = {alone}")
+    print(f"UNKNOWN WORDS = {100 * stored.unknown:.1f} %")

@@ -10,6 +10,7 @@ Features compare a word v of the context with a word u of the text::
 from __future__ import annotations
 
 from collections.abc import Iterable, Sequence, Set
+from typing import NamedTuple
 
 import numpy as np
 
@@ -24,6 +25,42 @@ OFFSETS = {  # of the words that each view compares one by one, at most REACH
 }
 REACH = 4
 AFFIXES = (slice(-3, None), slice(-2, None), slice(4))  # letters that words may share
+KINDS = np.eye(1 + len(AFFIXES), 2 + len(AFFIXES), 1)  # features of equal words, of equal affixes
+KINDS[0, 0] = 1
+
+
+class Matches(NamedTuple):
+    """The features of a context that are not 0, in L lists of similar places of a text.
+
+    Fields:
+        rows: integer (L,): number of the offset in the view; the last one is for sentences.
+        phi: float64 (L, F): the features, equal in a list.
+        cells: integer (M,): the lists, one after the other: places, or N + the number of a sentence
+            for each similar word in it.
+        starts: integer (L,): where the lists start.
+    """
+
+    rows: np.ndarray
+    phi: np.ndarray
+    cells: np.ndarray
+    starts: np.ndarray
+
+    def sums(self, weights: np.ndarray, n_cells: int) -> np.ndarray:
+        """Return the sum of the weighted features of each cell, float64 (cells,)."""
+        weighted = weights[self.rows] * self.phi  # L, F
+        lengths = np.diff(self.starts, append=len(self.cells))
+        by_cell: np.ndarray = np.repeat(weighted.sum(axis=1), lengths)  # M
+        sums = np.bincount(self.cells, by_cell, n_cells)
+        return sums.astype(float)  # integer without cells
+
+    def gradient(self, by_cell: np.ndarray, weights: np.ndarray) -> np.ndarray:
+        """Return the derivatives by the weights, given those by the sums, (cells,)."""
+        gradient = np.zeros_like(weights)
+        of_cells = by_cell[self.cells]
+        of_lists = np.add.reduceat(of_cells, self.starts)  # L
+        of_features = of_lists[:, None] * self.phi  # L, F
+        np.add.at(gradient, self.rows, of_features)
+        return gradient
 
 
 class RememberedText:
@@ -31,7 +68,7 @@ class RememberedText:
 
     Args:
         ids: integer (N,). `REACH` places around each sentence have the id V, which represents no
-            word. The end may be within a sentence.
+            word.
         digests: of the sentences, see `sentence_digest`.
     Attributes:
         ids: intp (N,).
@@ -49,9 +86,7 @@ class RememberedText:
         self.vocabulary = vocabulary
         self.digests = digests
         self.nothing = len(vocabulary.words)
-        padded = np.pad(ids, REACH, constant_values=self.nothing)
-        self._padded = padded.astype(np.intp)  # NumPy would convert at each use
-        self.ids = self.at_offset(0)
+        self.ids: np.ndarray = ids.astype(np.intp)  # NumPy would convert at each use
 
         # Places
         self._marks = vocabulary.known_ids((BOS, EOS))
@@ -73,11 +108,24 @@ class RememberedText:
         self.frequencies = smoothed / smoothed.sum()
         self.is_rare = (counts == 1) & ~has_unknown
 
-        # Numbers that are equal for equal affixes, (affixes, V + 1)
-        self._affixes = np.full((len(AFFIXES), self.nothing + 1), -1)
-        for row, letters in zip(self._affixes, AFFIXES, strict=True):
+        # Groups of equal words, and of words with equal affixes: integer (V + 1, kinds), 0 for none
+        groups: np.ndarray = np.zeros((self.nothing + 1, len(KINDS)), np.intp)
+        groups[:-1, 0] = np.arange(1, self.nothing + 1)
+        for kind, letters in enumerate(AFFIXES, 1):
             affixes = [word[letters] for word in vocabulary.words]
-            _, row[:-1] = np.unique(affixes, return_inverse=True)
+            _, numbers = np.unique(affixes, return_inverse=True)
+            groups[:-1, kind] = groups.max() + 1 + numbers
+        groups[[*self._marks, vocabulary.unk], 1:] = 0
+        self._groups = groups
+
+        # The places of each group
+        of_places = groups.T[:, self.ids].ravel()
+        self._sizes = np.bincount(of_places, minlength=groups.max() + 1)
+        order = np.argsort(of_places, kind="stable")
+        places = (order % len(self.ids)).astype(np.int32)
+        ends = np.cumsum(self._sizes)
+        self._places = np.split(places, ends[:-1])
+        self._sizes[0] = 0
 
     @classmethod
     def of(cls, sentences: Iterable[Sequence[str]], vocabulary: Vocabulary) -> RememberedText:
@@ -90,61 +138,63 @@ class RememberedText:
             digests.add(sentence_digest(tokens))
         return cls(np.concatenate(pieces), vocabulary, digests - {0})
 
-    def at_offset(self, offset: int) -> np.ndarray:
-        """Return the id at an offset from each place, at most `REACH`: intp (N,)."""
-        last = len(self._padded) - REACH
-        return self._padded[REACH + offset : last + offset]
+    def places(self, word: int) -> np.ndarray:
+        """Return the places of a word, int32 (n,)."""
+        return self._places[self._groups[word, 0]]
 
-    def features(self, view: str, sentence: np.ndarray, place: int) -> np.ndarray:
-        """Return phi of a place of a sentence with its marks and of all words u, float32
-        (offsets + 1, F, V + 1): at each offset of the view, and in the last row the sum over the
-        different words of the sentence. The word at the place has no effect."""
-        offsets = OFFSETS[view]
-        shape = len(offsets) + 1, 2 + len(AFFIXES), self.nothing + 1
-        phi: np.ndarray = np.zeros(shape, np.float32)
+    def of_sentence(self, number: int) -> slice:
+        """Return the places of a sentence and of the gap after it."""
+        start, *rest = self.starts[number : number + 2]
+        return slice(start, *(rest or [None]))
 
-        # Words at the offsets
-        padded = np.pad(sentence, REACH, constant_values=self.nothing)
-        for row, offset in zip(phi[:-1], offsets, strict=True):
-            self._add(row, padded[REACH + place + offset])
-
-        # Different words on the sides that the view reads
+    def matches(self, view: str, sentence: np.ndarray, place: int) -> Matches:
+        """Return the matches of a place of a sentence with its marks, by the words at the offsets
+        of the view and the different words of the sentence. The word at the place has no effect."""
         left = sentence[1:place]
         right = sentence[place + 1 : -1]
         both = np.concatenate([left, right])
         sides = {"forward": left, "backward": right, "both": both}
-        for word in np.unique(sides[view]):
-            self._add(phi[-1], word)
-        return phi
+        offsets = np.array(OFFSETS[view])
+        padded = np.pad(sentence, REACH, constant_values=self.nothing)
+        at_offsets = padded[REACH + place + offsets]
+        words = np.concatenate([at_offsets, np.unique(sides[view])])
+        words[words == self.vocabulary.unk] = self.nothing
 
-    def _add(self, phi: np.ndarray, word: int) -> None:
-        """Add phi(word, u) of all words u to an array, (F, V + 1)."""
-        if word in (self.nothing, self.vocabulary.unk):
-            return
-        phi[0, word] += 1
-        phi[1, word] -= np.log(self.frequencies[word]) / 10
-        if word not in self._marks:
-            phi[2:] += self._affixes == self._affixes[:, [word]]
+        # A list of places for each word and kind
+        groups = self._groups[words]
+        numbers, kinds = np.nonzero(self._sizes[groups])
+        groups = groups[numbers, kinds]  # L
+        lengths = self._sizes[groups]
+        nowhere: np.ndarray = np.empty(0, np.int32)
+        lists = [self._places[group] for group in groups]
+        places = np.concatenate([nowhere, *lists])  # M
+        phi = KINDS[kinds]
+        frequencies = self.frequencies[words[numbers]]
+        phi[:, 1] *= -np.log(frequencies) / 10
+
+        # The places whose context is similar, at the offsets before the sentence
+        rows = np.minimum(numbers, len(offsets))
+        is_offset = rows < len(offsets)
+        shifts: np.ndarray = np.repeat(offsets[rows[is_offset]], lengths[is_offset])
+        around = places[: len(shifts)] - shifts
+        inside = self.sentence[places[len(shifts) :]]
+        cells = np.concatenate([around, len(self.ids) + inside])
+        starts = np.cumsum(lengths) - lengths
+        return Matches(rows, phi, cells, starts)
 
     def place_shares(
-        self, view: str, weights: np.ndarray, phi: np.ndarray, without_sentence: int | None = None
+        self, view: str, weights: np.ndarray, matches: Matches, without_sentence: int | None = None
     ) -> np.ndarray:
         """Return exp(s_i) / sum of exp(s_i) of each place i, float64 (N,), by weighted features of
         a context, see `Memory`. The places of `without_sentence` have the share 0."""
-        # Similarity of the context to each word u, at each offset and in the sentence
-        tables = np.einsum("kf,kfv->kv", weights, phi)
-        *by_offset, in_sentence = tables.astype(np.float32)  # V + 1 each
-
-        # Similarity of the context to each place: by its sentence, then by the words around it
-        of_sentences = np.add.reduceat(in_sentence[self.ids], self.starts)  # S
-        similarity = of_sentences[self.sentence]  # N
-        for table, offset in zip(by_offset, OFFSETS[view], strict=True):
-            similarity += table[self.at_offset(offset)]
+        n_places = len(self.ids)
+        sums = matches.sums(weights, n_places + len(self.starts))
+        of_places, of_sentences = np.split(sums, [n_places])
+        similarity = of_places + of_sentences[self.sentence]
 
         # Softmax over the places that may be used
-        is_used = self.is_predicted[view]
+        similarity[~self.is_predicted[view]] = -np.inf
         if without_sentence is not None:
-            is_used = is_used & (self.sentence != without_sentence)
-        similarity[~is_used] = -np.inf
-        share = np.exp(similarity.astype(np.float64) - similarity.max())
+            similarity[self.of_sentence(without_sentence)] = -np.inf
+        share = np.exp(similarity - similarity.max())
         return share / share.sum()

@@ -5,6 +5,8 @@ from __future__ import annotations
 import textwrap
 from collections.abc import Iterator
 from contextlib import contextmanager
+from functools import partial
+from io import BytesIO
 from pathlib import Path
 from typing import TYPE_CHECKING
 
@@ -15,7 +17,7 @@ from bilm.studies.usages.change import CHANGED, FEW, groupings_of, ranked
 from bilm.studies.usages.maps import N_CLUSTERS, cluster_names, usage_map
 from bilm.studies.usages.settings import MEASURES
 from bilm.studies.usages.usages import Usages
-from bilm.support import optional, protect, replacing
+from bilm.support import HISTORY, optional, protect, replacing
 
 if TYPE_CHECKING:
     import pandas
@@ -43,13 +45,15 @@ SAME = "#4d4d4d"  # of other answers
 
 
 @contextmanager
-def drawing(output: str | Path, width: float, height: float) -> Iterator[Figure]:
-    """Yield an empty figure of a size in inches, and save it when the block ends without an error.
-    Raises: OptionsError for an unknown ending; DataError if the output belongs to a model."""
-    ending = Path(output).suffix.lower()
+def drawing(output: str | Path | None, width: float, height: float) -> Iterator[Figure]:
+    """Yield an empty figure of a size in inches, which notebooks display, and save it, unless
+    `output` is None, when the block ends without an error. Raises: OptionsError for an unknown
+    ending; DataError if the output belongs to a model."""
+    ending = ".png" if output is None else Path(output).suffix.lower()
     if ending not in ENDINGS:
         raise OptionsError(f"{output}: unknown ending; expected {', '.join(ENDINGS)}")
-    protect(output)
+    if output is not None:
+        protect(output)
     matplotlib = optional("matplotlib", "analysis", "pictures")
     figures = optional("matplotlib.figure", "analysis", "pictures")
     fonts = optional("matplotlib.font_manager", "analysis", "pictures").fontManager
@@ -65,23 +69,31 @@ def drawing(output: str | Path, width: float, height: float) -> Iterator[Figure]
     }
     with matplotlib.rc_context(settings):
         figure = figures.Figure(figsize=(width, height), layout="constrained")
+        figure._repr_png_ = partial(_as_png, figure)  # without pyplot, IPython knows no other way
         yield figure
-        with replacing(output) as temporary:
-            figure.savefig(temporary, dpi=DPI, format=ending[1:])
+        if output is not None:
+            with replacing(output) as temporary:
+                figure.savefig(temporary, dpi=DPI, format=ending[1:])
+
+
+def _as_png(figure: Figure) -> bytes:
+    file = BytesIO()
+    figure.savefig(file, dpi=DPI, format="png")
+    return file.getvalue()
 
 
 def draw_map(
     usages: Usages,
-    output: str | Path,
+    output: str | Path | None = None,
     layer: int | None = None,
     color: str = "grouping",
     n_clusters: int = N_CLUSTERS,
     seed: int = 0,
-) -> None:
-    """Draw a map of the usages of a word.
+) -> Figure:
+    """Draw a map of the usages of a word, and return the figure.
 
     Args:
-        output: picture; the ending .png, .svg or .pdf selects its form.
+        output: picture; the ending .png, .svg or .pdf selects its form. None writes no file.
         color: "grouping" or "cluster".
         layer, n_clusters, seed: see `usage_map`.
     Raises: OptionsError for another ending, and as `usage_map` does.
@@ -101,9 +113,12 @@ def draw_map(
         axes.margins(0.08)
         axes.set_title(f"{', '.join(usages.words)}, layer {number}", loc="left")
         axes.legend(loc="upper left", bbox_to_anchor=(1.01, 1.0), frameon=False, borderaxespad=0)
+    return figure
 
 
-def draw_change(frame: pandas.DataFrame, output: str | Path, measure: str = "apd") -> None:
+def draw_change(
+    frame: pandas.DataFrame, output: str | Path | None = None, measure: str = "apd"
+) -> Figure:
     """Draw the first `MAX_WORDS` words of a table, of its last layer, ranked by a measure, with
     their intervals; those with few usages are below the others.
 
@@ -145,3 +160,27 @@ def draw_change(frame: pandas.DataFrame, output: str | Path, measure: str = "apd
         axes.grid(axis="y", color="#e6e6e6", linewidth=0.6)
         axes.spines[["top", "right"]].set_visible(False)
         figure.legend(loc="outside lower right", frameon=False, ncols=2, fontsize=9)
+    return figure
+
+
+def draw_run(folder: str | Path, output: str | Path | None = None) -> Figure:
+    """Draw held-out perplexity and mean training loss over the steps of a run.
+
+    Args:
+        folder: of the run, which contains `history.csv`.
+        output: picture, see `draw_map`.
+    """
+    pandas = optional("pandas", "analysis", "pictures of runs")
+    history = pandas.read_csv(Path(folder) / HISTORY, index_col="step")
+    loss = history[["loss_forward", "loss_backward"]].mean(axis=1)
+    curves = {"held-out perplexity": history["heldout_perplexity"], "training loss": loss}
+    with drawing(output, WIDTH, HEIGHT) as figure:
+        rows = figure.subplots(len(curves), sharex=True)
+        for axes, (name, values) in zip(rows, curves.items(), strict=True):
+            known = values.dropna()
+            axes.plot(known.index, known, ".-", color=PALETTE[0])
+            axes.set_ylabel(name)
+            axes.grid(color="#e6e6e6", linewidth=0.6)
+            axes.spines[["top", "right"]].set_visible(False)
+        rows[-1].set_xlabel("step")
+    return figure

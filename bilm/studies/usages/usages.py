@@ -5,7 +5,7 @@ from __future__ import annotations
 
 import json
 from collections.abc import Iterable, Iterator, Mapping, Sequence
-from dataclasses import asdict, dataclass, field
+from dataclasses import asdict, dataclass
 from typing import TYPE_CHECKING, NamedTuple
 
 import numpy as np
@@ -104,11 +104,18 @@ class Usages:
     """Usages in memory."""
 
     frame: pandas.DataFrame  # the columns except vectors, with index 0 ... N - 1
-    arrays: Mapping[int, np.ndarray] = field(repr=False)  # by layer, float32 (N, D)
-    description: Description = field(repr=False)  # counts, groupings and model
+    arrays: Mapping[int, np.ndarray]  # by layer, float32 (N, D)
+    description: Description  # counts, groupings and model
 
     def __len__(self) -> int:
         return len(self.frame)
+
+    def __repr__(self) -> str:
+        words, groupings = ", ".join(self.words), ", ".join(self.groupings)
+        return f"<{len(self):,} usages of {words} in {groupings}; layers {self.layers}>"
+
+    def _repr_html_(self) -> str:
+        return self.frame.dropna(axis=1, how="all")._repr_html_()
 
     @property
     def layers(self) -> list[int]:

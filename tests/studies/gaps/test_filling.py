@@ -14,9 +14,11 @@ from tiny_runs import tiny_run
 
 from bilm.errors import DataError
 from bilm.scoring.predicted_words import PredictedWords
-from bilm.studies.gaps import fitting
 from bilm.studies.gaps.filling import Filler
 from bilm.studies.gaps.fitting import PRIOR, fit_memory
+from bilm.studies.gaps.letters import Letters
+from bilm.studies.gaps.remembered_text import RememberedText
+from bilm.support import Progress
 
 PROPER = [word for word in dict.fromkeys(WORDS) if word not in ("", *MARKS)]
 
@@ -29,6 +31,16 @@ def warned(caplog):
 @pytest.fixture(scope="module", params=MODELS)
 def scorer(request):
     return scorer_of(model_of(request.param))
+
+
+def memory_of(n_directions):
+    text = RememberedText.of([["the", "cat", "sat"], ["mat", "the", "cat"]], PredictedWords(WORDS))
+    return fit_memory(text, n_directions, 1)
+
+
+def compared(gap):
+    """The probabilities of the words of a gap if it is one of them."""
+    return {word: p / (1 - gap.none) for word, p in gap.candidates}
 
 
 def by_brute_force(scorer, tokens, place, words, n_unknown=0):
@@ -47,9 +59,9 @@ def test_fill_equals_the_probabilities_of_whole_sentences(scorer):
     (gap,) = Filler(scorer).fill(tokens, 100)
     assert gap[:2] == (1, "[MASK]")
     expected = by_brute_force(scorer, tokens, 1, PROPER)
-    assert dict(gap.candidates) == pytest.approx(expected, rel=20 * ATOL)
+    assert compared(gap) == pytest.approx(expected, rel=20 * ATOL)
     values = [p for _, p in gap.candidates]
-    assert values == sorted(values, reverse=True) and sum(values) == pytest.approx(1)
+    assert values == sorted(values, reverse=True) and sum(values) == pytest.approx(1 - gap.none)
     assert Filler(scorer).fill(tokens, 2)[0].candidates == gap.candidates[:2]
     assert Filler(scorer).fill(["the", "cat"]) == Filler(scorer).fill([]) == []
 
@@ -58,7 +70,7 @@ def test_fill_compares_other_words_by_their_share_of_unk(scorer):
     tokens = ["[?]", "cat"]
     (gap,) = Filler(scorer, ["dog", "cat", "emu", "dog"]).fill(tokens, 100, mask="[?]")
     expected = by_brute_force(scorer, tokens, 0, [*PROPER, "dog", "emu"], n_unknown=2)
-    assert dict(gap.candidates) == pytest.approx(expected, rel=20 * ATOL)
+    assert compared(gap) == pytest.approx(expected, rel=20 * ATOL)
 
 
 def test_fill_compares_other_words_if_more_words_match_than_are_compared(monkeypatch):
@@ -78,7 +90,7 @@ def test_fill_compares_all_words_that_tie_with_the_last(monkeypatch, caplog):
     tokens = ["the", "e[..]", "sat"]
     (gap,) = Filler(scorer, names).fill(tokens)
     expected = by_brute_force(scorer, tokens, 1, sorted(names), n_unknown=5)
-    assert dict(gap.candidates) == pytest.approx(expected, rel=20 * ATOL)
+    assert compared(gap) == pytest.approx(expected, rel=20 * ATOL)
     assert Filler(scorer, names).fill(tokens, 2)[0].candidates == gap.candidates[:2]
     assert warned(caplog) == []
 
@@ -100,11 +112,13 @@ def test_fill_warns_of_equally_probable_words(caplog):
 
 def test_fill_warns_of_tokens_that_look_like_gaps_and_of_gaps_without_words(scorer, caplog):
     assert Filler(scorer).fill(["the", "<mask>", "sat"]) == []
-    assert Filler(scorer).fill(["the", "ca[.],", "[mask]", "[MASK]."]) == [(1, "ca[.],", [])]
+    assert Filler(scorer).fill(["the", "ca[.],", "[mask]", "[MASK]."]) == [(1, "ca[.],", [], 1.0)]
     assert [message.split(":")[0] for message in warned(caplog)] == [
         "<mask>", "ca[.],", "[mask]", "[MASK]."
     ]  # fmt: skip
     assert "not read as a gap" in warned(caplog)[0] and "no word of" in warned(caplog)[1]
+    is_advised = ["separate punctuation" in message for message in warned(caplog)]
+    assert is_advised == [False, True, False, True]
 
     caplog.clear()
     filler = Filler(scorer)
@@ -114,10 +128,9 @@ def test_fill_warns_of_tokens_that_look_like_gaps_and_of_gaps_without_words(scor
     assert len(warned(caplog)) == 3
 
 
-def test_fill_with_a_memory_multiplies_powers(scorer, monkeypatch):
-    monkeypatch.setattr(fitting, "N_STEPS", 1)
+def test_fill_with_a_memory_multiplies_powers(scorer):
     n_directions = len(scorer.directions)
-    memory = fit_memory([["the", "cat", "sat"], ["mat", "the", "cat"]], WORDS, n_directions)
+    memory = memory_of(n_directions)
     exponents = [0.1, 0.5, 0.3, 0.4, -0.55]
     tokens = ["the", "[MASK]", "sat"]
     logs = []
@@ -130,27 +143,26 @@ def test_fill_with_a_memory_multiplies_powers(scorer, monkeypatch):
     expected = np.exp(logs - np.logaddexp.reduce(logs))
     powers = np.array([0.1] * (n_directions - 1) + exponents)
     (gap,) = Filler(scorer, memory=replace(memory, exponents=powers)).fill(tokens, 100)
-    assert dict(gap.candidates) == pytest.approx(
-        dict(zip(PROPER, expected, strict=True)), rel=20 * ATOL
-    )
+    assert compared(gap) == pytest.approx(dict(zip(PROPER, expected, strict=True)), rel=20 * ATOL)
 
 
-def test_fit_maximizes_the_probability_of_held_out_words(scorer, monkeypatch):
-    monkeypatch.setattr(fitting, "N_STEPS", 1)
+def test_fit_maximizes_the_probability_of_held_out_words(scorer):
     n_directions = len(scorer.directions)
-    memory = fit_memory([["the", "cat", "sat"], ["mat", "the", "cat"]], WORDS, n_directions)
+    memory = memory_of(n_directions)
     prior = np.array([0.6 / n_directions] * n_directions + [0.2] * 4)
     filler = Filler(scorer, memory=replace(memory, exponents=prior))
     heldout = [["the", "cat"], ["the", "unheard", "mat"]]
-    unchanged = filler.fit_exponents([["unheard"]])  # not among the candidates
+    bar = Progress("fitting", "words")
+    unchanged, doubt_of_unknown = filler.fit([["unheard"]], 9, bar, 1)  # not among the candidates
     np.testing.assert_allclose(unchanged, prior)
-    found = filler.fit_exponents(heldout)
+    found, doubt = filler.fit(heldout, 9, bar, 1)
+    assert doubt[0] < doubt_of_unknown[0]
 
     def objective(exponents):
         filler = Filler(scorer, memory=replace(memory, exponents=exponents))
         of_unheard = (["[MASK]", "unheard", "mat"], "the"), (["the", "unheard", "[MASK]"], "mat")
         gaps = [(["[MASK]", "cat"], "the"), (["the", "[MASK]"], "cat"), *of_unheard]
-        logs = [math.log(dict(filler.fill(words, 100)[0].candidates)[word]) for words, word in gaps]
+        logs = [math.log(compared(filler.fill(words, 100)[0])[word]) for words, word in gaps]
         return sum(logs) - PRIOR * len(gaps) / 2 * np.sum((exponents - prior) ** 2)
 
     best = objective(found)
@@ -166,23 +178,49 @@ def test_fill_starts_with_the_surest_of_several_gaps(scorer):
     allowed = {0: PROPER, 2: [word for word in PROPER if word[1:].endswith("t")], 3: PROPER}
 
     def best(place):
-        p = by_brute_force(scorer, text, place, allowed[place])
-        return max(p, key=p.get), max(p.values())
+        one_gap = [*text[:place], tokens[place], *text[place + 1 :]]
+        return Filler(scorer).fill(one_gap, 1)[0].candidates[0]
 
     while left:
-        place = max(left, key=lambda i: best(i)[1])
-        text[place] = best(place)[0]
+        place = max(left, key=lambda i: best(i).probability)
+        text[place] = best(place).word
         left.remove(place)
     for gap in found:
         expected = by_brute_force(scorer, text, gap.position, allowed[gap.position])
-        assert dict(gap.candidates) == pytest.approx(expected, rel=50 * ATOL)
+        assert compared(gap) == pytest.approx(expected, rel=50 * ATOL)
 
 
 def test_fill_without_a_matching_word_has_no_candidates(scorer):
     unmatched, other = Filler(scorer).fill(["xx[.]", "[MASK]"], 1)
-    assert unmatched == (0, "xx[.]", []) and len(other.candidates) == 1
-    (gap,) = Filler(scorer, ["xxy"]).fill(["xx[.]"])
-    assert gap.candidates == [("xxy", 1.0)]
+    assert unmatched == (0, "xx[.]", [], 1.0) and len(other.candidates) == 1
+
+
+def test_fill_says_how_probable_other_words_are(scorer):
+    tokens = ["the", "[MASK]", "sat"]
+    logs = next(scorer.log_probabilities(tokens, [1]))
+    unknown = np.exp(scorer.vocabulary.both_sides(logs, has_unknown=True)[WORDS.index("<UNK>")])
+    (gap,) = Filler(scorer).fill(tokens)
+    assert gap.none == pytest.approx(unknown, rel=1e-4)
+    filler = Filler(scorer, ["xxy", "xyz"])
+    rest = unknown / 3  # for words that are not in the list
+    assert filler.fill(tokens)[0].none == pytest.approx(rest, rel=1e-4)
+    (gap,) = filler.fill(["the", "xx[.]", "sat"])  # a list of one word is not certain
+    of_letters = rest * np.exp(Letters(filler.words).log_match(["xx", 1, ""]))
+    assert gap.none == pytest.approx(of_letters / (of_letters + unknown / 3), rel=1e-4)
+    assert gap.candidates == [("xxy", pytest.approx(1 - gap.none))]
+
+
+def test_letters_predict_the_words_that_match_a_gap():
+    letters = Letters(["ab", "ba", "abc"])
+
+    def p(*pieces):
+        return np.exp(letters.log_match(pieces))
+
+    one = [p(letter) for letter in ("a", "b", "c", "?")]
+    assert p("", 1, "") == pytest.approx(sum(one)) and one[3] == min(one)
+    assert p("", 0, "") == pytest.approx(1)
+    assert p("a", 0, "b") == pytest.approx(sum(p("a", n, "b") for n in range(1, 300)))
+    assert p("ba") > p("ca")
 
 
 def test_fill_offers_no_gap_marks_and_no_second_form_of_a_word(scorer):
@@ -202,10 +240,8 @@ def test_fill_refuses_invalid_arguments(scorer):
         Filler(scorer).fill("a [MASK]")
 
 
-def test_filler_refuses_a_memory_fitted_to_other_directions(scorer, monkeypatch):
-    monkeypatch.setattr(fitting, "N_STEPS", 1)
-    n_other = 3 - len(scorer.directions)
-    memory = fit_memory([["the", "cat", "sat"], ["mat", "the", "cat"]], WORDS, n_other)
+def test_filler_refuses_a_memory_fitted_to_other_directions(scorer):
+    memory = memory_of(3 - len(scorer.directions))
     with pytest.raises(DataError, match="directions of the model"):
         Filler(scorer, memory=memory)
 
@@ -221,7 +257,7 @@ def test_fill_command_writes_table_json_and_text(run_here, tmp_path):
         "gaps: 4", "gaps without a candidate: 1", "tokens that look like gaps, but are not: 1",
     } <= {*done.stderr.splitlines()}  # fmt: skip
     assert "zz[.]: no word of the vocabulary" in done.stderr and "[w3]: not read" in done.stderr
-    assert rows[0] == ["sentence", "position", "gap", "rank", "word", "probability"]
+    assert rows[0] == ["sentence", "position", "gap", "rank", "word", "probability", "none"]
     places = [("0", "1", "[MASK]"), ("3", "0", "qq[.]"), ("3", "1", "w[.]")]
     assert [tuple(row[:4]) for row in rows[1:]] == [(*p, r) for p, r in product(places, "12")]
     assert {row[4] for row in rows[3:5]} == {"qqa", "qqb"}

@@ -18,6 +18,7 @@ from bilm import load_scorer
 from bilm.data.shards import resolve_shards, sentence_digest
 from bilm.errors import DataError, WeightsError
 from bilm.export.hdf5 import dump_weights
+from bilm.scoring.predicted_words import PredictedWords
 from bilm.scoring.scores import Score
 from bilm.storage.hdf5 import save_hdf5
 from bilm.storage.stored_model import open_model
@@ -33,10 +34,13 @@ TEXT_ = [line.split() for line in (
 )]  # fmt: skip
 
 
+def fitted(text):
+    return fit_memory(RememberedText.of(text, PredictedWords(WORDS)), 2, 3)
+
+
 @pytest.fixture
-def memory(monkeypatch):
-    monkeypatch.setattr(fitting, "N_STEPS", 3)
-    return fit_memory(TEXT_, WORDS, 2)
+def memory():
+    return fitted(TEXT_)
 
 
 def by_hand(memory, view, tokens, place, text):
@@ -84,9 +88,8 @@ def by_hand(memory, view, tokens, place, text):
 
 @pytest.mark.parametrize("view", OFFSETS)
 @pytest.mark.parametrize("text", [TEXT_, TEXT_[:3]], ids=["with <UNK>", "without"])
-def test_memory_equals_a_computation_word_by_word(monkeypatch, view, text):
-    monkeypatch.setattr(fitting, "N_STEPS", 3)
-    memory = fit_memory(text, WORDS, 2)
+def test_memory_equals_a_computation_word_by_word(view, text):
+    memory = fitted(text)
     for tokens in (["the", "cat", "walked", "a", "dog"], ["rat"], ["the", "unheard", "odd"]):
         marked = memory.text.vocabulary.encode(tokens)
         first, last = {"forward": (0, 1), "backward": (-1, 0), "both": (0, 0)}[view]
@@ -145,23 +148,23 @@ def test_memory_fits_shares(memory):
 
 def test_memory_of_a_part_of_a_long_text(memory, monkeypatch):
     monkeypatch.setattr(fitting, "MAX_FITTED", int(memory.text.starts[3]) + 4)  # within a sentence
-    found = fit_memory(TEXT_, WORDS, 2)
+    found = fitted(TEXT_)
     assert len(found.text.ids) == len(memory.text.ids)
     assert all(np.isfinite(weights).all() for weights in found.weights.values())
     for n in (0, 1):  # nothing is left without the own sentence
         with pytest.raises(DataError, match=f"sentences with words: {n}; expected 2 or more"):
-            fit_memory([*TEXT_[:n], [], []], WORDS, 2)
+            fitted([*TEXT_[:n], [], []])
 
 
 def test_memory_file(memory, tmp_path):
-    exponents = np.linspace(0, 1, 6)
+    fits = {"exponents": np.linspace(0, 1, 6), "doubt": np.array([0.1, 0.9]), "unknown": 0.25}
     model, other = (SimpleNamespace(weights_digest=digest) for digest in ("aa", "bb"))
-    replace(memory, exponents=exponents).save(tmp_path / "memory.hdf5", model)
+    replace(memory, **fits).save(tmp_path / "memory.hdf5", model)
     found = Memory.load(tmp_path / "memory.hdf5", model, WORDS)
     a, b = (m.log_probabilities(["the", "cat"], 1) for m in (memory, found))
     np.testing.assert_equal(a, b)
     np.testing.assert_array_equal(found.shares, memory.shares)
-    np.testing.assert_array_equal(found.exponents, exponents)
+    np.testing.assert_equal({name: getattr(found, name) for name in fits}, fits)
     expected = {sentence_digest(words) for words in TEXT_ if words}
     assert found.text.digests == memory.text.digests == expected
     for refused in ((model, [*WORDS, "more"]), (other, WORDS)):
@@ -177,8 +180,7 @@ def test_memory_file(memory, tmp_path):
             Memory.load(tmp_path / name, model, WORDS)
 
 
-def test_memory_leaves_out_heldout_sentences_that_it_contains(run_here, tmp_path, monkeypatch):
-    monkeypatch.setattr(fitting, "N_STEPS", 2)
+def test_memory_leaves_out_heldout_sentences_that_it_contains(run_here, tmp_path):
     honest = [" ".join(words) for words in resolve_shards(HELDOUT).sentences()]
     copied = [" ".join(words) for words in resolve_shards(TEXT).sentences() if len(words) > 2]
     (tmp_path / "mixed").write_text("\n".join(copied[:5] + honest), encoding="utf-8")
@@ -188,10 +190,11 @@ def test_memory_leaves_out_heldout_sentences_that_it_contains(run_here, tmp_path
 
     def write(name):
         heldout = ["--heldout", tmp_path / name, "--output", tmp_path / f"{name}.hdf5"]
-        return run_here("bilm memory", *model, "--input", TEXT, *heldout)
+        return run_here("bilm memory", *model, "--input", TEXT, *heldout, "--hours", "0")
 
     expected, mixed, copies = map(write, ("honest", "mixed", "copies"))
-    assert mixed.stdout == expected.stdout and "contains" not in expected.stderr
+    figures = [done.stdout.split("UNKNOWN")[0] for done in (mixed, expected)]
+    assert figures[0] == figures[1] and "contains" not in expected.stderr
     assert "contains 5 of the 35 sentences; with them, perplexity is " in mixed.stderr
     assert "contains 5 of the 5 sentences; " in copies.stderr and "use other" in copies.stderr
     with h5py.File(tmp_path / "copies.hdf5") as file:
@@ -210,23 +213,21 @@ def test_memory_leaves_out_heldout_sentences_that_it_contains(run_here, tmp_path
     assert logs[0] in logs[1] and "mixed: the text of the memory contains 5 of" in logs[1]
 
 
-def test_memory_does_not_remember_the_part_that_its_run_held_out(run_here, tmp_path, monkeypatch):
-    monkeypatch.setattr(fitting, "N_STEPS", 1)
+def test_memory_does_not_remember_the_part_that_its_run_held_out(run_here, tmp_path):
     run = shutil.copytree(tiny_run("words"), tmp_path / "run")
     copied = [words for words in resolve_shards(TEXT).sentences() if len(words) > 2][:5]
     (run / "heldout.txt").write_text("\n".join(map(" ".join, copied)), encoding="utf-8")
     files = ["--heldout", run / "heldout.txt", "--output", tmp_path / "memory.hdf5"]
-    done = run_here("bilm memory", "--model", run, "--input", TEXT, *files)
+    done = run_here("bilm memory", "--model", run, "--input", TEXT, *files, "--hours", "0")
     assert done.returncode == 0 and "contains" not in done.stderr
     model = open_model(run)
     stored = Memory.load(tmp_path / "memory.hdf5", model, model.vocabulary().words)
     assert stored.text.digests.isdisjoint(map(sentence_digest, copied))
 
 
-def test_memory_of_another_model_is_refused(run_here, tmp_path, monkeypatch):
-    monkeypatch.setattr(fitting, "N_STEPS", 1)
+def test_memory_of_another_model_is_refused(run_here, tmp_path):
     run, file, text = tiny_run("words"), tmp_path / "memory.hdf5", ["--input", HELDOUT]
-    arguments = ["--input", TEXT, "--heldout", HELDOUT, "--output", file]
+    arguments = ["--input", TEXT, "--heldout", HELDOUT, "--output", file, "--hours", "0"]
     assert run_here("bilm memory", "--model", run, *arguments).returncode == 0
     dump_weights(run, tmp_path / "export", include_softmax=True)
     with_memory = [*text, "--memory", file]
@@ -247,14 +248,20 @@ def test_share_at_its_bound_is_a_warning(memory, log):
     assert "bound" not in log.text
 
 
-def test_memory_command_and_its_users(run_here, tmp_path, monkeypatch):
-    monkeypatch.setattr(fitting, "N_STEPS", 2)
+def share_of_unknown(path):
+    words = [word for sentence in resolve_shards(path).sentences() for word in sentence]
+    known = {*load_scorer(tiny_run("words")).words}
+    return sum(word not in known for word in words) / len(words)
+
+
+def test_memory_command_and_its_users(run_here, tmp_path):
     model, file = ["--model", tiny_run("words")], tmp_path / "memory.hdf5"
     text = tmp_path / "text"
     text.write_text("w1 w2 w3\nw2 [MASK] w1\n", encoding="utf-8")
-    arguments = [*model, "--input", TEXT, "--heldout", HELDOUT, "--output", file]
+    arguments = [*model, "--input", TEXT, "--heldout", HELDOUT, "--output", file, "--hours", "0"]
     done = run_here("bilm memory", *arguments)
     assert done.returncode == 0, done.stderr
+    assert "10 of 200 steps and 15 of 300 words to fit the memory" in done.stderr
     blank = tmp_path / "blank"
     blank.write_text("\n \n", encoding="utf-8")
     wordless = [*model, "--input", TEXT, "--heldout", blank, "--output", tmp_path / "other"]
@@ -265,8 +272,9 @@ def test_memory_command_and_its_users(run_here, tmp_path, monkeypatch):
     refused = [*model, "--input", TEXT, "--heldout", HELDOUT, "--output", own]
     assert_fails(run_here("bilm memory", *refused), "is also an input")
     assert own.read_bytes() == before
-    mixed, alone = (float(line.split(" = ")[1]) for line in done.stdout.splitlines())
-    assert mixed < alone
+    *figures, unknown = [line.split(" = ")[1] for line in done.stdout.splitlines()]
+    mixed, alone = map(float, figures)
+    assert mixed < alone and unknown == f"{100 * share_of_unknown(HELDOUT):.1f} %"
     arguments = [*model, "--input", HELDOUT, "--memory", file]
     figures = json.loads(run_here("bilm test", *arguments, "--stateless", "--json").stdout)
     assert figures["perplexity_with_memory"] == pytest.approx(mixed, abs=0.01)

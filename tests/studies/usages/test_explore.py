@@ -14,9 +14,10 @@ pytestmark = pytest.mark.clients
 from bilm.studies.usages.change import measure_change
 from bilm.studies.usages.maps import cluster, cluster_names, usage_map
 from bilm.studies.usages.page import write_page
-from bilm.studies.usages.pictures import draw_change, draw_map
+from bilm.studies.usages.pictures import draw_change, draw_map, draw_run
 from bilm.studies.usages.settings import Settings
 from bilm.studies.usages.usages import Description, Grouping, Usage, Usages, frame_of
+from bilm.training.history import History
 
 PNG = b"\x89PNG\r\n\x1a\n"
 ODD = 'a <script>alert(1)</script> "cell" & \u202etfel 😀 $x_1$ </script>'
@@ -88,8 +89,9 @@ def test_sample_keeps_the_order():
 @pytest.mark.filterwarnings("ignore:Glyph")  # DejaVu has no emoji
 @pytest.mark.parametrize("n", [10, 300])
 def test_pictures_of_maps(n, tmp_path):
-    draw_map(make_usages(n), tmp_path / "m.png", color="cluster")
+    figure = draw_map(make_usages(n), tmp_path / "m.png", color="cluster")
     assert (tmp_path / "m.png").read_bytes().startswith(PNG)
+    assert figure._repr_png_().startswith(PNG)  # which notebooks show
     draw_map(make_usages(n), tmp_path / "m.svg")
     assert "then (" in (tmp_path / "m.svg").read_text()
 
@@ -107,6 +109,24 @@ def test_picture_of_changed_words(n_words, tmp_path):
     drawn = (tmp_path / "c.svg").read_text("utf-8")
     for text in (" (10 + 10)", "too few usages", "usages in then + now", "mean cosine distance"):
         assert text in drawn
+
+
+def test_curve_of_a_run(tmp_path):
+    history = History(tmp_path / "history.csv")
+    for step, perplexity in ((1, {}), (2, {"heldout_perplexity": 90.0})):
+        history.add(step, loss_forward=8.0 - step, loss_backward=6.0 - step, **perplexity)
+    history.write()
+    heldout, loss = draw_run(tmp_path).axes
+    assert heldout.lines[0].get_xydata().tolist() == [[2, 90]]
+    assert loss.lines[0].get_xydata().tolist() == [[1, 6], [2, 5]]
+    labels = [heldout.get_ylabel(), loss.get_ylabel(), loss.get_xlabel()]
+    assert labels == ["held-out perplexity", "training loss", "step"]
+
+
+def test_usages_have_a_short_repr_and_a_table_without_empty_columns():
+    usages = make_usages(4)
+    assert repr(usages) == "<4 usages of cell in then, now; layers [1, 2]>"
+    assert "sentence" in usages._repr_html_() and "lemma" not in usages._repr_html_()
 
 
 @pytest.fixture(scope="module")
