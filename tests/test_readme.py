@@ -37,10 +37,10 @@ MODELS = {  # of other programs, which the migration page names
     "144": GOLDEN / "manylangs" / "word_and_char_legacy",
 }
 SCRIPTS = ("train_elmo.py", "run_test.py", "dump_weights.py")
-# Flags of every command, and of sbatch, tensorflow_model_server, allennlp and wsl.
+# Flags of every command, and of pip, docker, sbatch, tensorflow_model_server, allennlp and wsl.
 OTHERS = (
     *("help", "quiet", "version", "requeue", "signal", "model_name", "model_base_path"),
-    *("all", "top", "average", "install", "wheel", "no", "find"),
+    *("all", "top", "average", "install", "wheel", "no", "find", "init", "cpuset"),
 )
 TARGETS = re.findall(r"^([\w-]+):", (ROOT / "Makefile").read_text(), flags=re.MULTILINE)
 
