@@ -85,10 +85,12 @@ class Trigrams:
 
 
 def damaged(gaps):
-    """Return 200 sentences with a word that lacks 1 to 3 letters, and the word."""
+    """Return 200 sentences with a word that lacks 1 to 3 letters, their only gap, and the word."""
     draw, found = random.Random(0), []
     while len(found) < 200:
-        words, _ = draw.choice(gaps)
+        masked, lost = draw.choice(gaps)
+        rest = iter(lost)
+        words = [next(rest) if word == MASK else word for word in masked]
         i, n = draw.randrange(len(words)), draw.randint(1, 3)
         if words[i].isalpha() and len(words[i]) > 3:
             at = draw.randrange(len(words[i]) - n + 1)
@@ -162,13 +164,13 @@ def main(argv):
     table = pd.DataFrame(answers, columns=["probability", "right"])
     tenths = table.groupby(table["probability"].round(1).rename("about"))
     means = tenths.mean().assign(answers=tenths.size())
-    rows = ([f"{tenth:.1f}", *(f"{v:,.3f}" for v in row)] for tenth, *row in means.itertuples())
-    columns = ["about", *means]
-    (out / "calibration.md").write_text(common.markdown(columns, rows), "utf-8")
+    rows = []
+    for tenth, probability, right, n in means.itertuples():
+        rows.append([f"{tenth:.1f}", f"{probability:.3f}", f"{right:.3f}", f"{n}"])
+    (out / "calibration.md").write_text(common.markdown(["about", *means], rows), "utf-8")
     print((out / "calibration.md").read_text("utf-8"))
-    axes = means.plot(
-        "probability", "right", style="o-", legend=False, ylabel="share of right ones"
-    )
+    label = "share of right answers"
+    axes = means.plot("probability", "right", style="o-", legend=False, ylabel=label)
     axes.plot([0, 1], [0, 1], ":", color="grey")
     axes.figure.savefig(out / "calibration.png", dpi=150)
 

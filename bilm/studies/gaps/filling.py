@@ -224,7 +224,8 @@ class Filler:
         """Return the logarithms of the factors of candidates at place `i`: of the sentence with
         each of them, and of the memory, float64 (n, factors)."""
         sentences = ([*text[:i], self.words[k], *text[i + 1 :]] for k in compared)
-        totals = np.array([list(score.total.values()) for score in self._model.score(sentences)])
+        scores = self._model.score_rows(sentences, len(compared))  # no warning that they are alike
+        totals = np.array([list(score.total.values()) for score in scores])
         totals -= self._log_sharing[compared, None]  # n, directions
         names = MEMORY_EXPONENTS if remembered else ()
         factors = [self._logs_of(compared, remembered[name]) for name in names]  # n each

@@ -128,6 +128,11 @@ def test_fill_warns_of_tokens_that_look_like_gaps_and_of_gaps_without_words(scor
     assert len(warned(caplog)) == 3
 
 
+def test_fill_does_not_warn_that_the_compared_sentences_are_alike(caplog):
+    Filler(scorer_of(model_of("words"))).fill(["the", "cat", "sat", "[MASK]"])
+    assert warned(caplog) == []
+
+
 def test_fill_with_a_memory_multiplies_powers(scorer):
     n_directions = len(scorer.directions)
     memory = memory_of(n_directions)
