@@ -40,7 +40,7 @@ SCRIPTS = ("train_elmo.py", "run_test.py", "dump_weights.py")
 # Flags of every command, and of sbatch, tensorflow_model_server, allennlp and wsl.
 OTHERS = (
     *("help", "quiet", "version", "requeue", "signal", "model_name", "model_base_path"),
-    *("all", "top", "average", "install"),
+    *("all", "top", "average", "install", "wheel", "no", "find"),
 )
 TARGETS = re.findall(r"^([\w-]+):", (ROOT / "Makefile").read_text(), flags=re.MULTILINE)
 

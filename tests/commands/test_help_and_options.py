@@ -18,7 +18,7 @@ EXAMPLES = sorted(
 COMMANDS = cli.list_commands(None)
 SCRIPTS = sorted(path.name for path in BIN.glob("*.py"))
 PROGRAMS = ["bilm", *(f"bilm {name}" for name in COMMANDS), *SCRIPTS]
-WITHOUT_REQUIRED = "bilm", "bilm doctor", "bilm info", "bilm models", "bilm text"
+WITHOUT_REQUIRED = "bilm", "bilm cache", "bilm doctor", "bilm info", "bilm models", "bilm text"
 
 
 helps = pytest.fixture(scope="module")(help_texts)

@@ -83,7 +83,7 @@ def test_gpus_of_each_backend_are_listed_and_used_for_vectors(
     on_gpu = [
         each.get("CUDA_VISIBLE_DEVICES") for each in environments if "JAX_PLATFORMS" not in each
     ]
-    assert on_gpu[2:] == [device for device in devices for _ in PRECISIONS]
+    assert on_gpu[3:] == [device for device in devices for _ in PRECISIONS]
 
 
 def test_driver_without_gpu_in_tensorflow_is_a_problem_with_the_command_that_explains_it(

@@ -74,15 +74,16 @@ def try_hdf5(path: Path, rng: random.Random) -> None:
 def try_zip(path: Path, rng: random.Random) -> None:
     path = path.with_suffix(".zip")
     names = ["options.json", "model.hdf5"]
+    contents = [(CASE / name).read_bytes() for name in ("options.json", "weights.hdf5")]
     if rng.random() < 0.3:
         names[rng.randrange(2)] = rng.choice(
             ["../options.json", "/etc/options.json", "a\0.hdf5", "é" * 300, "a/model.hdf5", "C:\\a"]
         )
     with zipfile.ZipFile(path, "w", rng.choice([zipfile.ZIP_STORED, zipfile.ZIP_DEFLATED])) as file:
-        for name in names:
+        for name, content in zip(names, contents, strict=True):
             info = zipfile.ZipInfo("x")
             info.filename, info.compress_type = name, file.compression
-            file.writestr(info, b"0123456789" * rng.choice([0, 5, 5000]))
+            file.writestr(info, content)
     content = path.read_bytes()
     if rng.random() < 0.5:
         content = damaged(content, rng)

@@ -52,7 +52,7 @@ def neighbours(
     usages: str | None, word: str, line: int | None, ignore_case: bool, words: bool,
     exclude: Sequence[str], n: int, layer: int | None, output: str | None, **reading: Any
 ) -> None:  # fmt: skip
-    """List the usages, or words, that are most similar to a word's.
+    """List usages or words like those of a word.
 
     Examples:
       bilm neighbours --model run --input text.txt --word bank --words
