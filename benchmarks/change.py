@@ -49,8 +49,7 @@ def choose(halves, draw):
     return partners, draw.choice(left, min(N_OTHERS, len(left)), replace=False).tolist()
 
 
-def main(argv):
-    del argv
+def main(_):
     draw = np.random.default_rng(0)
     paths = sorted((common.CLASSICS / "train").iterdir())
     lines = [words for path in paths for words in common.sentences(path)]

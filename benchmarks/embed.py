@@ -32,8 +32,7 @@ flags.DEFINE_string("json", None, "JSON file for the figures.")
 SENTENCE_TOKENS = 26  # tokens of an English sentence, with the marks
 
 
-def main(argv):
-    del argv
+def main(_):
     logging.set_verbosity(logging.WARNING)
     with tempfile.TemporaryDirectory() as name:
         folder = Path(name)

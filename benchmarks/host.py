@@ -68,8 +68,7 @@ def processor_seconds(function: Callable, *arguments, **how) -> float:
     return min(seconds)
 
 
-def main(argv):
-    del argv
+def main(_):
     logging.set_verbosity(logging.WARNING)
     embedder.open_backend = no_backend
     signs.SAMPLE_WORDS = 1000  # of a long text, few words are examined

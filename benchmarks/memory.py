@@ -30,7 +30,6 @@ flags.DEFINE_list("megabytes", ["10", "1000"], "Sizes of the text.")
 flags.DEFINE_list("residues", ["2000", "8000", "35000"], "Lengths of the protein sequence.")
 flags.DEFINE_string("options", "tiny", "Name of the model options.")
 flags.DEFINE_integer("n_steps", 300, "Training steps.", 1)
-
 flags.DEFINE_enum("backend", None, BACKENDS, "Backend of embedding [the choice of bilm embed].")
 flags.DEFINE_string("precision", "float32", "Precision of embedding.")
 
@@ -85,8 +84,7 @@ def peak_megabytes(arguments: list[str]) -> float:
     return int(found.stdout.split()[-1]) / 1e3 * 1.024
 
 
-def main(argv):
-    del argv
+def main(_):
     peaks, is_text = {}, FLAGS.what != "proteins"
     unit, ending = ("MB", "txt") if is_text else ("residues", "fasta")
     with tempfile.TemporaryDirectory() as name:

@@ -69,8 +69,7 @@ def shorten(path: Path) -> None:
         whole.visititems(copy)
 
 
-def main(argv):
-    del argv
+def main(_):
     run, output = Path(FLAGS.run), Path(FLAGS.output)
     books = sorted((common.CLASSICS.parent / "books_en").glob("*.gz"))
     classics = sorted((common.CLASSICS / "train").iterdir())

@@ -59,8 +59,7 @@ def distances(exact, rounded) -> dict[str, float]:
     return {name: float(value) for name, value in figures.items()}
 
 
-def main(argv):
-    del argv
+def main(_):
     logging.set_verbosity(logging.WARNING)
     with tempfile.TemporaryDirectory() as name:
         folder, files, figures = Path(name), [FLAGS.trained], {}

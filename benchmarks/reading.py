@@ -29,8 +29,7 @@ flags.DEFINE_integer("n_steps", 100, "Steps to read after as many others.", 1)
 flags.DEFINE_string("json", None, "JSON file for the figures.")
 
 
-def main(argv):
-    del argv
+def main(_):
     logging.set_verbosity(logging.WARNING)
     figures = {}
     with tempfile.TemporaryDirectory() as folder:

@@ -4,21 +4,18 @@
 Examples:
   python benchmarks/time_to_perplexity.py --n_steps 500 --recipe 'adagrad: {}' \\
       --recipe 'adam: {"optimizer": "adam", "learning_rate": 0.004}' --plot recipes.png
-  python benchmarks/time_to_perplexity.py --options compact --n_steps 744 --eval_steps 62 \\
-      --recipe 'none: {"dropout": 0}' --recipe 'dropout: {"dropout": 0.5}' --losses losses.png
   python benchmarks/time_to_perplexity.py --input text.txt --vocab vocab.txt --heldout dev.txt \\
       --n_steps 100,400,1600 --eval_steps 1600 --minutes minutes.png --recipe 'auto: {}' \\
       --recipe 'tiny: {"options": "tiny", "optimizer": "muon", "learning_rate": 0.012}'
 
 A recipe is a name and a JSON object whose keys replace those of --options (`compact` with the
 optimizer of bilm-tf) or of another size, "options"; `auto` is what `bilm train` chooses. The
-default text is that of train.py. With --output, the same command resumes interrupted runs.
+default text is that of train.py. With --output, the same command resumes interrupted runs,
+and `bilm.studies.usages.draw_run` draws the losses of one.
 """
 
 import itertools
 import json
-import re
-import subprocess
 import sys
 import tempfile
 from pathlib import Path
@@ -27,6 +24,8 @@ import common
 from absl import app, flags
 
 from bilm.options.run_options import AUTO, RunOptions, load_run_options
+from bilm.support.model_files import HISTORY, MEASURED
+from bilm.training.history import read_history
 
 RECIPES = (
     "adagrad: {}",
@@ -37,8 +36,6 @@ AS_BILM_TF = {
     "optimizer": "adagrad", "learning_rate": 0.2, "warmup_steps": 0, "decay": "none",
     "decay_start": 0.0, "softmax_bias": "zeros", "n_negative_samples_batch": 1024,
 }  # fmt: skip
-EVALUATION = re.compile(r"step (\d+) of .*: held-out perplexity ([\d.]+)")
-BIGRAMS = re.compile(r"bigrams alone: ([\d.]+)")
 TEXTS = ("input", "vocab", "heldout")
 
 FLAGS = flags.FLAGS
@@ -54,34 +51,27 @@ flags.DEFINE_enum("precision", "float32", ("float32", "bfloat16"), "Precision of
 flags.DEFINE_string("output", None, "Folder for the runs [a temporary folder].")
 flags.DEFINE_string("plot", None, "PNG file for a plot of perplexity over steps.")
 flags.DEFINE_string("minutes", None, "PNG file for a plot of perplexity over processor minutes.")
-flags.DEFINE_string("losses", None, "PNG file for training and held-out losses over steps.")
 
 
 def measure(
     name: str, options: RunOptions | None, n_steps: str, text: common.Text, folder: Path
 ) -> list[dict]:
     """Train; return step, perplexity, that of bigrams, and the run's minutes by evaluation."""
-    options_file = "auto"
+    options_file, run = "auto", folder / f"{name}-{n_steps}"
     if options is not None:
         options_file = folder / f"{name}.json"
         options_file.write_text(json.dumps(options.to_dict()))
-    command = [
-        sys.executable, "-m", "bilm", "train", f"--input={text.train}",
-        f"--vocab={text.vocab_file}", f"--heldout={text.heldout}",
-        f"--options={options_file}", f"--output={folder / name}-{n_steps}",
-        f"--n_steps={n_steps}", f"--eval_steps={FLAGS.eval_steps}", f"--seed={FLAGS.seed}",
-        f"--precision={FLAGS.precision}",
-    ]  # fmt: skip
     before = common.children_seconds()
-    done = subprocess.run(command, stderr=subprocess.PIPE, text=True)
-    if done.returncode:
-        sys.exit(done.stderr[-2000:])
-
-    log = done.stderr.replace(",", "")
-    run = {"recipe": name, "bigrams": float(BIGRAMS.findall(log)[-1])}
-    run["minutes"] = (common.children_seconds() - before) / 60
-    figures = EVALUATION.findall(log)
-    return [{**run, "step": int(step), "mean": float(mean)} for step, mean in figures]
+    common.bilm(
+        "train", "--quiet", "--input", text.train, "--vocab", text.vocab_file,
+        "--heldout", text.heldout, "--options", options_file, "--output", run,
+        "--n_steps", n_steps, "--eval_steps", FLAGS.eval_steps, "--seed", FLAGS.seed,
+        "--precision", FLAGS.precision,
+    )  # fmt: skip
+    figures = {"recipe": name, "minutes": (common.children_seconds() - before) / 60}
+    figures["bigrams"] = json.loads((run / MEASURED).read_text())["compared"]["bigrams"]
+    rows = [(int(row["step"]), row["heldout_perplexity"]) for row in read_history(run / HISTORY)]
+    return [{**figures, "step": step, "mean": float(mean)} for step, mean in rows if mean]
 
 
 def plot(rows: list[dict], path: str) -> None:
@@ -101,20 +91,6 @@ def plot_minutes(rows: list[dict], path: str) -> None:
         axes.loglog(runs.groupby("minutes")["mean"].last(), "o-", label=name)
     axes.axhline(rows[-1]["bigrams"], color="gray", linestyle="--", label="bigrams")
     axes.legend()
-    axes.figure.savefig(path)
-
-
-def plot_losses(folder: Path, names: list[str], path: str) -> None:
-    """Plot training and held-out losses of bidirectional runs, the mean of both directions."""
-    import numpy as np
-    import pandas as pd
-
-    losses = {}
-    for name in names:
-        run = pd.read_csv(folder / name / "history.csv", index_col="step")
-        losses[f"{name}, held-out"] = np.log(run["heldout_perplexity"])
-        losses[f"{name}, training"] = (run["loss_forward"] + run["loss_backward"]) / 2
-    axes = pd.DataFrame(losses).interpolate().plot(ylabel="loss, nats per word")
     axes.figure.savefig(path)
 
 
@@ -141,9 +117,6 @@ def main(_):
             means = ", ".join(f"{row['mean']:,.1f} at {row['step']:,}" for row in own)
             print(f"{name:>12}: {means}; {own[-1]['minutes']:.1f} processor minutes", flush=True)
             rows += own
-        if FLAGS.losses:
-            runs = [f"{name}-{FLAGS.n_steps[-1]}" for name, _ in recipes]
-            plot_losses(folder, runs, FLAGS.losses)
     if FLAGS.minutes:
         plot_minutes(rows, FLAGS.minutes)
     if FLAGS.plot:

@@ -37,12 +37,10 @@ def n_distinct(batches) -> int:
     return len(np.unique(np.stack(list(batches[0]["places"].values()))))
 
 
-def main(argv):
-    del argv
+def main(_):
     logging.set_verbosity(logging.WARNING)
     options = load_run_options(FLAGS.model).replace(
-        batch_size=FLAGS.batch_size,
-        n_negative_samples_batch=FLAGS.negatives,
+        batch_size=FLAGS.batch_size, n_negative_samples_batch=FLAGS.negatives
     )
     with tempfile.TemporaryDirectory() as folder:
         run = common.training_run(options, Path(folder), FLAGS.n_tokens, FLAGS.precision)

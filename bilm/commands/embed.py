@@ -29,12 +29,9 @@ for form, help in HELP.items():
 @opt.group(
     "Corpus",
     opt.text_input("Corpus: a file or a quoted pattern.", "twice"),
-    opt.column_option,
+    *opt.reading_options,
     opt.id_column_option,
-    opt.quoting_option,
     opt.reading_option("id_field", opt.Integer(0), unset="the first word"),
-    opt.bad_utf8_option,
-    opt.tokenize_option,
     opt.option("--output", opt.FILE_OR_URL, "File to write the vectors to.", required=True),
     opt.option("--shard", opt.TEXT, "Embed only share i, from 0, of n shares of the corpus; i and "
                "n become part of the name of the output (docs/clusters.md).", "the whole corpus",

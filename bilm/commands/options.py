@@ -128,11 +128,13 @@ weights_option = option(
 )
 
 
-def model_options(*more: Decorator, help: str = "Stored model to use.") -> Decorator:
+def model_options(
+    *more: Decorator, help: str = "Stored model to use.", required: bool = True
+) -> Decorator:
     """Declare --model, --weights, --vocab and the given options."""
     return group(
         "Model",
-        option("--model", FILE_OR_URL, help, metavar="MODEL", required=True),
+        option("--model", FILE_OR_URL, help, metavar="MODEL", required=required),
         weights_option,
         option("--vocab", FETCHED, "Vocabulary of the model, one word per line.",
                "vocab.txt in the model's folder"),
@@ -160,10 +162,15 @@ dtype_option = option(
     "--dtype", OneOf(["float32", "float16"]), "dtype of the stored vectors.", default="float32"
 )
 tokenize_option = reading_option("tokenize", TEXT, unset="split at whitespace", metavar="LANG")
-column_option = reading_option("column", TEXT, metavar="NAME")
 id_column_option = reading_option("id_column", TEXT, metavar="NAME")
 quoting_option = reading_option(
     "quoting", OneOf(QUOTING), unset="csv; an error if a field may be rows"
+)
+reading_options = (
+    reading_option("column", TEXT, metavar="NAME"),
+    quoting_option,
+    bad_utf8_option,
+    tokenize_option,
 )
 table_option = option(
     "--output", File(endings=tuple(TABLES)), "Table to write: .csv, .tsv or .parquet."

@@ -69,9 +69,9 @@ class Model:
 
     def backend(self, n_tokens: int) -> str:
         """Return the backend that scores a number of tokens sooner, with its start."""
-        from bilm.inference.numpy_policy import sooner_backend
+        from bilm.inference.numpy_policy import chosen_backend
 
-        return sooner_backend(self.stored.options, n_tokens)
+        return chosen_backend(self.stored, n_tokens)
 
     def scorer(self, n_tokens: int, warns_of_signs: bool = False) -> Scorer:
         """Load the model into the backend that scores a number of tokens sooner."""
@@ -221,10 +221,7 @@ class Text:
 text_options = opt.group(
     "Text",
     opt.text_input("Text: a file or a quoted pattern.", required=False, default="-"),
-    opt.column_option,
+    *opt.reading_options,
     opt.id_column_option,
-    opt.quoting_option,
-    opt.bad_utf8_option,
-    opt.tokenize_option,
     opt.reading_option("keep", opt.List(opt.TEXT), unset="none", metavar="NAME,..."),
 )

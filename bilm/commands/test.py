@@ -80,16 +80,17 @@ def test(
     if len(ids) == 1:
         raise DataError(f"{text.name}: no sentence; every line is blank")
 
-    reading = "single sentences" if stateless else "running text"
-    figures: dict[str, Any] = {"reading": reading}
-    if stateless:
-        result, with_memory, text = _single_sentences(model, text, len(ids))
+    figures: dict[str, Any] = {"reading": "single sentences" if stateless else "running text"}
+    n_rows = None
+    if not stateless:
+        n_rows = batch_size or model.stored.options.other.get("batch_size", 128)
+    if n_rows and (start == "checkpoint" or model.backend(len(ids)) == "keras"):
+        result = _of_keras(model, text, n_rows, start)
+    else:
+        result, with_memory, text = _scored(model, text, len(ids), n_rows)
         if with_memory is not None:
             figures["perplexity with memory"] = with_memory.mean
             ids = text_ids(text, vocabulary)
-    else:
-        n_rows = batch_size or model.stored.options.other.get("batch_size", 128)
-        result = _running_text(model, text, n_rows, len(ids), start)
     for direction, value in result.directions.items():
         figures[f"{direction} perplexity"] = value
 
@@ -118,32 +119,26 @@ def test(
     show(keyed | {"verdict": judged}, "\n".join(lines), json)
 
 
-def _single_sentences(
-    model: scoring.Model, text: Shards, n_tokens: int
+def _scored(
+    model: scoring.Model, text: Shards, n_tokens: int, n_rows: int | None
 ) -> tuple[Perplexity, Perplexity | None, Shards]:
-    """Return the perplexities of sentences from zero state, and of the mixture with a memory, and
-    the text that they describe, see `TextLosses.left_out`."""
+    """Return the perplexities of `n_rows` rows, or else of sentences from zero state, and of the
+    mixture with a memory, and the text that they describe, see `TextLosses.left_out`."""
     from bilm.scoring.perplexity import TextLosses
     from bilm.support.progress import Progress
 
     scorer = model.scorer(n_tokens)
+    sentences = text.sentences()
+    scores = scorer.score_rows(sentences, n_rows) if n_rows else scorer.score(sentences)
     losses = TextLosses(model.memory)
-    bar = Progress("scoring", "sentences")
-    for score in bar.over(scorer.score(text.sentences())):
+    for score in Progress("scoring", "sentences").over(scores):
         losses.add(score)
     alone, mixed = losses.perplexities(text.name)
     return alone, mixed, text.without(losses.left_out)
 
 
-def _running_text(
-    model: scoring.Model, text: Shards, n_rows: int, n_tokens: int, start: str | None
-) -> Perplexity:
+def _of_keras(model: scoring.Model, text: Shards, n_rows: int, start: str | None) -> Perplexity:
     """Return the perplexity of text whose rows carry the state. Raises: BilmError."""
-    from bilm.scoring.perplexity import perplexity_of_scores
-
-    if start != "checkpoint" and model.backend(n_tokens) == "numpy":
-        return perplexity_of_scores(model.scorer(n_tokens).score_rows(text.sentences(), n_rows))
-
     start_tensorflow()
     from bilm.scoring.running_text import heldout_dataset, perplexity
 

@@ -25,10 +25,7 @@ parquet.
 @opt.group(
     "Corpus",
     opt.text_input("Corpus: a file or a quoted pattern.", required=False),
-    opt.column_option,
-    opt.quoting_option,
-    opt.bad_utf8_option,
-    opt.tokenize_option,
+    *opt.reading_options,
     opt.flag("--split_sentences", "Also split text into sentences; requires --tokenize."),
     opt.flag("--paragraph_per_line", "Let --split_sentences end sentences at ends of lines, too."),
     opt.flag("--surface", opt.OPTIONS["surface"]),

@@ -29,7 +29,7 @@ from bilm.embedding.corpus_shares import Corpora, Share
 from bilm.embedding.embedder import ElmoEmbedder
 from bilm.embedding.forms import PARTS
 from bilm.errors import DataError, require_one_of
-from bilm.inference.numpy_policy import sooner_backend
+from bilm.inference.numpy_policy import chosen_backend
 from bilm.storage.finding.download import local_copy
 from bilm.storage.stored_model import StoredModel, open_model
 from bilm.support import files
@@ -101,8 +101,7 @@ def dump_bilm_embeddings(
     n_sentences, n_tokens = read_first(corpus, writer)
 
     # The embedder.
-    if backend is None:
-        backend = sooner_backend(model.options, n_tokens + 2 * n_sentences, precision)
+    backend = chosen_backend(model, n_tokens + 2 * n_sentences, backend, precision)
     if backend == "keras":
         before_keras()
     vocabulary = model.vocabulary_file(vocab_file)

@@ -1,6 +1,5 @@
 """`Backend`: a stored biLM whose parts a library computes, and the choice of the library."""
 
-import sys
 from abc import ABC, abstractmethod
 from collections.abc import Callable
 from dataclasses import dataclass
@@ -8,16 +7,14 @@ from importlib import import_module
 from typing import NamedTuple, TypeAlias
 
 import numpy as np
-from absl import logging
 
-from bilm.errors import OptionsError, require_one_of
-from bilm.inference import BACKENDS
-from bilm.inference.numpy_policy import sooner_backend
+from bilm.errors import OptionsError
+from bilm.inference.numpy_policy import chosen_backend
 from bilm.inference.softmax import Softmax
 from bilm.layers.types import Tensor
 from bilm.options.model_options import ModelOptions
 from bilm.storage.stored_model import StoredModel
-from bilm.support.process import is_stopped_by_fork, note_computing
+from bilm.support.process import note_computing
 
 ByDirection: TypeAlias = dict[str, Tensor]  # arrays, or tensors that `np.asarray` converts
 State: TypeAlias = list[Tensor]  # float32 (B, width) each, by direction, layer, cell before hidden
@@ -87,13 +84,11 @@ def open_backend(
     precision: str = "float32",
     has_softmax: bool = False,
 ) -> Backend:
-    """Load a model, with its softmax if `has_softmax`, into one of `BACKENDS`; None for `keras`, or
-    `numpy` if Keras has no backend. With the precision "int8", `keras` uses ONNX Runtime. In
-    float32, NumPy replaces a Keras that would hang after a fork. Raises: OptionsError if the
-    library does not support the precision, see `BiLM`, or the softmax, or for unknown ones;
-    WeightsError; ValueError; BilmError after a fork."""
-    name = name or sooner_backend(stored.options, sys.maxsize, precision)
-    require_one_of("backend", name, BACKENDS)
+    """Load a model, with its softmax if `has_softmax`, into a backend: see `chosen_backend`. With
+    the precision "int8", `keras` uses ONNX Runtime. Raises: OptionsError if the library does not
+    support the precision, see `BiLM`, or the softmax, or for unknown ones; WeightsError;
+    ValueError; BilmError after a fork."""
+    name = chosen_backend(stored, name=name, precision=precision)
     if name == "numpy" and precision != "float32":
         raise OptionsError(
             f"{stored}: the backend numpy computes in float32, not in {precision}; use the backend "
@@ -101,10 +96,6 @@ def open_backend(
         )
     if precision == "int8" and has_softmax:
         raise OptionsError(f"{stored}: the backend keras does not score in int8; use float32")
-
-    if name == "keras" and precision == "float32" and is_stopped_by_fork():
-        logging.warning("%s: after a fork, NumPy computes, because Keras would hang", stored)
-        name = "numpy"
     # The module of a backend imports its library.
     module = import_module(f"bilm.inference.{'onnx_int8' if precision == 'int8' else name}")
     return module.load(stored, precision, has_softmax)

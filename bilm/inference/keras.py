@@ -7,12 +7,7 @@ import numpy as np
 from keras import ops
 
 from bilm.inference.backend import Backend, Stacks
-from bilm.inference.keras_stacks import (
-    JaxStacks,
-    KerasStacks,
-    TorchStacks,
-    power_of_two,
-)
+from bilm.inference.keras_stacks import JaxStacks, KerasStacks, TorchStacks, power_of_two
 from bilm.inference.numpy import FEW_WORDS, NumpyEncoder
 from bilm.inference.numpy_lstm import NumpyStacks
 from bilm.inference.numpy_policy import keras_is_on_cpu, numpy_runs_sentences

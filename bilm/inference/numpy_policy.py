@@ -1,6 +1,7 @@
 """What NumPy computes instead of Keras: everything that it finishes sooner.
 
-- `sooner_backend`: a short text as a whole, because Keras and TensorFlow must be imported first.
+- `chosen_backend`: everything if Keras does not work, after a fork or without a backend; and a
+  short text as a whole, because Keras and TensorFlow must be imported first.
 - `keras_is_on_cpu`: the softmax of every backend on a CPU, because NumPy keeps scores in the cache.
 - `numpy_runs_sentences`: in the backend `keras` on TensorFlow, one sentence at a time of a small
   model, its words included, because to start its many small operations takes TensorFlow longer than
@@ -9,33 +10,51 @@
 
 from __future__ import annotations
 
+import math
 import os
 import sys
 from typing import TYPE_CHECKING
 
+from absl import logging
+
+from bilm.errors import require_one_of
+from bilm.inference import BACKENDS
 from bilm.options.model_options import ModelOptions
-from bilm.support.process import BACKEND, backend_of_keras
+from bilm.support.process import BACKEND, backend_of_keras, is_stopped_by_fork
 from bilm.tensors import n_parameters
 
 if TYPE_CHECKING:
     from bilm.language_model import BiLM
+    from bilm.storage.stored_model import StoredModel
 
 SMALL_WORK = 100_000_000_000  # largest product of tokens and weights that NumPy computes sooner
 
 
-def sooner_backend(options: ModelOptions, n_tokens: int, precision: str = "float32") -> str:
-    """Return the backend that computes a text sooner, including the start of its library: `numpy`
-    for a short text, unless Keras is imported or the user has chosen its backend. `n_tokens`
-    includes the marks of sentences."""
-    if precision == "float32" and backend_of_keras() is None:
+def chosen_backend(
+    stored: StoredModel,
+    n_tokens: float = math.inf,
+    name: str | None = None,
+    precision: str = "float32",
+) -> str:
+    """Return one of `BACKENDS` for a text of `n_tokens`, with the marks of sentences: `name`, or
+    the one that computes it sooner, including the start of its library: `numpy` for a short text,
+    unless Keras is imported or the user has chosen its backend, or if Keras has none. NumPy also
+    replaces a Keras that would hang after a fork. It computes in float32 only. Raises:
+    OptionsError for an unknown name."""
+    require_one_of("backend", name or "keras", BACKENDS)
+    if name == "numpy" or precision != "float32":
+        return name or "keras"
+    if is_stopped_by_fork():
+        logging.warning("%s: after a fork, NumPy computes, because Keras would hang", stored)
         return "numpy"
-    if "keras" in sys.modules or BACKEND in os.environ or precision != "float32":
-        return "keras"
-    return "numpy" if n_tokens <= most_tokens(options) else "keras"
+    if name or backend_of_keras() is None:
+        return name or "numpy"
+    is_open = "keras" not in sys.modules and BACKEND not in os.environ
+    return "numpy" if is_open and n_tokens <= most_tokens(stored.options) else "keras"
 
 
 def most_tokens(options: ModelOptions) -> int:
-    """Return the most tokens that NumPy computes sooner than Keras; see `sooner_backend`."""
+    """Return the most tokens that NumPy computes sooner than Keras; see `chosen_backend`."""
     return SMALL_WORK // n_parameters(options)
 
 

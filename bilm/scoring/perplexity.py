@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import math
 from collections import Counter, defaultdict
-from collections.abc import Iterable, Set
+from collections.abc import Set
 from typing import NamedTuple
 
 import numpy as np
@@ -137,14 +137,6 @@ class TextLosses:
         if n_new:
             return self._new_alone.perplexity(), self._new_mixed.perplexity()
         return alone, mixed
-
-
-def perplexity_of_scores(scores: Iterable[Score]) -> Perplexity:
-    """Return the perplexity of scored sentences. Raises: DataError if there are no sentences."""
-    counter = LossCounter()
-    for score in scores:
-        counter.add(score)
-    return counter.perplexity()
 
 
 def _exp(loss: float) -> float:

@@ -47,7 +47,7 @@ def test_profile_prints_shares_and_sentences(run_here, tmp_path):
     done = run_here("bilm text", "--profile", tmp_path / "t")
     assert done.returncode == 0 and done.stdout.endswith("'A cat\\u200b sat .'\n'a dog'\n'b'\n")
     assert "1 of the first 8 words contain U+200B" in done.stdout
-    assert_fails(run_here("bilm text", "--profile", "t", "--output", "x"), "--output")
+    assert_fails(run_here("bilm text", "--profile", "t", "--output", "x"), "--output", status=2)
 
 
 def test_bad_corpus_leaves_no_output(run_here, tmp_path):

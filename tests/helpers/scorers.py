@@ -11,6 +11,7 @@ from stored_files import stored_values
 from bilm.inference.keras import keras_backend
 from bilm.language_model import BiLM
 from bilm.options.model_options import ModelOptions
+from bilm.scoring.perplexity import TextLosses
 from bilm.scoring.scorer import Scorer
 from bilm.storage import names as weights
 from bilm.storage.hdf5 import save_hdf5
@@ -44,6 +45,14 @@ backend_of = functools.cache(keras_backend)  # compiled once for all scorers of 
 def scorer_of(model, batch_tokens=1024, words=WORDS):
     """Return a scorer of a model in memory."""
     return Scorer(backend_of(model), words, batch_tokens)
+
+
+def perplexity_of(scores):
+    """Return the perplexity of scored sentences."""
+    losses = TextLosses()
+    for score in scores:
+        losses.add(score)
+    return losses.perplexities("text")[0]
 
 
 def export(model, folder):

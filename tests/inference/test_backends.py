@@ -19,7 +19,7 @@ from stored_files import stored_values
 from bilm.activations import ACTIVATIONS, Activation
 from bilm.data.model_ids import batcher
 from bilm.embedding.embedder import ElmoEmbedder
-from bilm.inference.numpy_policy import SMALL_WORK, most_tokens, sooner_backend
+from bilm.inference.numpy_policy import SMALL_WORK, chosen_backend, most_tokens
 from bilm.language_model import BiLM
 from bilm.layers.weighted import Int8Matrix, quantized
 from bilm.options.model_options import ModelOptions
@@ -232,15 +232,15 @@ def test_unsupported_settings_are_refused(settings, message):
 
 
 def test_numpy_is_chosen_for_short_texts_before_keras_is_imported(monkeypatch):
-    options = open_model("novels-en").options
-    assert sooner_backend(options, 1) == "keras"  # is imported
+    model = open_model("novels-en")
+    assert chosen_backend(model, 1) == "keras"  # is imported
     monkeypatch.delitem(sys.modules, "keras")
     monkeypatch.delenv("KERAS_BACKEND", raising=False)
-    most = most_tokens(options)
-    assert most == SMALL_WORK // n_parameters(options)
+    most = most_tokens(model.options)
+    assert most == SMALL_WORK // n_parameters(model.options)
     for n_tokens, name in ((most, "numpy"), (most + 1, "keras")):
-        assert sooner_backend(options, n_tokens) == name
-    assert sooner_backend(options, 1, "bfloat16") == "keras"
+        assert chosen_backend(model, n_tokens) == name
+    assert chosen_backend(model, 1, precision="bfloat16") == "keras"
 
 
 BLAS = """

@@ -5,7 +5,7 @@ import json
 import numpy as np
 import pytest
 from conftest import GOLDEN, golden_cases
-from scorers import MODELS, WORDS, check, export, model_of, one, scorer_of
+from scorers import MODELS, WORDS, check, export, model_of, one, perplexity_of, scorer_of
 from stored_files import stored_values
 from tiny_runs import load_run, tiny_run
 
@@ -14,7 +14,6 @@ from bilm.data.shards import resolve_shards
 from bilm.data.vocabulary import vocabulary_of
 from bilm.errors import WeightsError
 from bilm.export.hdf5 import dump_weights
-from bilm.scoring.perplexity import perplexity_of_scores
 from bilm.scoring.running_text import heldout_dataset, perplexity
 from bilm.scoring.scorer import load_scorer
 from bilm.storage.hdf5 import save_hdf5
@@ -37,7 +36,7 @@ def test_golden_scores_equal_the_measured_perplexity(folder):
     )
     n_sentences = len(list(heldout()))  # each is the first one of a row
     expected = perplexity(model, dataset, n_sentences)
-    found = perplexity_of_scores(bilm.score(heldout(), folder, vocab_file=VOCABULARY))
+    found = perplexity_of(bilm.score(heldout(), folder, vocab_file=VOCABULARY))
     assert found.n_predictions == expected.n_predictions
     assert found.directions == pytest.approx(expected.directions, rel=1e-5)
     assert found.mean == pytest.approx(expected.mean, rel=1e-5)

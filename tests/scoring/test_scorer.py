@@ -7,12 +7,11 @@ import numpy as np
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
-from scorers import ATOL, MARKS, MODELS, WORDS, check, model_of, one, scorer_of
+from scorers import ATOL, MARKS, MODELS, WORDS, check, model_of, one, perplexity_of, scorer_of
 
 from bilm.data.signs import TextSigns
 from bilm.data.vocabulary import vocabulary_of
 from bilm.errors import DataError
-from bilm.scoring.perplexity import perplexity_of_scores
 from bilm.scoring.running_text import heldout_dataset, perplexity
 
 PROPER = ["the", "cat", "sat", "on", "Москва", "mat", "日本語"]
@@ -105,7 +104,7 @@ def test_scores_of_rows_equal_the_perplexity_of_running_text(tmp_path, name, n_r
     for batch_tokens in (4, 1024):
         scores = list(scorer_of(model, batch_tokens).score_rows(text, n_rows))
         assert sorted(score.tokens for score in scores) == sorted(text)
-        found = perplexity_of_scores(scores)
+        found = perplexity_of(scores)
         assert found.n_predictions == expected.n_predictions
         assert found.directions == pytest.approx(expected.directions, rel=1e-5)
         assert found.known == pytest.approx(expected.known, rel=1e-5)
@@ -117,7 +116,7 @@ def test_score_total_and_mean(chars):
     sums = {name: sum(map(float, getattr(found, name))) for name in ("forward", "backward")}
     assert found.total == pytest.approx(sums)
     assert found.mean == pytest.approx(sum(sums.values()) / 6)
-    assert perplexity_of_scores([found, found]).mean == pytest.approx(math.exp(-found.mean))
+    assert perplexity_of([found, found]).mean == pytest.approx(math.exp(-found.mean))
 
 
 def test_substitutes_equal_the_scores_of_each_word(scorer):
@@ -195,4 +194,4 @@ def test_scorer_refuses_other_inputs(chars):
     with pytest.raises(ValueError, match="batch_tokens"):
         scorer_of(model_of("chars"), batch_tokens=0)
     with pytest.raises(DataError, match="no sentence"):
-        perplexity_of_scores(chars.score([]))
+        perplexity_of(chars.score([]))

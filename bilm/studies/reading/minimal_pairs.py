@@ -11,7 +11,7 @@ from collections import Counter, defaultdict
 from collections.abc import Iterable, Iterator
 from dataclasses import dataclass, field
 from itertools import chain, tee
-from typing import NamedTuple
+from typing import Any, NamedTuple
 
 from bilm.data import TABLES, InputFile, Reading, form_of, table_rows, text_of, words_of
 from bilm.errors import DataError
@@ -85,18 +85,13 @@ class PairResults(NamedTuple):
         return results
 
 
-def read_pairs(
-    path: str | os.PathLike,
-    tokenize: str | None = None,
-    on_bad_utf8: str = "error",
-    quoting: str | None = None,
-) -> Iterator[MinimalPair]:
+def read_pairs(path: str | os.PathLike, **how: Any) -> Iterator[MinimalPair]:
     """Yield the minimal pairs of a table.
 
     Args:
         path: JSON Lines, CSV, TSV or Parquet with the columns `sentence_good`, `sentence_bad`,
             `linguistics_term` and `UID`; other columns are ignored.
-        tokenize, on_bad_utf8, quoting: see `bilm.data.readers.Reading`.
+        how: `tokenize`, `on_bad_utf8` and `quoting` of `bilm.data.readers.Reading`.
     Raises: DataError, naming the file and the line, row or pair; BilmError if a package is missing.
     """
     if form_of(path) is not TABLES:
@@ -104,7 +99,7 @@ def read_pairs(
             f"{path}: expected a table of minimal pairs, whose name ends with one of "
             f"{', '.join(TABLES.endings)}"
         )
-    reading = Reading(tokenize=tokenize, on_bad_utf8=on_bad_utf8, quoting=quoting)
+    reading = Reading(**how)
     source = InputFile(os.fspath(path), reading)
     for where, row in table_rows(source, [GOOD, BAD, PHENOMENON, UID]):
         sentences = {}

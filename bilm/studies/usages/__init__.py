@@ -1,5 +1,5 @@
 """Usages of words: collected from texts with vectors, compared between texts, drawn as maps. All
-modules except `settings`, `options` and the commands require the extra analysis.
+modules except `settings` and the commands require the extra analysis.
 """
 
 from bilm.support import lazily

@@ -2,9 +2,11 @@
 
 from bilm.commands import command, show, write_table
 from bilm.commands import options as opt
-from bilm.studies.usages.options import usages_option
 from bilm.studies.usages.settings import DEFAULTS, LEVEL, MEASURES, MIN_USAGES, Settings
 
+usages_option = opt.option(
+    "--usages", opt.FILE, "Table that bilm usages wrote.", required=True, metavar="PARQUET"
+)
 TYPES = {"i": int, "f": float}  # by the kinds of pandas
 NOTE = f"""
 Measures of the change of a word between the groupings A and B:

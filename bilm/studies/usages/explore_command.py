@@ -5,7 +5,7 @@ from pathlib import Path
 
 from bilm.commands import command, show
 from bilm.commands import options as opt
-from bilm.studies.usages.options import usages_option
+from bilm.studies.usages.change_command import usages_option
 
 NOTE = """
 The ending of --output selects the form:

@@ -21,18 +21,12 @@ are often the nearest words: --exclude leaves them out.
 
 
 @command(tensorflow=True, notes=[NOTE, opt.INPUT_FORMS, opt.MODEL_FORMS])
+@opt.model_options(help="Stored model, for --input.", required=False)
 @opt.group(
     "Text or table",
-    opt.option("--model", opt.FILE_OR_URL, "Stored model, for --input.", metavar="MODEL"),
-    opt.weights_option,
-    opt.option("--vocab", opt.FETCHED, "Vocabulary of the model, one word per line.",
-               "vocab.txt in the model's folder"),
     opt.option("--input", opt.FILE_OR_URL, "Text, whose vectors must fit in memory.",
                dest="input_", metavar="PATTERN"),
-    opt.column_option,
-    opt.quoting_option,
-    opt.bad_utf8_option,
-    opt.tokenize_option,
+    *opt.reading_options,
     opt.option("--usages", opt.FILE, "Table that bilm usages wrote, instead of a text.",
                metavar="PARQUET"),
 )  # fmt: skip

@@ -49,10 +49,7 @@ NAMED = re.compile(r"([^=/\\]+)=(.+)")
     opt.flag("--lemma", "Compare the words with the lemmas of CoNLL-U instead of forms."),
     opt.option("--tags", opt.List(opt.TEXT), "Parts of speech of CoNLL-U to keep, such as "
                "NOUN,VERB.", "all"),
-    opt.column_option,
-    opt.quoting_option,
-    opt.bad_utf8_option,
-    opt.tokenize_option,
+    *opt.reading_options,
 )  # fmt: skip
 @opt.group(
     "Table",

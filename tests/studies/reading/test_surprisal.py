@@ -3,11 +3,10 @@
 import numpy as np
 import pytest
 from keras import ops
-from scorers import MODELS, WORDS, model_of, scorer_of
+from scorers import MODELS, WORDS, model_of, perplexity_of, scorer_of
 
 from bilm.data.vocabulary import Vocabulary
 from bilm.errors import DataError
-from bilm.scoring.perplexity import perplexity_of_scores
 from bilm.scoring.running_text import heldout_dataset, perplexity
 from bilm.studies.reading import surprisal_table, word_surprisals
 
@@ -96,7 +95,7 @@ def test_score_with_the_whole_text_as_context_equals_the_perplexity_of_one_row(
     (tmp_path / "vocab").write_text("\n".join(WORDS) + "\n", encoding="utf-8")
     dataset = heldout_dataset(str(text), Vocabulary(tmp_path / "vocab"), True)
     scorer = scorer_of(model, batch_tokens)
-    found = perplexity_of_scores(scorer.score(story, context=len(story)))
+    found = perplexity_of(scorer.score(story, context=len(story)))
     expected = perplexity(model, dataset, 1)
     assert found.directions == pytest.approx(expected.directions, rel=1e-5)
 
