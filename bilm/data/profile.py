@@ -63,7 +63,10 @@ PREPARE = "prepare the text as that of the model"
 SIGNS = _read_signs()
 NORMAL_FORMS: tuple[Literal["NFC", "NFD", "NFKC"], ...] = ("NFC", "NFD", "NFKC")
 # Only the first of these signs that is frequent is reported, because it explains the others.
-FORMS = {"fasta", "json", "csv", "long", "returns", "columns", "tabs", "alike", "joined", "single"}
+FORMS = {
+    "pointer", "fasta", "json", "csv", "long", "returns", "columns", "tabs", "alike", "joined",
+    "single",
+}  # fmt: skip
 # They depend on the size or the lines of a text, too.
 NOT_COMPARED = FORMS | {"header", "hyphens", "once", "unknown"}
 NOT_KNOWN = "end", "missing"  # signs also if the vocabulary contains them
