@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 import os
 from collections.abc import Callable, Sequence
 from typing import TYPE_CHECKING, Any
@@ -78,8 +79,18 @@ class List(click.ParamType):
         return items
 
 
+class Number(click.FloatRange):
+    """A finite number in a range."""
+
+    def convert(self, value: Any, param: click.Parameter | None, ctx: click.Context | None) -> Any:
+        number = super().convert(value, param, ctx)
+        if not math.isfinite(number):  # no range excludes NaN
+            self.fail(f"{value!r} is not a finite number", param, ctx)
+        return number
+
+
 FILE, FILE_OR_URL, FETCHED = File(urls=False), File(), File(fetched=True)
-TEXT, Integer, Number, OneOf = click.STRING, click.IntRange, click.FloatRange, click.Choice
+TEXT, Integer, OneOf = click.STRING, click.IntRange, click.Choice
 NUMBERS = List(Integer(0))
 
 group = cloup.option_group

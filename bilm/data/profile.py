@@ -63,7 +63,10 @@ PREPARE = "prepare the text as that of the model"
 SIGNS = _read_signs()
 NORMAL_FORMS: tuple[Literal["NFC", "NFD", "NFKC"], ...] = ("NFC", "NFD", "NFKC")
 # Only the first of these signs that is frequent is reported, because it explains the others.
-FORMS = {"fasta", "json", "csv", "long", "returns", "columns", "tabs", "alike", "joined", "single"}
+FORMS = {
+    "pointer", "fasta", "json", "csv", "long", "returns", "columns", "tabs", "alike", "joined",
+    "single",
+}  # fmt: skip
 # They depend on the size or the lines of a text, too.
 NOT_COMPARED = FORMS | {"header", "hyphens", "once", "unknown"}
 NOT_KNOWN = "end", "missing"  # signs also if the vocabulary contains them
@@ -142,7 +145,7 @@ class Profile(NamedTuple):
         """Return the numbers in words, the largest shares first."""
         rows = {name: f"{mean:.3g}" for name, mean in self.lengths().items()}
         for name in sorted(self.counts, key=self.share, reverse=True):
-            rows[self._described(name)] = f"{100 * self.share(name):.2g} %"
+            rows[self._described(name)] = f"{_percent(self.share(name))} %"
         return rows
 
     def share(self, name: str) -> float:
@@ -187,8 +190,7 @@ class Profile(NamedTuple):
                 differences[self._described(name, model)] = high - low
         usual = model.lengths()
         for name, mean in self.lengths().items():
-            low, high = sorted((mean, usual[name]))
-            if high > LENGTH_RATIO * low:
+            if mean > LENGTH_RATIO * usual[name]:  # short sentences and words are as good
                 text = f"{mean:.3g} {name}, {usual[name]:.3g} in the text of the model"
                 differences[text] = 0
         return differences
@@ -199,8 +201,8 @@ class Profile(NamedTuple):
         n, total = self.counts.get(name, 0), self.totals[sign.unit]
         text = f"{n:,} of the first {total:,} {sign.unit} {sign.what}"
         if model:
-            share, usual = 100 * self.share(name), 100 * _usual(model, name)
-            text += f" ({share:.2g} %, {usual:.2g} % in the text of the model)"
+            share, usual = _percent(self.share(name)), _percent(_usual(model, name))
+            text += f" ({share} %, {usual} % in the text of the model)"
         if name in self.examples:
             text += f", such as {', '.join(map(repr, self.examples[name]))}"
         return text
@@ -210,6 +212,10 @@ def _sign(name: str) -> Sign:
     """Return a sign, or the trait of a script's name."""
     what = f"contain letters of the script {name}"
     return SIGNS.get(name) or SIGNS["digits"]._replace(what=what)
+
+
+def _percent(share: float) -> str:
+    return f"{float(f'{100 * share:.2g}'):g}"  # 100 instead of 1e+02
 
 
 def _usual(model: Profile, name: str) -> float:

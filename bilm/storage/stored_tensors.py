@@ -12,7 +12,7 @@ import h5py
 import numpy as np
 
 from bilm.errors import WeightsError
-from bilm.storage.hdf5 import datasets_of, explaining_damage, numbers, open_hdf5
+from bilm.storage.hdf5 import datasets_of, explaining_damage, numbers, open_hdf5, to_read
 from bilm.tensors import row_of
 
 
@@ -75,7 +75,7 @@ class HDF5Tensors(Tensors):
     def opened(self) -> Iterator[Tensors]:
         """Yield the tensors: see `Tensors.opened`."""
         with explaining_damage(self.source):
-            file = h5py.File(self.source, "r")
+            file = to_read(self.source)
         with file:
             by_name = {}
             for name, tensor in self.items():

@@ -20,6 +20,7 @@ from bilm.support.remote import check_writable, upload
 from bilm.support.urls import is_url, name_of, require_local
 
 PREFIX = ".bilm-"  # prefix of the names of temporary folders
+LEFT_BY_CLONES = "version https://git-lfs"  # the start of a pointer of Git LFS
 LOCK, CONTENT = "lock", "new"  # the two entries of a temporary folder
 FULL = (errno.ENOSPC, errno.EDQUOT, errno.EFBIG)  # errors that do not name a file
 
@@ -156,7 +157,7 @@ def unusable(path: str | os.PathLike, problem: str, *files: str) -> str:
     for file in filter(os.path.isfile, files or (path,)):  # a pipe would block
         with suppress(OSError), open(file, "rb") as content:
             start = content.read(512).removeprefix(codecs.BOM_UTF8).lstrip().lower()
-            if start.startswith(b"version https://git-lfs"):
+            if start.startswith(LEFT_BY_CLONES.encode()):
                 problem = "a Git LFS pointer instead of the file; run git lfs pull to download it"
             elif start.startswith((b"<!doctype html", b"<html")):
                 problem = "an HTML page instead of the file; download the file that it shows"

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 import os
 import time
 from collections.abc import Collection, Mapping
@@ -51,6 +52,8 @@ class RunRequest:
     from_scratch: bool = False
 
     def __post_init__(self) -> None:
+        if self.hours is not None and not 0 <= self.hours < math.inf:
+            raise ArgumentError(f"hours is {self.hours}, expected a finite number of at least 0")
         if self.hours is not None and self.options is not None:
             raise ArgumentError(
                 "--hours requires --options auto; the length of other runs is set with --n_epochs "

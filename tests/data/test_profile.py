@@ -23,6 +23,8 @@ def test_shares_of_words_survive_json():
     stored = Profile.from_record(json.loads(json.dumps(profile._asdict())))
     assert stored == profile._replace(examples={})
     assert profile.table()["10 of the first 130 words contain digits, such as '2'"] == "7.7 %"
+    once = Profile.of([["a", "2"]]).table()
+    assert once["2 of the first 2 words occur once, such as 'a', '2'"] == "100 %"
 
 
 @pytest.mark.parametrize("record", [None, [], {}, {"counts": {"x": "y"}}, {"counts": {}}])
@@ -42,6 +44,9 @@ def test_differences_name_shares_and_words():
     assert "90 of the first 130 words are in capitals (69 %, 0 %" in found["model"]
     assert Profile.of(SENTENCES, vocabulary=words).warnings(model) == {}
     assert Profile.of(upper[:2], vocabulary=words).warnings(model) == {}  # too few words
+    long = Profile.of([words * 3 for words in SENTENCES])
+    assert "19.5 words of a sentence, 6.5 in the text of the model" in long.warnings(model)["model"]
+    assert model.warnings(long) == {}  # short sentences
 
 
 def test_faulty_texts_are_found_and_clean_ones_are_not():

@@ -67,6 +67,7 @@ def examine(*lines, n=10, **arguments):
         *(("joined", lines) for lines in ([JOINED], [JOINED, "she sat ."], ["Wo ? Da ! ..."])),
         ("alike", [f"{i}. a cat" for i in range(9)]),
         ("fasta", [">p1 x", "MKV"]),
+        ("pointer", ["version https://git-lfs.github.com/spec/v1", "oid a", "size 9"]),
         ("fasta", [">p", "acgt" * 9, "AC"]),
     ],
 )

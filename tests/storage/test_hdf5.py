@@ -7,6 +7,7 @@ import numpy as np
 from command_runs import run_code
 
 from bilm.storage.hdf5 import NewHDF5, open_hdf5, save_hdf5
+from bilm.storage.stored_tensors import hdf5_tensors
 
 # h5py's own file ends the process with a segmentation fault at most of these sizes.
 FULL_DISK = """
@@ -71,3 +72,5 @@ def test_hdf5_is_read_from_a_file_system_without_locks(tmp_path, monkeypatch):
     monkeypatch.setattr(h5py, "File", file)
     with open_hdf5(tmp_path / "out.hdf5") as opened:
         assert opened["a"][...].tolist() == [0, 1, 2]
+    with hdf5_tensors(tmp_path / "out.hdf5").opened() as tensors:
+        assert np.asarray(tensors["a"]).tolist() == [0, 1, 2]

@@ -146,6 +146,10 @@ def arguments(folder):
 def test_hours_require_auto(tmp_path, run_here):
     done = run_here("bilm train", *arguments(tmp_path), "--options", "tiny", "--hours", "1")
     assert_fails(done, "--hours requires --options auto", status=2)
+    done = run_here("bilm train", *arguments(tmp_path), "--hours", "nan")
+    assert_fails(done, "'nan' is not a finite number", status=2)
+    with pytest.raises(ArgumentError, match="hours is nan, expected a finite number"):
+        bilm.train(TEXT, tmp_path / "run", hours=math.nan)
 
 
 @pytest.fixture

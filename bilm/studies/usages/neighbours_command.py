@@ -69,6 +69,7 @@ def neighbours(
     if words:
         left_out.append(forms)
     is_form = matcher([forms], ignore_case)
+    left_out = list(dict.fromkeys(left_out))  # the word itself may be excluded, too
     is_excluded = matcher(left_out, ignore_case) if left_out else None
     if usages is not None:
         vectors, all_words = words_of_usages(read_usages(usages), layer)

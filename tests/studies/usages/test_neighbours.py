@@ -74,7 +74,8 @@ def run(run_here, *arguments):
 def test_neighbours_command(run_here, embedder, tmp_path):
     (path := tmp_path / "text.txt").write_text("\n".join(TEXT), encoding="utf-8")
     text = ["--model", "novels-en", "--input", path, "--word", "house", "--ignore_case"]
-    words = run(run_here, *text, "--words", "--exclude", "/houses?/", "--n", "3")
+    left_out = ["--exclude", "/houses?/", "--exclude", "house"]
+    words = run(run_here, *text, "--words", *left_out, "--n", "3")
     house = expected(embedder, True, [(0, 2), (1, 5)], ["houses"])
     assert [row[1:] for row in words] == [row[1:] for row in house[:3]]
     assert [row[0] for row in words] == pytest.approx([row[0] for row in house[:3]], abs=1e-4)
