@@ -74,7 +74,6 @@ class Trainer:
             variables = stored_variables(self.model)
             self.optimizer = OPTIMIZERS[options.optimizer](
                 {name: variable.value for name, variable in variables.items()},
-                self.schedule,
                 options.all_clip_norm_val,
                 devices,
             )
@@ -86,7 +85,6 @@ class Trainer:
         """Continue with another schedule, and with other options of regularization: if they differ,
         the next step compiles the graph again."""
         self.schedule = schedule
-        self.optimizer.rate = schedule
         regularization = _regularization(options)
         has_decay = options.weight_decay > 0
         is_same = regularization == self.model.regularization
@@ -129,10 +127,11 @@ class Trainer:
 
     def _numbers(self, step: int) -> list[tf.Tensor]:
         """Return the number of a step, and the factors of its update and of its decay."""
+        rate = self.schedule(step)
         return [
             tf.constant(step, tf.int32),
-            tf.constant(self.optimizer.step_size(step), tf.float32),
-            tf.constant(self.schedule(step) * self.options.weight_decay, tf.float32),
+            tf.constant(self.optimizer.step_size(step, rate), tf.float32),
+            tf.constant(rate * self.options.weight_decay, tf.float32),
         ]
 
     def global_state(self) -> list[np.ndarray]:
