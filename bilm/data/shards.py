@@ -138,9 +138,9 @@ def count_tokens(shards: Shards) -> TextCounts:
     return TextCounts(n_sentences, n_tokens)
 
 
-def draw_heldout_part(shards: Shards, output: Path) -> bool:
-    """Write about a twentieth of a text, or about `MAX_WORDS` words, to a file; return whether it
-    has any sentences that can be held out.
+def draw_heldout_part(shards: Shards, output: Path) -> None:
+    """Write about a twentieth of a text, or about `MAX_WORDS` words, to a file, unless it has no
+    sentences that can be held out.
 
     Training leaves out all copies of a held-out sentence. So of the sentences drawn, those with few
     copies are held out, without those too short for `sentence_digest`. Raises: DataError.
@@ -169,14 +169,13 @@ def draw_heldout_part(shards: Shards, output: Path) -> bool:
             "%s: too few different sentences of %d words or more to hold out a part, so nothing is "
             "measured; pass other text with --heldout", shards.name, MIN_WORDS,
         )  # fmt: skip
-        return False
+        return
     with writing_text(output) as file:
         file.writelines(" ".join(words) + "\n" for words in best)
     logging.info(
         "held out %d words: %s; training reads %d of %d words, without copies of these sentences",
         sum(map(len, best)), output, counts.n_tokens - n_lost, counts.n_tokens,
     )  # fmt: skip
-    return True
 
 
 def _part_with_few_copies(

@@ -110,7 +110,7 @@ def finetuned_run(
     texts = new_texts(request, folder, request.options, has_new_words, profile)
     text = texts.heldout.files.text if texts.heldout else None
     finetuning = Finetuning(start.source.id, text=text)
-    return specified(request, texts, request.options, start=start, finetuning=finetuning)
+    return replace(specified(request, texts, request.options), start=start, finetuning=finetuning)
 
 
 def finetuned_again(

@@ -129,20 +129,11 @@ class RunFolder:
         if resume == "must" and not self.holds_run:
             raise BilmError(f"{self}: contains no checkpoint of a run that can be resumed")
 
-    def record(self) -> RunRecord | None:
-        """Return the record of the run's latest checkpoint that has one; None without a run.
-        Raises: WeightsError if the folder contains only checkpoints that cannot be used."""
-        for path in checkpoint_paths(self.path):
-            with suppress(WeightsError):
-                if record := RunRecord.read(path):
-                    return record
-        checkpoint = self.latest_checkpoint()  # raises the error
-        return None if checkpoint is None or checkpoint.is_reference else checkpoint.record
-
     def _check_unused(self) -> None:
         """Refuse a folder without a run if it contains files that a run would overwrite. A folder
         with a lock file belongs to a run, which may have ended before its first save."""
-        if self.record() is not None:
+        checkpoint = self.latest_checkpoint()
+        if checkpoint is not None and not checkpoint.is_reference:
             return
         for name in (OPTIONS, VOCABULARY, HISTORY, NGRAMS, HELDOUT):
             path = self.path / name
@@ -188,7 +179,7 @@ class RunFolder:
     def make_inputs(self, text: Shards, makes_vocab: bool, holds_out: bool) -> None:
         """Hold out a part of a new run's text and make the vocabulary of the rest, as requested.
         Those of a command that ended before its first checkpoint may be of another text."""
-        self.remove_heldout_part()
+        self.heldout_file.unlink(missing_ok=True)
         if holds_out:
             draw_heldout_part(text, self.heldout_file)
         if makes_vocab:
@@ -197,10 +188,6 @@ class RunFolder:
                 "%s: %d words with --min_count %d",
                 self.vocab_file, counts.n_words, counts.min_count,
             )  # fmt: skip
-
-    def remove_heldout_part(self) -> None:
-        """Remove the held-out part of a run that ended before its first checkpoint."""
-        self.heldout_file.unlink(missing_ok=True)
 
     def training_part(self, text: Shards) -> Shards:
         """Return a text without all sentences of the held-out part in this folder, if any."""

@@ -78,8 +78,7 @@ class Trainer:
                 devices,
             )
         self.state = self._on_replicas(lambda: self.model.zero_state(options.batch_size))
-        self._step = self._compiled()
-        self.is_compiled = False  # whether the next step does not compile the graph
+        self._renew_graph()
 
     def change(self, options: RunOptions, schedule: Schedule) -> None:
         """Continue with another schedule, and with other options of regularization: if they differ,
@@ -95,15 +94,15 @@ class Trainer:
         self.model.regularization = regularization
         for stack in self.model.stacks.values():
             stack.regularization = regularization
-        self._step = self._compiled()
-        self.is_compiled = False
+        self._renew_graph()
 
-    def _compiled(self) -> Any:
-        """Return `_take_step` as a graph for batches of any number of distinct tokens."""
+    def _renew_graph(self) -> None:
+        """Make `_take_step` a graph for batches of any number of distinct tokens."""
         batches = (batch_signature(self.options),) * len(self.devices.own)
         others = [self.state, *self._numbers(0)]
         signature = [batches, *tf.nest.map_structure(tf.type_spec_from_value, others)]
-        return tf.function(self._take_step, autograph=False, input_signature=signature)
+        self._step = tf.function(self._take_step, autograph=False, input_signature=signature)
+        self.is_compiled = False  # whether the next step does not compile the graph
 
     def step(self, batches: Batches, step: int) -> StepResult:
         """Train on one batch per replica, from `Devices.place`, starting from the state after the

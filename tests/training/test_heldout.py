@@ -159,7 +159,7 @@ def test_sentences_of_the_training_text_are_left_out(tmp_path, log):
     assert "mixed.gz: the training text contains 4 of the 34 sentences; held-out" in log.text
     assert "with the sentences of the training text: perplexity" in log.text
     assert RunFolder(tmp_path / "run").find_best().record.best == expected.mean
-    assert len(RunFolder(tmp_path / "run").record().heldout.repeated) == 3
+    assert len(latest_checkpoint(tmp_path / "run").record.heldout.repeated) == 3
 
 
 def test_resumed_run_leaves_out_the_same_sentences(tmp_path, monkeypatch):
