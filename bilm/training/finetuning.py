@@ -12,7 +12,7 @@ from typing import Any, NamedTuple
 import numpy as np
 from absl import logging
 
-from bilm.data.shards import Shards
+from bilm.data.shards import TextFiles
 from bilm.data.vocabulary import Vocabulary
 from bilm.errors import BilmError, DataError, WeightsError
 from bilm.language_model import BiLM
@@ -57,13 +57,13 @@ WARMUP_SHARE, SHORT_WARMUP = 10, 15
 
 def finetune(
     model: str | Path | StoredModel,
-    text: str | Path | Shards,
+    text: TextFiles,
     folder: str | Path,
     *,
     weights: str | Path | None = None,
     vocab: str | Path | None = None,
     new_vocab: str | Path | None = None,
-    heldout: str | Path | Shards | None = None,
+    heldout: TextFiles | None = None,
     devices: Devices | None = None,
     **others: Any,
 ) -> TrainResult:

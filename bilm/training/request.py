@@ -9,7 +9,7 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
-from bilm.data.shards import Shards, resolve_shards
+from bilm.data.shards import Shards, TextFiles, resolve_shards
 from bilm.data.vocabulary import Vocabulary
 from bilm.errors import ArgumentError
 from bilm.options import schema
@@ -61,10 +61,10 @@ class RunRequest:
 
 
 def request_run(
-    text: str | Path | Shards,
+    text: TextFiles,
     others: Mapping[str, Any],
     *,
-    heldout: str | Path | Shards | None = None,
+    heldout: TextFiles | None = None,
     vocab: Vocabulary | str | Path | None = None,
     options: RunOptions | str | Path | None = None,
     hours: float | None = None,
@@ -118,6 +118,6 @@ def _keys(kind: type) -> list[str]:
     return [field.name for field in schema.keys(kind)]
 
 
-def _shards(text: str | Path | Shards, settings: RunSettings) -> Shards:
+def _shards(text: TextFiles, settings: RunSettings) -> Shards:
     pattern = text if isinstance(text, Shards) else absolute(text)
     return resolve_shards(pattern, settings.on_bad_utf8)

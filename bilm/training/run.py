@@ -14,7 +14,7 @@ from typing import Any, NamedTuple
 import keras
 from absl import logging
 
-from bilm.data.shards import Shards
+from bilm.data.shards import Shards, TextFiles
 from bilm.errors import DataError, explaining_memory
 from bilm.options.run_options import RunOptions
 from bilm.scoring.measurement import Measurement
@@ -84,12 +84,12 @@ class TrainResult(NamedTuple):
 
 
 def train(
-    text: str | Path | Shards,
+    text: TextFiles,
     folder: str | Path,
     *,
     vocab: str | Path | None = None,
     options: RunOptions | str | Path | None = None,
-    heldout: str | Path | Shards | None = None,
+    heldout: TextFiles | None = None,
     hours: float | None = None,
     from_scratch: bool = False,
     devices: Devices | None = None,

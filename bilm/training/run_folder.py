@@ -206,7 +206,7 @@ class RunFolder:
         if self.holds_run:
             with suppress(OptionsError):
                 stored = schema.read_object(self.options_file).get(PROFILE)
-        self._profile = {PROFILE: stored or text.profile._replace(examples={})._asdict()}
+        self._profile = {PROFILE: stored or text.profile()._replace(examples={})._asdict()}
         self.write_options(options)
         if ngrams is not None:
             save_hdf5(self.path / NGRAMS, {NGRAM_COUNTS: ngrams.counts})

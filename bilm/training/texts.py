@@ -154,7 +154,8 @@ def count_new(
     text, heldout, vocab = inputs
     check_training_text(text, heldout, vocab.filename)
     is_whole = (n_train_tokens or 0) <= LONG_TEXT
-    known = survey(text, vocab, is_whole, heldout=heldout, model=model)
+    text.examine(vocab, model)
+    known = survey(text, vocab, is_whole, heldout)
     log_survey(known, vocab, check_order)
     n_counted = known.counts.n_predictions
     n_train_tokens = n_train_tokens or n_counted
@@ -163,7 +164,7 @@ def count_new(
     facts = Facts(n_train_tokens, first_rare)
     if heldout is not None:
         files = compare_texts(heldout, known.repeated)
-        heldout.examine(vocab, text.profile)
+        heldout.examine(vocab, text.profile())
         facts = facts.replace(files=files, compared=_compared(heldout, files, vocab, ngrams))
     return facts, ngrams
 
@@ -182,7 +183,7 @@ def _count_again(
     files = record.heldout
     is_compared = files is not None and files.text == describe_shards(heldout.paths)
     is_whole = not is_compared and (n_train_tokens or 0) <= LONG_TEXT
-    known = survey(text, vocab, is_whole, warns=False, heldout=heldout)
+    known = survey(text, vocab, is_whole, heldout)
     if files is None or not is_compared:
         files = compare_texts(heldout, known.repeated)
     ngrams = Ngrams.of(known.sample, vocab)

@@ -142,9 +142,8 @@ def apply(optimizer, step, *gradients):
         replica = tf.distribute.get_replica_context().replica_id_in_sync_group
         return [tf.constant(gradient, tf.float32)[replica] for gradient in gradients]
 
-    optimizer.apply(
-        strategy.run(of_replica), tf.constant(optimizer.step_size(step, RATE), tf.float32)
-    )
+    size = tf.constant(optimizer.step_size(step, RATE), tf.float32)
+    optimizer.apply(strategy.run(of_replica), size)
 
 
 @pytest.mark.parametrize("shape", [(1, 1, 6, 40), (1, 1, 40, 6), (2, 4, 5, 9)])
