@@ -16,7 +16,7 @@ from bilm.layers.token_encoder import TokenEncoder, WordEncoder
 from bilm.layers.types import Shape, Tensor
 from bilm.options.model_options import ModelOptions
 from bilm.precisions import INFERENCE_PRECISIONS
-from bilm.support.process import start_computing
+from bilm.support.process import note_computing
 
 State: TypeAlias = dict[str, list[LSTMState]]  # by direction, and by layer
 
@@ -53,7 +53,7 @@ class BiLM(keras.layers.Layer):
     ):
         # Independent of the Keras policy, since states are sums over long sequences.
         super().__init__(**{"dtype": "float32", **kwargs})
-        start_computing()
+        note_computing()
         _check_eager()
         if n_tokens is None and (softmax or options.reads_words):
             raise ValueError("n_tokens, the vocabulary size, is required for words or a softmax")

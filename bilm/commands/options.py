@@ -207,7 +207,7 @@ def run_options(
                    "float32, or chosen by --options auto"),
             option("--resume", OneOf(RESUME), "What to do with a run in the folder. auto: resume "
                    "it, or start a new run. never: refuse it. must: refuse a folder without a run.",
-                   default="auto"),
+                   default=DEFAULTS.resume),
         ),
         group(
             "Advanced (training)",
@@ -215,7 +215,7 @@ def run_options(
             option("--batch_size", Integer(1), "Rows per replica.", f"from {source}"),
             *more,
             option("--seed", Integer(0, MAX_SEED), "Random seed of the initial weights, the order "
-                   "of sentences, dropout and negative samples.", default=0),
+                   "of sentences, dropout and negative samples.", default=DEFAULTS.seed),
             bad_utf8_option,
         ),
         group(
@@ -274,7 +274,7 @@ def run_options(
 
 def run_hosts(values: dict[str, Any]) -> Hosts:
     """Take the options of workers out of the values of `run_options`; wait until all workers have
-    joined, and return them. Raises: OptionsError, HostError."""
+    joined, and return them. Only the chief logs notes. Raises: OptionsError, HostError."""
     from absl import logging
 
     from bilm.training.hosts.exchange import Hosts
@@ -293,8 +293,8 @@ def run_arguments(values: dict[str, Any], hosts: Hosts) -> dict[str, Any]:
     """Return the values of `run_options` after `run_hosts` as arguments of `bilm.train`, without
     those that are None. Raises: OptionsError for missing devices."""
     from bilm.training.devices import Devices, make_strategy
+    from bilm.training.request import DEVICE_ARGUMENTS
 
-    names_of_devices = ("gpus", "n_gpus", "cpu_replicas")
-    strategy = make_strategy(**{name: values.pop(name) for name in names_of_devices}, hosts=hosts)
+    strategy = make_strategy(**{name: values.pop(name) for name in DEVICE_ARGUMENTS}, hosts=hosts)
     arguments = {name: value for name, value in values.items() if value is not None}
     return {**arguments, "devices": Devices(strategy, hosts)}

@@ -21,7 +21,7 @@ from bilm.options.model_options import ModelOptions
 from bilm.options.schema import unexpected
 from bilm.storage.stored_model import StoredModel, open_model
 from bilm.storage.stored_weights import StoredWeights, UnsetWeights, known_weights
-from bilm.support.process import start_computing
+from bilm.support.process import note_computing
 
 COMBINATIONS = ("mix", "top", "average", "concat", "stored")
 WITH_BOUNDARIES = "with_boundaries"  # a value of `do_layer_norm`
@@ -206,7 +206,7 @@ class Elmo(keras.layers.Layer):
     def __call__(self, inputs: Tensor, *args: Any, **kwargs: Any) -> Tensor | list[Tensor]:
         """Call the layer: see the class. Raises: DataError also for lists of strings; BilmError
         after a fork: see `bilm.support.process`."""
-        start_computing()
+        note_computing()
         check_inputs(inputs)
         return super().__call__(inputs, *args, **kwargs)
 

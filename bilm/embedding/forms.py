@@ -8,4 +8,4 @@ HELP = {  # how Python reads each format
     "hdf5": "one dataset per sentence, named 0, 1, 2, ... or by ids: bilm.read_embeddings(FILE)",
 }
 PARTS = ".parts"  # ending of the folder, beside an output, that contains its finished parts
-POOLS = ("none", "mean", "max")  # `collecting.Collector` implements them
+POOLS = ("none", "mean", "max")  # `collecting` implements them

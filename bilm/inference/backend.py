@@ -17,7 +17,7 @@ from bilm.inference.softmax import Softmax
 from bilm.layers.types import Tensor
 from bilm.options.model_options import ModelOptions
 from bilm.storage.stored_model import StoredModel
-from bilm.support.process import is_stopped_by_fork, start_computing
+from bilm.support.process import is_stopped_by_fork, note_computing
 
 ByDirection: TypeAlias = dict[str, Tensor]  # arrays, or tensors that `np.asarray` converts
 State: TypeAlias = list[Tensor]  # float32 (B, width) each, by direction, layer, cell before hidden
@@ -78,7 +78,7 @@ class Backend:
     def check_process(self) -> None:
         """Raise BilmError if the library would hang, because this process was forked."""
         if self.stacks.has_threads:
-            start_computing()
+            note_computing()
 
 
 def open_backend(

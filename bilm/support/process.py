@@ -25,7 +25,7 @@ def is_stopped_by_fork() -> bool:
     return bool(_parent)
 
 
-def start_computing() -> None:
+def note_computing() -> None:
     """Note that Keras' library computes from now on. Raises: BilmError if it would hang."""
     global _computes
     _computes = True

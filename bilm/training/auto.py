@@ -1,6 +1,6 @@
 """The recipes of the options `auto` of `bilm train`: regularization, length and rate by the text.
 
-Nothing is timed before a run. With a time budget, a run starts with its longest useful length, and
+No step is timed before a run. With a time budget, a run starts with its longest useful length, and
 `bilm.training.decisions.pace` changes length, regularization and rate by the times of its steps.
 `RECIPES` were measured on `classics_en`, English novels: docs/experiments.md lists the runs.
 """

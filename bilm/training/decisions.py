@@ -144,7 +144,8 @@ def is_done(spec: RunSpec, progress: RunProgress) -> bool:
 def pace(spec: RunSpec, progress: RunProgress, timing: Timing) -> Pace | None:
     """Return the change with which a run with a time budget ends on time; None for no change.
 
-    The first change also adapts regularization and learning rate, which depend on the length.
+    The first one, which is returned in any case, also adapts regularization and learning rate,
+    which depend on the length.
     """
     is_over = progress.step >= spec.n_steps
     if spec.deadline == math.inf or is_over or not timing.is_measured:

@@ -16,7 +16,7 @@ from bilm.options import schema
 from bilm.options.run_options import AUTO, RunOptions, load_run_options
 from bilm.storage.finding.download import local_copy
 from bilm.support.files import expanded
-from bilm.support.process import start_computing
+from bilm.support.process import note_computing
 from bilm.support.urls import is_url
 from bilm.training.devices import Devices, make_strategy
 from bilm.training.settings import RunSettings
@@ -73,15 +73,16 @@ def request_run(
     started: float | None = None,
 ) -> RunRequest:
     """Return the request that the arguments of `bilm.train` make; `others` are those without a name
-    there. The `n_train_tokens` of a file of options is not used, because it belongs to another
-    text. Raises: BilmError; TypeError for an unknown name."""
+    there. Files at URLs are downloaded, and TensorFlow's devices are selected. The `n_train_tokens`
+    of a file of options is not used, because it belongs to another text. Raises: BilmError;
+    TypeError for an unknown name."""
     unused = dict(others)
     settings = RunSettings(**_take(unused, _keys(RunSettings)))
     changes = _take(unused, _keys(RunOptions))
     of_strategy = _take(unused, DEVICE_ARGUMENTS)
     if unused:
         raise TypeError(f"unexpected keyword argument {min(unused)!r}")
-    start_computing()
+    note_computing()
     if devices is not None and of_strategy:
         raise ArgumentError(f"{min(of_strategy)} and devices exclude each other")
 

@@ -367,13 +367,13 @@ class Run:
         sentences of the training text."""
         heldout = self.spec.texts.heldout
         assert heldout is not None
-        check_unchanged(heldout.shards, heldout.described, self.progress.step)
+        check_unchanged(heldout.shards, heldout.files.text, self.progress.step)
         perplexity = self._perplexity_of(heldout.shards)
         if heldout.shards.left_out and self.progress.step == self.spec.n_steps:
             # Once, as it takes as long
             whole = self._perplexity_of(heldout.shards.without(()))
             logging.info("with the sentences of the training text: perplexity %s", whole)
-        check_unchanged(heldout.shards, heldout.described, self.progress.step)
+        check_unchanged(heldout.shards, heldout.files.text, self.progress.step)
         return perplexity
 
     def _change_pace(self, change: Pace) -> None:
@@ -389,7 +389,7 @@ class Run:
                 hours, change.n_steps, hours + change.missing_hours, change.n_useful_steps,
             )  # fmt: skip
         if change.changes:
-            self.folder.write_options(self.spec.options.to_dict())
+            self.folder.write_options(self.spec.options.to_dict(), self.spec.texts.text)
             values = ", ".join(f"{key}={value}" for key, value in change.changes.items())
             again = "" if self.trainer.is_compiled else "; the next step compiles the graph again"
             logging.info("auto: for this length %s%s", values, again)

@@ -60,7 +60,6 @@ class RunFolder:
         self.history_file = self.path / HISTORY
         self.heldout_file = self.path / HELDOUT
         self.lock_file = self.path / LOCK
-        self._profile: dict[str, Any] = {}
         self._lock: os.stat_result | None = None  # of the lock file, while this object holds it
 
     def __str__(self) -> str:
@@ -202,22 +201,23 @@ class RunFolder:
         vocabulary unless a resumed run contains it."""
         if not self.writes:
             return
-        stored = None
-        if self.holds_run:
-            with suppress(OptionsError):
-                stored = schema.read_object(self.options_file).get(PROFILE)
-        self._profile = {PROFILE: stored or text.profile()._replace(examples={})._asdict()}
-        self.write_options(options)
+        self.write_options(options, text)
         if ngrams is not None:
             save_hdf5(self.path / NGRAMS, {NGRAM_COUNTS: ngrams.counts})
         if not (self.holds_run and self.vocab_file.exists()):
             with writing_text(self.vocab_file) as file:
                 file.writelines(f"{word}\n" for word in vocab.words)
 
-    def write_options(self, options: Mapping[str, Any]) -> None:
-        """Write `options.json`, with the profile of the text."""
-        if self.writes:
-            schema.write(self.options_file, {**options, **self._profile})
+    def write_options(self, options: Mapping[str, Any], text: Shards) -> None:
+        """Write `options.json`, with the profile of the text, or that in the file of a run."""
+        if not self.writes:
+            return
+        profile = None
+        if self.holds_run:
+            with suppress(OptionsError):
+                profile = schema.read_object(self.options_file).get(PROFILE)
+        profile = profile or text.profile()._replace(examples={})._asdict()
+        schema.write(self.options_file, {**options, PROFILE: profile})
 
     def copy_inputs_to_best(self, measured: Measurement) -> None:
         """Copy options, vocabulary and counts into `best`, and write its evaluation."""

@@ -56,8 +56,8 @@ class RunTexts:
         vocab: the vocabulary. Its file may be edited later, so the run stores the words.
         n_train_tokens, once_from: see `RunOptions`.
         heldout: None to measure nothing.
-        ngrams: counts of the training text, to be stored with the run; None if they are stored
-            already or another process stores them.
+        ngrams: counts of the training text, to be stored with the run; None if it was not read
+            again, or if another process stores them.
     """
 
     text: Shards
@@ -198,7 +198,7 @@ class RunSpec:
 
 @dataclass(frozen=True)
 class RunProgress:
-    """All that the steps of a run change, except tensors.
+    """What a checkpoint adds to the spec and to the tensors: all else that steps change.
 
     Attributes:
         step: number of steps done.

@@ -246,7 +246,7 @@ def check_unchanged(shards: Shards, described: Sequence[str], step: int) -> None
         described_now = describe_shards(shards.paths)
     except (OSError, RemoteError):  # missing for now; if it is needed, reading it raises an error
         return
-    for path, now, before in zip(shards.paths, described_now, described, strict=False):
+    for path, now, before in zip(shards.paths, described_now, described, strict=True):
         if now != before:
             raise DataError(
                 f"{path}: has changed during training: found {now}, but {before} when it began; "

@@ -1,4 +1,4 @@
-"""Pictures by matplotlib: maps of usages, and ranked words with intervals."""
+"""Pictures by matplotlib: maps of usages, ranked words with intervals, the curves of a run."""
 
 from __future__ import annotations
 
