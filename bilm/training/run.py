@@ -198,7 +198,7 @@ class Run:
             spec.start.assign(self.trainer.model, texts.vocab)
             self._measure_at_start()
         self.hosts.check_alike("start", self.checkpoints.content.digests)
-        folder.write_inputs(spec.options.to_dict(), texts.vocab, texts.ngrams, texts.text)
+        folder.write_inputs(spec.options, texts)
 
         history = History(folder.history_file if folder.writes else None, self.progress.step)
         self.report = RunReport(self.spec, history)
@@ -389,7 +389,7 @@ class Run:
                 hours, change.n_steps, hours + change.missing_hours, change.n_useful_steps,
             )  # fmt: skip
         if change.changes:
-            self.folder.write_options(self.spec.options.to_dict(), self.spec.texts.text)
+            self.folder.write_options(self.spec.options, self.spec.texts.text)
             values = ", ".join(f"{key}={value}" for key, value in change.changes.items())
             again = "" if self.trainer.is_compiled else "; the next step compiles the graph again"
             logging.info("auto: for this length %s%s", values, again)

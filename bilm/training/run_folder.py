@@ -3,7 +3,7 @@
 import os
 import shlex
 import shutil
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator
 from contextlib import contextmanager, suppress
 from pathlib import Path
 from typing import Any
@@ -13,14 +13,12 @@ from absl import logging
 from bilm.data.shards import Shards, draw_heldout_part
 from bilm.data.stream import same_shards
 from bilm.data.text import writing_text
-from bilm.data.vocabulary import Vocabulary
 from bilm.data.vocabulary_builder import build_vocabulary
 from bilm.errors import BilmError, OptionsError, WeightsError
 from bilm.options import schema
 from bilm.options.model_options import PROFILE
 from bilm.options.run_options import CHANGEABLE, FIXED, RunOptions
 from bilm.scoring.measurement import Measurement
-from bilm.scoring.ngrams import Ngrams
 from bilm.storage.checkpoint import Checkpoint, checkpoint_paths, latest_checkpoint
 from bilm.storage.hdf5 import save_hdf5
 from bilm.storage.run_record import RunRecord
@@ -37,6 +35,7 @@ from bilm.support.model_files import (
     VOCABULARY,
 )
 from bilm.support.urls import require_local
+from bilm.training.spec import RunTexts
 
 
 class RunFolder:
@@ -194,21 +193,19 @@ class RunFolder:
             return text
         return text.without(Shards([str(self.heldout_file)]).digests())
 
-    def write_inputs(
-        self, options: Mapping[str, Any], vocab: Vocabulary, ngrams: Ngrams | None, text: Shards
-    ) -> None:
+    def write_inputs(self, options: RunOptions, texts: RunTexts) -> None:
         """Write the options with the profile of the text, its counts unless they are None, and the
         vocabulary unless a resumed run contains it."""
         if not self.writes:
             return
-        self.write_options(options, text)
-        if ngrams is not None:
-            save_hdf5(self.path / NGRAMS, {NGRAM_COUNTS: ngrams.counts})
+        self.write_options(options, texts.text)
+        if texts.ngrams is not None:
+            save_hdf5(self.path / NGRAMS, {NGRAM_COUNTS: texts.ngrams.counts})
         if not (self.holds_run and self.vocab_file.exists()):
             with writing_text(self.vocab_file) as file:
-                file.writelines(f"{word}\n" for word in vocab.words)
+                file.writelines(f"{word}\n" for word in texts.vocab.words)
 
-    def write_options(self, options: Mapping[str, Any], text: Shards) -> None:
+    def write_options(self, options: RunOptions, text: Shards) -> None:
         """Write `options.json`, with the profile of the text, or that in the file of a run."""
         if not self.writes:
             return
@@ -217,7 +214,7 @@ class RunFolder:
             with suppress(OptionsError):
                 profile = schema.read_object(self.options_file).get(PROFILE)
         profile = profile or text.profile()._replace(examples={})._asdict()
-        schema.write(self.options_file, {**options, PROFILE: profile})
+        schema.write(self.options_file, options.to_dict() | {PROFILE: profile})
 
     def copy_inputs_to_best(self, measured: Measurement) -> None:
         """Copy options, vocabulary and counts into `best`, and write its evaluation."""
