@@ -17,7 +17,7 @@ from bilm.options.run_options import AUTO, RunOptions, load_run_options
 from bilm.storage.finding.download import local_copy
 from bilm.support.files import expanded
 from bilm.support.process import note_computing
-from bilm.support.urls import is_url
+from bilm.support.urls import PathLike, is_url
 from bilm.training.devices import Devices, make_strategy
 from bilm.training.settings import RunSettings
 
@@ -105,7 +105,7 @@ def request_run(
     )
 
 
-def absolute(path: str | Path) -> str:
+def absolute(path: PathLike) -> str:
     """Return a path that stays the same if the program changes its working folder."""
     return os.fspath(path) if is_url(path) else os.path.abspath(expanded(path))
 

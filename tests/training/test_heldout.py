@@ -255,6 +255,14 @@ def test_heldout_text_that_changes_during_training_is_refused(tmp_path, monkeypa
     assert latest_checkpoint(folder.path).record.step == (4 if measured else 2)
 
 
+def test_signs_in_the_text_of_a_new_run_are_warned_of(tmp_path, log):
+    (tmp_path / "train").write_text("Not tokenized, as one sees.\n" * 20)
+    (tmp_path / "vocab").write_text("<S>\n</S>\n<UNK>\nas\none\n")
+    train, vocab = resolve_shards(tmp_path / "train"), Vocabulary(tmp_path / "vocab")
+    count_new(Inputs(train, None, vocab), None, check_order=False)
+    assert "such as 'tokenized,'" in log.text
+
+
 def test_bigrams_of_the_training_text_are_the_baseline(tmp_path):
     texts = {"train": "a b\na c\n", "heldout": "a d\n", "vocab": "<S>\n</S>\n<UNK>\na\nb\n"}
     for name, text in texts.items():
