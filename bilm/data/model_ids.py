@@ -1,7 +1,6 @@
 """The ids that models for embedding read: 1 more than those of vocabularies; 0 is padding."""
 
 from collections.abc import Callable, Iterable, Sequence
-from pathlib import Path
 from typing import Any
 
 import numpy as np
@@ -77,9 +76,7 @@ def shifted(ids: Any) -> Any:
     return ids + 1
 
 
-def batcher(
-    options: ModelOptions, lm_vocab_file: str | Path | None = None
-) -> Batcher | TokenBatcher:
+def batcher(options: ModelOptions, lm_vocab_file: PathLike | None = None) -> Batcher | TokenBatcher:
     """Return a batcher that makes the ids of a model; one that reads words requires its vocabulary.
     Raises: DataError if the file is missing or cannot be used."""
     alphabet = alphabet_of(options)

@@ -34,7 +34,7 @@ from bilm.support.model_files import (
     OPTIONS,
     VOCABULARY,
 )
-from bilm.support.urls import require_local
+from bilm.support.urls import PathLike, require_local
 from bilm.training.spec import RunTexts
 
 
@@ -48,7 +48,7 @@ class RunFolder:
         `*_file`s.
     """
 
-    def __init__(self, path: str | Path, writes: bool = True):
+    def __init__(self, path: PathLike, writes: bool = True):
         require_local(path, "the folder of a run")
         self.path = Path(os.path.expanduser(path))
         self.writes = writes
