@@ -44,7 +44,7 @@ from bilm.training.report import RunReport, progress_bar
 from bilm.training.request import RunRequest, absolute, request_run
 from bilm.training.run_folder import RunFolder
 from bilm.training.signals import stop_on_signal
-from bilm.training.spec import RunProgress, RunSpec
+from bilm.training.spec import Heldout, RunProgress, RunSpec
 from bilm.training.starting import new_run, resumed_run
 from bilm.training.step import Trainer
 from bilm.training.texts import check_unchanged
@@ -330,17 +330,16 @@ class Run:
     def _evaluate_if_due(self) -> None:
         """Measure the held-out text if it is due, and keep the best checkpoint. Raises: DataError
         if the text has changed, before or after it is read; BilmError if the folder was moved."""
-        if not is_evaluation_due(self.spec, self.progress):
+        heldout = self.spec.texts.heldout
+        if heldout is None or not is_evaluation_due(self.spec, self.progress):
             return
         step = self.progress.step
-        figures = self.hosts.from_chief("evaluation", self._heldout_perplexity)
+        figures = self.hosts.from_chief("evaluation", lambda: self._heldout_perplexity(heldout))
         self.timing = self.timing.after_evaluation(time)
         self.folder.check_held(step)
 
         # The best checkpoint.
         perplexity = Perplexity(*figures)
-        heldout = self.spec.texts.heldout
-        assert heldout is not None
         compared = comparison(self.spec, step, self.timing)
         measured = Measurement(step, perplexity, heldout.described, compared)
         best = self.progress.best
@@ -362,11 +361,9 @@ class Run:
         reader = heldout_dataset(text, spec.texts.vocab, spec.options.bidirectional)
         return self.evaluator(heldout_windows(reader, spec.options.batch_size))
 
-    def _heldout_perplexity(self) -> Perplexity:
+    def _heldout_perplexity(self, heldout: Heldout) -> Perplexity:
         """Return the perplexity of the held-out text; at the end of the run also log that with the
         sentences of the training text."""
-        heldout = self.spec.texts.heldout
-        assert heldout is not None
         check_unchanged(heldout.shards, heldout.files.text, self.progress.step)
         perplexity = self._perplexity_of(heldout.shards)
         if heldout.shards.left_out and self.progress.step == self.spec.n_steps:
