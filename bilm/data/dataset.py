@@ -3,10 +3,9 @@
 from __future__ import annotations
 
 import math
-import os
 from collections import deque
 from collections.abc import Iterable, Iterator
-from itertools import count, pairwise
+from itertools import chain, count, pairwise
 from typing import Any
 
 import numpy as np
@@ -14,7 +13,7 @@ import numpy as np
 from bilm.data.alphabets import PAD_CHAR
 from bilm.data.marks import BOS, EOS
 from bilm.data.numbered_words import NumberedWords
-from bilm.data.shards import Shards, resolve_shards
+from bilm.data.shards import TextFiles, resolve_shards
 from bilm.data.stream import Position, SentenceStream, read_references, text_changed
 from bilm.data.vocabulary import Vocabulary
 from bilm.data.windows import KEY_SUFFIX
@@ -31,6 +30,8 @@ Window = dict[str, Any]  # arrays by key; None for the characters of a model of 
 # mark at each end, and the first prediction of the piece and the one after its last; a sentence of
 # n words has n + 1.
 Piece = tuple[int, list[str], int, int]
+# A part of a sentence in a row of a window: its words, and the word that follows them.
+Part = tuple[list[str], str]
 Windows = Iterator[Window]
 
 
@@ -48,7 +49,7 @@ class LMDataset:
 
     def __init__(
         self,
-        filepattern: str | os.PathLike | Shards,
+        filepattern: TextFiles,
         vocab: Vocabulary,
         reverse: bool = False,
         test: bool = False,
@@ -112,11 +113,11 @@ class LMDataset:
             self._put_back(rows, start["rows"], length)
 
         while True:
-            words = WindowWords()
+            parts: list[Part] = []
             for i, row in enumerate(rows):
-                if row.advance(num_steps, words if i in returned else None) < num_steps:
+                if row.advance(num_steps, parts if i in returned else None) < num_steps:
                     return
-            window = self._window(words, (len(returned), num_steps))
+            window = self._window(parts, (len(returned), num_steps))
             places = np.array([(row.reference, row.at) for row in rows], np.int64)
             arrays = stream.position() | {"rows": places}
             yield window, {prefix + name: array for name, array in arrays.items()}
@@ -164,16 +165,16 @@ class LMDataset:
                     ends[i] += n_predictions
 
             limit = int(min(n_steps, last - start)) if drop_remainder else n_steps
-            words = WindowWords()
+            parts: list[Part] = []
             mask: np.ndarray = np.zeros((batch_size, n_steps), bool)
             for i, row in enumerate(rows):
-                n = row.advance(limit, words)
+                n = row.advance(limit, parts)
                 mask[i, :n] = True
                 if n < n_steps:
-                    words.add([BOS] * (n_steps - n), BOS)  # masked
+                    parts.append(([BOS] * (n_steps - n), BOS))  # masked
             if not mask.any():
                 return
-            window = self._spelled(self._window(words, (batch_size, n_steps)))
+            window = self._spelled(self._window(parts, (batch_size, n_steps)))
             self.words.trim()
             for name, array in window.items():
                 if array is not None:
@@ -213,12 +214,13 @@ class LMDataset:
         """Return the words of a sentence in reading order, between its marks."""
         return [EOS, *reversed(words), BOS] if self.reverse else [BOS, *words, EOS]
 
-    def _window(self, words: WindowWords, shape: tuple[int, int]) -> Window:
-        """Return a window of some words: see `iter_placed_batches`."""
-        numbers = self.words(words.tokens)
+    def _window(self, parts: list[Part], shape: tuple[int, int]) -> Window:
+        """Return a window of the parts of its rows: see `iter_placed_batches`."""
+        numbers = self.words(list(chain.from_iterable(words for words, _ in parts)))
         ids = self.words.ids[numbers]
         next_ids = np.roll(ids, -1)
-        next_ids[np.array(words.ends) - 1] = self.vocab.known_ids(words.following)
+        ends = np.cumsum([len(words) for words, _ in parts])
+        next_ids[ends - 1] = self.vocab.known_ids([following for _, following in parts])
         return {
             "token_ids": ids.reshape(shape),
             "word_numbers": numbers.reshape(shape),
@@ -251,7 +253,7 @@ class BidirectionalLMDataset(LMDataset):
 
     def __init__(
         self,
-        filepattern: str | os.PathLike | Shards,
+        filepattern: TextFiles,
         vocab: Vocabulary,
         test: bool = False,
         shuffle_on_load: bool = False,
@@ -280,25 +282,6 @@ def _join(forward: Window, backward: Window) -> Window:
     return forward | {key + suffix: value for key, value in backward.items() if key != "mask"}
 
 
-class WindowWords:
-    """The words of a window, row after row.
-
-    Attributes: `tokens`, the words; `ends`, how many of them each part of a sentence ends after;
-        `following`, the word of the sentence that follows the part.
-    """
-
-    def __init__(self) -> None:
-        self.tokens: list[str] = []
-        self.ends: list[int] = []
-        self.following: list[str] = []
-
-    def add(self, tokens: list[str], following: str) -> None:
-        """Add a part of a sentence."""
-        self.tokens += tokens
-        self.ends.append(len(self.tokens))
-        self.following.append(following)
-
-
 class Row:
     """A row of the windows, and its position in a piece of a sentence: its `reference`, the next
     prediction, `at`, and the one after the last, `end`."""
@@ -313,8 +296,8 @@ class Row:
         self.at = self._first if at is None else at
         self._tokens = tokens[self._first : self.end + 1]  # the rest of the line is not kept
 
-    def advance(self, n_steps: int, words: WindowWords | None) -> int:
-        """Advance by up to `n_steps` predictions; add their words to `words`, unless the window
+    def advance(self, n_steps: int, parts: list[Part] | None) -> int:
+        """Advance by up to `n_steps` predictions; add their words to `parts`, unless the window
         lacks this row; return their number."""
         done = 0
         while done < n_steps:
@@ -324,9 +307,9 @@ class Row:
                     break
                 self.go_to(piece)
             n = min(n_steps - done, self.end - self.at)
-            if words is not None:
+            if parts is not None:
                 start = self.at - self._first
-                words.add(self._tokens[start : start + n], self._tokens[start + n])
+                parts.append((self._tokens[start : start + n], self._tokens[start + n]))
             self.at += n
             done += n
         return done

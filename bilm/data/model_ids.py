@@ -1,8 +1,6 @@
 """The ids that models for embedding read: 1 more than those of vocabularies; 0 is padding."""
 
-import os
 from collections.abc import Callable, Iterable, Sequence
-from pathlib import Path
 from typing import Any
 
 import numpy as np
@@ -13,6 +11,7 @@ from bilm.data.tokenization import checked_sentences
 from bilm.data.vocabulary import Vocabulary
 from bilm.errors import DataError
 from bilm.options.model_options import ModelOptions
+from bilm.support.urls import PathLike
 
 
 class Batcher:
@@ -27,7 +26,7 @@ class Batcher:
 
     def __init__(
         self,
-        lm_vocab_file: str | os.PathLike | None,
+        lm_vocab_file: PathLike | None,
         max_token_length: int,
         alphabet: Alphabet | None = None,
     ):
@@ -45,7 +44,7 @@ class TokenBatcher:
     """Sentences -> word ids, for a model with a table of word vectors. `lm_vocab_file`: a word per
     line in the table's order. Raises: DataError if it cannot be read or lacks `<S>` or `</S>`."""
 
-    def __init__(self, lm_vocab_file: str | os.PathLike):
+    def __init__(self, lm_vocab_file: PathLike):
         self._vocab = Vocabulary(lm_vocab_file)
         self._vocab.require_marks((BOS, EOS))
 
@@ -77,9 +76,7 @@ def shifted(ids: Any) -> Any:
     return ids + 1
 
 
-def batcher(
-    options: ModelOptions, lm_vocab_file: str | Path | None = None
-) -> Batcher | TokenBatcher:
+def batcher(options: ModelOptions, lm_vocab_file: PathLike | None = None) -> Batcher | TokenBatcher:
     """Return a batcher that makes the ids of a model; one that reads words requires its vocabulary.
     Raises: DataError if the file is missing or cannot be used."""
     alphabet = alphabet_of(options)

@@ -18,7 +18,7 @@ from bilm.data.signs import SAMPLE_WORDS
 from bilm.data.text import matching_files, placed_lines, writing_text
 from bilm.errors import DataError
 from bilm.support.progress import Progress
-from bilm.support.urls import is_url
+from bilm.support.urls import PathLike, is_url
 
 MAX_EXAMINED = 8  # files whose first lines are examined
 MIN_WORDS = 3  # of a sentence that is compared: any two texts share shorter ones
@@ -46,15 +46,13 @@ class Shards:
     def examine(self, vocabulary: Container[str] = (), model: Profile | None = None) -> None:
         """Warn if the first words show that the text is not tokenized or not in a normal form.
         Pipes, which can be read only once, are not examined. Raises: DataError."""
-        sentences = [line.split() for line in self.first_lines]
-        profile = Profile.of(sentences, self.first_lines, vocabulary=vocabulary)
-        for warning in profile.warnings(model).values():
+        for warning in self.profile(vocabulary).warnings(model).values():
             logging.warning("%s: %s", self.name, warning)
 
-    @property
-    def profile(self) -> Profile:
-        """The profile of the first words."""
-        return Profile.of([line.split() for line in self.first_lines], self.first_lines)
+    def profile(self, vocabulary: Container[str] = ()) -> Profile:
+        """Return the profile of the first words. Raises: DataError."""
+        sentences = [line.split() for line in self.first_lines]
+        return Profile.of(sentences, self.first_lines, vocabulary=vocabulary)
 
     @cached_property
     def first_lines(self) -> list[str]:
@@ -92,6 +90,9 @@ class Shards:
         return replace(self, left_out=digests)
 
 
+TextFiles = PathLike | Shards  # a file, glob or URL of text, or its files
+
+
 def sentence_digest(words: Sequence[str]) -> int:
     """Return a digest of a sentence, 64 bits; 0 for one of fewer than `MIN_WORDS` words."""
     text = " ".join(words).encode(errors="surrogatepass")
@@ -99,7 +100,7 @@ def sentence_digest(words: Sequence[str]) -> int:
     return int.from_bytes(digest, "big") if len(words) >= MIN_WORDS else 0
 
 
-def resolve_shards(filepattern: str | os.PathLike | Shards, on_bad_utf8: str = "error") -> Shards:
+def resolve_shards(filepattern: TextFiles, on_bad_utf8: str = "error") -> Shards:
     """Return the files or URLs that a glob matches, sorted by name, and `Shards` unchanged. Raises:
     DataError if there are none, or if the ending of one belongs to a form other than text."""
     if isinstance(filepattern, Shards):
@@ -138,9 +139,9 @@ def count_tokens(shards: Shards) -> TextCounts:
     return TextCounts(n_sentences, n_tokens)
 
 
-def draw_heldout_part(shards: Shards, output: Path) -> bool:
-    """Write about a twentieth of a text, or about `MAX_WORDS` words, to a file; return whether it
-    has any sentences that can be held out.
+def draw_heldout_part(shards: Shards, output: Path) -> None:
+    """Write about a twentieth of a text, or about `MAX_WORDS` words, to a file, unless it has no
+    sentences that can be held out.
 
     Training leaves out all copies of a held-out sentence. So of the sentences drawn, those with few
     copies are held out, without those too short for `sentence_digest`. Raises: DataError.
@@ -169,14 +170,13 @@ def draw_heldout_part(shards: Shards, output: Path) -> bool:
             "%s: too few different sentences of %d words or more to hold out a part, so nothing is "
             "measured; pass other text with --heldout", shards.name, MIN_WORDS,
         )  # fmt: skip
-        return False
+        return
     with writing_text(output) as file:
         file.writelines(" ".join(words) + "\n" for words in best)
     logging.info(
         "held out %d words: %s; training reads %d of %d words, without copies of these sentences",
         sum(map(len, best)), output, counts.n_tokens - n_lost, counts.n_tokens,
     )  # fmt: skip
-    return True
 
 
 def _part_with_few_copies(

@@ -11,7 +11,6 @@ import numpy as np
 from absl import logging
 
 from bilm.data.marks import MARKS
-from bilm.data.profile import Profile
 from bilm.data.shards import Shards, TextCounts, sentence_digest
 from bilm.data.text import placed_lines
 from bilm.data.vocabulary import Vocabulary
@@ -40,17 +39,10 @@ class Survey(NamedTuple):
 
 
 def survey(
-    shards: Shards,
-    vocab: Vocabulary,
-    is_whole: bool = True,
-    warns: bool = True,
-    heldout: Shards | None = None,
-    model: Profile | None = None,
+    shards: Shards, vocab: Vocabulary, is_whole: bool = True, heldout: Shards | None = None
 ) -> Survey:
-    """Read a text, whole or only the sample; if `warns`, compare it with a model's text. Compare a
-    whole text with held-out text. Raises: DataError."""
-    if warns:
-        shards.examine(vocab, model)
+    """Read a text, whole or only the sample. Compare a whole text with held-out text. Raises:
+    DataError."""
     max_sample = -(-SAMPLE_TOKENS // len(shards.paths))
     heldout_digests = heldout.digests() if heldout and is_whole else set()
     repeated: set[int] = set()

@@ -16,7 +16,7 @@ from bilm.errors import BilmError, DataError
 from bilm.support.files import replacing
 from bilm.support.imports import optional
 from bilm.support.remote import matching, reading
-from bilm.support.urls import is_url, name_of
+from bilm.support.urls import PathLike, is_url, name_of
 
 STANDARD_INPUT = "/dev/stdin"
 READ_BUFFER = 1 << 17  # bytes of a URL or a compressed file
@@ -25,7 +25,7 @@ ENDINGS = (".gz", ".bz2", ".xz", ".zst")  # of compressed files
 ON_BAD_UTF8 = {"error": "strict", "replace": "replace"}  # arguments `errors` of `bytes.decode`
 
 
-def matching_files(filepattern: str | os.PathLike) -> list[str]:
+def matching_files(filepattern: PathLike) -> list[str]:
     """Return the files or URLs that a glob matches, sorted by name. Raises: DataError if none."""
     pattern = os.path.expanduser(os.fspath(filepattern))
     if is_url(pattern):
@@ -37,7 +37,7 @@ def matching_files(filepattern: str | os.PathLike) -> list[str]:
     return paths
 
 
-def input_files(filepattern: str | os.PathLike) -> list[str]:
+def input_files(filepattern: PathLike) -> list[str]:
     """Return `matching_files`. Raises: DataError also for a pipe, which can be read only once."""
     paths = matching_files(filepattern)
     for path in paths:
@@ -46,7 +46,7 @@ def input_files(filepattern: str | os.PathLike) -> list[str]:
     return paths
 
 
-def read_lines(path: str | os.PathLike, on_bad_utf8: str = "error") -> Iterator[tuple[int, str]]:
+def read_lines(path: PathLike, on_bad_utf8: str = "error") -> Iterator[tuple[int, str]]:
     r"""Yield the number, starting at 1, and the stripped text of each line.
 
     Only "\n" ends a line; U+2028, U+0085 and similar characters do not. The file is decompressed
@@ -61,7 +61,7 @@ def read_lines(path: str | os.PathLike, on_bad_utf8: str = "error") -> Iterator[
 
 
 def placed_lines(
-    path: str | os.PathLike, on_bad_utf8: str, offset: int = 0, number: int = 0
+    path: PathLike, on_bad_utf8: str, offset: int = 0, number: int = 0
 ) -> Iterator[tuple[int, int, int, str]]:
     """Yield the number, the start and end byte in the uncompressed content, and the text with its
     whitespace of each line: see `read_lines`. It starts at byte `offset`, after `number` lines."""
@@ -97,7 +97,7 @@ def placed_lines(
         raise DataError(f"{path}: cannot be read{where}: {reason}") from error
 
 
-def lines_at(path: str | os.PathLike, on_bad_utf8: str, offsets: Iterable[int]) -> Iterator[str]:
+def lines_at(path: PathLike, on_bad_utf8: str, offsets: Iterable[int]) -> Iterator[str]:
     """Yield the stripped lines that start at these ascending byte positions. Raises: DataError."""
     offset = 0
     try:
@@ -115,7 +115,7 @@ def _decoded(line: bytes, start: int, on_bad_utf8: str) -> str:
 
 
 @contextmanager
-def opened(path: str | os.PathLike) -> Iterator[BinaryIO]:
+def opened(path: PathLike) -> Iterator[BinaryIO]:
     """Open a file or URL for reading and decompress it. Raises: OSError, MissingExtraError."""
     with ExitStack() as stack:
         if is_url(path):
@@ -143,7 +143,7 @@ def opened(path: str | os.PathLike) -> Iterator[BinaryIO]:
 
 
 @contextmanager
-def writing_text(path: str | os.PathLike) -> Iterator[TextIO]:
+def writing_text(path: PathLike) -> Iterator[TextIO]:
     """Open a UTF-8 text to write, compressed by its ending, all or nothing. Raises: OSError."""
     with replacing(path) as temporary, ExitStack() as stack:
         file: BinaryIO = stack.enter_context(open(temporary, "wb"))
@@ -152,13 +152,13 @@ def writing_text(path: str | os.PathLike) -> Iterator[TextIO]:
         yield stack.enter_context(io.TextIOWrapper(file, encoding="utf-8", newline="\n"))
 
 
-def ending_of(path: str | os.PathLike) -> str:
+def ending_of(path: PathLike) -> str:
     """Return the ending of a compression in the name of a path or URL; "" for plain text."""
     name = name_of(path).lower()
     return next((ending for ending in ENDINGS if name.endswith(ending)), "")
 
 
-def unpacked_name(path: str | os.PathLike) -> str:
+def unpacked_name(path: PathLike) -> str:
     """Return the last part of a path or URL in lower case, without the ending of a compression."""
     return name_of(path).lower().removesuffix(ending_of(path))
 

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import hashlib
-import os
 from collections import Counter
 from collections.abc import Iterable, Sequence
 from functools import cache, cached_property
@@ -19,6 +18,7 @@ from bilm.data.tokenization import checked_sentence
 from bilm.errors import DataError
 from bilm.options.model_options import ModelOptions
 from bilm.support.files import LEFT_BY_CLONES, expanded, unusable
+from bilm.support.urls import PathLike
 
 
 class Vocabulary:
@@ -38,7 +38,7 @@ class Vocabulary:
 
     def __init__(
         self,
-        filename: str | os.PathLike,
+        filename: PathLike,
         validate_file: bool = False,
         words: Sequence[str] | None = None,
     ):
@@ -148,7 +148,7 @@ class UnicodeCharsVocabulary(Vocabulary):
 
     def __init__(
         self,
-        filename: str | os.PathLike,
+        filename: PathLike,
         max_word_length: int,
         validate_file: bool = False,
         words: Sequence[str] | None = None,
@@ -182,7 +182,7 @@ def _words(sentence: str | Sequence[str], split: bool) -> list[str]:
 
 
 def load_vocab(
-    vocab_file: str | os.PathLike,
+    vocab_file: PathLike,
     max_word_length: int | None = None,
     validate_file: bool = True,
     words: Sequence[str] | None = None,
@@ -194,7 +194,7 @@ def load_vocab(
 
 
 def vocabulary_of(
-    vocab_file: str | os.PathLike,
+    vocab_file: PathLike,
     options: ModelOptions,
     n_tokens: int | None,
     marks: Sequence[str] = MARKS,

@@ -1,16 +1,16 @@
 """Text -> a vocabulary sorted by descending frequency."""
 
-import os
 from collections import Counter
 from collections.abc import Mapping
 from typing import NamedTuple
 
 from bilm.data.marks import BOS, EOS, MARKS, NOT_A_WORD
-from bilm.data.shards import Shards, resolve_shards
+from bilm.data.shards import TextFiles, resolve_shards
 from bilm.data.text import writing_text
 from bilm.errors import DataError
 from bilm.support.files import expanded, protect
 from bilm.support.progress import Progress
+from bilm.support.urls import PathLike
 
 MAX_MIN_COUNT = 3  # words that occur less often are hardly learned
 FEW_UNKNOWN = 0.05  # share of the words of other text
@@ -28,8 +28,8 @@ class VocabularyCounts(NamedTuple):
 
 
 def build_vocabulary(
-    input: str | os.PathLike | Shards,
-    output: str | os.PathLike,
+    input: TextFiles,
+    output: PathLike,
     min_count: int | None = None,
     max_size: int | None = None,
     on_bad_utf8: str = "error",

@@ -3,13 +3,11 @@
 Training and `bilm test` use it; `Scorer` scores single sentences.
 """
 
-import os
-
 import numpy as np
 from keras import ops
 
 from bilm.data.dataset import BidirectionalLMDataset, LMDataset, Windows
-from bilm.data.shards import Shards
+from bilm.data.shards import TextFiles
 from bilm.data.vocabulary import Vocabulary
 from bilm.data.windows import model_batch
 from bilm.errors import DataError, explaining_memory
@@ -22,9 +20,7 @@ N_STEPS = 20  # minimum number of steps in a window
 PREDICTIONS_A_WINDOW = 640  # predictions in a window, unless N_STEPS requires more
 
 
-def heldout_dataset(
-    filepattern: str | os.PathLike | Shards, vocab: Vocabulary, bidirectional: bool
-) -> LMDataset:
+def heldout_dataset(filepattern: TextFiles, vocab: Vocabulary, bidirectional: bool) -> LMDataset:
     """Return a dataset that reads each sentence of held-out text once, in order."""
     reader = BidirectionalLMDataset if bidirectional else LMDataset
     return reader(filepattern, vocab, test=True)

@@ -17,7 +17,7 @@ from absl import logging
 
 from bilm.errors import DataError
 from bilm.support.remote import check_writable, upload
-from bilm.support.urls import is_url, name_of, require_local
+from bilm.support.urls import PathLike, is_url, name_of, require_local
 
 PREFIX = ".bilm-"  # prefix of the names of temporary folders
 LEFT_BY_CLONES = "version https://git-lfs"  # the start of a pointer of Git LFS
@@ -26,7 +26,7 @@ FULL = (errno.ENOSPC, errno.EDQUOT, errno.EFBIG)  # errors that do not name a fi
 
 
 @contextmanager
-def replacing(path: str | os.PathLike) -> Iterator[Path]:
+def replacing(path: PathLike) -> Iterator[Path]:
     """Yield a temporary path to write to; rename it to `path`, or upload it, if the block succeeds.
     The new file gets the mode of the file that it replaces, which is the target of a symbolic link.
     If the process is killed, the next writer of the same path removes the temporary file."""
@@ -45,7 +45,7 @@ def replacing(path: str | os.PathLike) -> Iterator[Path]:
 
 
 @contextmanager
-def new_folder(path: str | os.PathLike) -> Iterator[Path]:
+def new_folder(path: PathLike) -> Iterator[Path]:
     """Yield a temporary folder to fill; rename it to `path` if the block succeeds."""
     require_local(path, "a folder to write")
     target = Path(os.path.realpath(expanded(path)))
@@ -57,7 +57,7 @@ def new_folder(path: str | os.PathLike) -> Iterator[Path]:
 
 
 @contextmanager
-def scratch(path: str | os.PathLike) -> Iterator[Path]:
+def scratch(path: PathLike) -> Iterator[Path]:
     """Yield a new folder beside `path` for temporary files; remove it at the end. The lock in it
     ends with the process, so a folder whose lock is free is a leftover."""
     target = output_path(path)
@@ -81,7 +81,7 @@ def _locked_folder(target: Path) -> tuple[Path, AbstractContextManager]:
                 return folder, lock
 
 
-def remove_leftovers(path: str | os.PathLike) -> None:
+def remove_leftovers(path: PathLike) -> None:
     """Remove the temporary folders of killed writers of `path`; keep those in use."""
     target = output_path(path)
     for folder in target.parent.glob(f"{_prefix(target)}*"):
@@ -114,7 +114,7 @@ def _lock(path: Path) -> AbstractContextManager | None:
     return None
 
 
-def output_path(path: str | os.PathLike) -> Path:
+def output_path(path: PathLike) -> Path:
     """Return the file that writing to `path` replaces, after expanding `~` and following links; for
     a URL, a name in the working folder, beside which temporary files are."""
     name = os.fspath(path)
@@ -128,7 +128,7 @@ def output_path(path: str | os.PathLike) -> Path:
     return target
 
 
-def protect(output: str | os.PathLike, *inputs: str | os.PathLike | None) -> None:
+def protect(output: PathLike, *inputs: PathLike | None) -> None:
     """Check that an output replaces no input, also by another name, and that a URL is writable."""
     output_path(output)
     paths = [path for path in (output, *inputs) if path]
@@ -141,7 +141,7 @@ def protect(output: str | os.PathLike, *inputs: str | os.PathLike | None) -> Non
         check_writable(output)
 
 
-def expanded(path: str | os.PathLike) -> str:
+def expanded(path: PathLike) -> str:
     """Return a path with a leading `~` replaced by the home folder."""
     return os.path.expanduser(os.fspath(path))
 
@@ -151,7 +151,7 @@ def beside(path: Path, ending: str) -> Path:
     return path.with_name(path.name + ending)
 
 
-def unusable(path: str | os.PathLike, problem: str, *files: str) -> str:
+def unusable(path: PathLike, problem: str, *files: str) -> str:
     """Return the message that a file, or a path that denotes several `files`, cannot be used: the
     problem, or what a clone or download has left instead of a file."""
     for file in filter(os.path.isfile, files or (path,)):  # a pipe would block
@@ -164,7 +164,7 @@ def unusable(path: str | os.PathLike, problem: str, *files: str) -> str:
     return f"{os.fspath(path)}: {problem}"
 
 
-def sha256_of(path: str | os.PathLike) -> str:
+def sha256_of(path: PathLike) -> str:
     """Return the SHA-256 of a file in hexadecimal, computed once for each version of the file."""
     return _sha256_of_version(os.fspath(path), version_of(path))
 
@@ -178,7 +178,7 @@ def _sha256_of_version(path: str, version: tuple[int, ...]) -> str:
     return digest.hexdigest()
 
 
-def version_of(path: str | os.PathLike) -> tuple[int, ...]:
+def version_of(path: PathLike) -> tuple[int, ...]:
     """Return numbers that change when a file is replaced or its content changes."""
     status = os.stat(path)
     # Programs such as `cp -p` set the time of the content, but not that of the status.
@@ -194,7 +194,7 @@ def _prefix(target: Path) -> str:
 
 
 @contextmanager
-def _naming(path: str | os.PathLike, temporary: Path) -> Iterator[None]:
+def _naming(path: PathLike, temporary: Path) -> Iterator[None]:
     """Make disk errors name the path that the user passed instead of the temporary one."""
     try:
         yield

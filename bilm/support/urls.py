@@ -9,6 +9,7 @@ from bilm.errors import DataError
 
 URL = re.compile(r"([a-z][a-z0-9+.-]+)://", re.I)  # a single letter is a drive of Windows
 WEB = ("http", "https")
+PathLike = str | os.PathLike  # a path or a URL
 
 SECRET_KEYS = "token|key|secret|pass|pwd|auth|sig|cred|session|code"
 USER_INFO = re.compile(r"(?<=://)[^/?#\s@]+@")
@@ -27,7 +28,7 @@ def scheme_of(url: str) -> str:
     return match[1].lower() if match else ""
 
 
-def name_of(path: str | os.PathLike) -> str:
+def name_of(path: PathLike) -> str:
     """Return the last part of a path or URL, without the query of a web address."""
     if not is_url(path):
         return os.path.basename(path)
@@ -39,7 +40,7 @@ def masked(text: str) -> str:
     return FRAGMENT.sub(r"\1***", SECRET_VALUE.sub(r"\1***", USER_INFO.sub("***@", text)))
 
 
-def require_local(path: str | os.PathLike, what: str) -> None:
+def require_local(path: PathLike, what: str) -> None:
     """Raise DataError if a path is a URL. `what` describes the path, such as "the run folder"."""
     if is_url(path):
         raise DataError(

@@ -1,8 +1,5 @@
-"""Decisions between the steps of a run: functions of its spec, its progress and its timing.
-
-They return values; `bilm.training.run` applies them. A clock is an object with the functions
-`monotonic` and `process_time` of the module `time`.
-"""
+"""Decisions between the steps of a run, by its spec, its progress and its timing: functions that
+return values, which `bilm.training.run` applies."""
 
 from __future__ import annotations
 

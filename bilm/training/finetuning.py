@@ -12,7 +12,7 @@ from typing import Any, NamedTuple
 import numpy as np
 from absl import logging
 
-from bilm.data.shards import Shards
+from bilm.data.shards import TextFiles
 from bilm.data.vocabulary import Vocabulary
 from bilm.errors import BilmError, DataError, WeightsError
 from bilm.language_model import BiLM
@@ -57,13 +57,13 @@ WARMUP_SHARE, SHORT_WARMUP = 10, 15
 
 def finetune(
     model: str | Path | StoredModel,
-    text: str | Path | Shards,
+    text: TextFiles,
     folder: str | Path,
     *,
     weights: str | Path | None = None,
     vocab: str | Path | None = None,
     new_vocab: str | Path | None = None,
-    heldout: str | Path | Shards | None = None,
+    heldout: TextFiles | None = None,
     devices: Devices | None = None,
     **others: Any,
 ) -> TrainResult:
@@ -110,7 +110,7 @@ def finetuned_run(
     texts = new_texts(request, folder, request.options, has_new_words, profile)
     text = texts.heldout.files.text if texts.heldout else None
     finetuning = Finetuning(start.source.id, text=text)
-    return specified(request, texts, request.options, start=start, finetuning=finetuning)
+    return replace(specified(request, texts, request.options), start=start, finetuning=finetuning)
 
 
 def finetuned_again(

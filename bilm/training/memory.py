@@ -22,15 +22,17 @@ def estimate_memory(trainer: Trainer, n_words: int) -> dict[str, int]:
     options = trainer.options
     n_weights = _size(trainer.model.variables)
     # Of a sampled softmax, few rows have a gradient; the full one is computed in slices.
-    n_gradients = n_parameters(options.model) if options.sample_softmax else n_weights
+    n_gradients = n_weights
+    n_scores = min(n_words, VOCABULARY_CHUNK)
+    if options.sample_softmax:
+        n_gradients = n_parameters(options.model)
+        n_scores = options.n_negative_samples_batch
 
     # Values of one token that the gradient reads: gates, cells and outputs of the stacks; scores of
     # one direction at a time, and their gradients; outputs of the filters.
     lstm = options.lstm
     of_layer = 10 * lstm.dim + 4 * lstm.projection_dim
     of_token = len(trainer.model.directions) * lstm.n_layers * of_layer
-    is_sampled = options.sample_softmax
-    n_scores = options.n_negative_samples_batch if is_sampled else min(n_words, VOCABULARY_CHUNK)
     of_token += 2 * n_scores
     if options.char_cnn is not None:
         cnn = options.char_cnn
@@ -53,7 +55,8 @@ def machine_memory() -> float:
     """Return the bytes of memory of this machine, or the least limit of the control groups, of
     version 1 or 2, that this process is in."""
     n_bytes = os.sysconf("SC_PAGE_SIZE") * os.sysconf("SC_PHYS_PAGES")
-    for line in GROUPS.read_text().splitlines() if GROUPS.exists() else []:
+    groups = GROUPS.read_text() if GROUPS.exists() else ""
+    for line in groups.splitlines():
         _, controllers, path = line.split(":", 2)
         root, name = LIMITS, "memory.max"
         if "memory" in controllers.split(","):  # version 1
@@ -62,7 +65,8 @@ def machine_memory() -> float:
             continue
         group = root / path.lstrip("/")
         for folder in (group, *group.parents):  # a container's own group may be the root
-            limit = (folder / name).read_text().strip() if (folder / name).exists() else "max"
+            file = folder / name
+            limit = file.read_text().strip() if file.exists() else "max"
             if limit != "max":
                 n_bytes = min(n_bytes, int(limit))
     return n_bytes

@@ -3,7 +3,7 @@ weights; rows of tables are updated sparsely."""
 
 import functools
 import math
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from typing import Any, ClassVar
 
 import numpy as np
@@ -28,23 +28,14 @@ class Optimizer:
     Args:
         variables: `tf.Variable`s by their stored names, created in the strategy's scope, as this
             object must be.
-        rate: function from the number of a step, counted from 0, to its learning rate, such as a
-            `Schedule`.
         max_norm: bound on the global norm of the mean gradient.
         devices: replicas of the gradients.
     """
 
     SLOTS: ClassVar[dict[str, float]]
 
-    def __init__(
-        self,
-        variables: Mapping[str, tf.Variable],
-        rate: Callable[[int], float],
-        max_norm: float,
-        devices: Devices,
-    ):
+    def __init__(self, variables: Mapping[str, tf.Variable], max_norm: float, devices: Devices):
         self.variables = dict(variables)
-        self.rate = rate
         self.max_norm = max_norm
         self.devices = devices
         self.slots: dict[str, dict[str, tf.Variable]] = {}
@@ -59,16 +50,13 @@ class Optimizer:
     def _slots_of(cls, name: str) -> Sequence[str]:
         return tuple(cls.SLOTS)
 
-    def step_size(self, step: int) -> Any:
-        """Return the factor of the update of step `step`, counted from 0: a number, or several for
-        an optimizer with several kinds of updates."""
-        return self.rate(step)
+    def step_size(self, step: int, rate: float) -> Any:
+        """Return the factor of the update of step `step`, counted from 0, with a learning rate: a
+        number, or several for an optimizer with several kinds of updates."""
+        return rate
 
     def apply(
-        self,
-        gradients: Sequence,
-        step_size: tf.Tensor,
-        decay: tf.Tensor | None = None,
+        self, gradients: Sequence, step_size: tf.Tensor, decay: tf.Tensor | None = None
     ) -> tf.Tensor:
         """Update the variables; call it outside `strategy.run`.
 
@@ -107,20 +95,19 @@ class Optimizer:
 
     def _clip_and_update(self, name, variable, gradient, scale, step_size, decay, *slots):
         """Clip the mean gradient, decay the variable and update it, on one device."""
-        has_decay = decay is not None and len(variable.shape) > 1
-        if isinstance(gradient, tf.IndexedSlices):
-            rows = gradient.indices  # distinct
-            if has_decay:
-                with tf.control_dependencies([scale]):  # only if the norm is finite
-                    old = _gathered(variable, rows)
+        is_sparse = isinstance(gradient, tf.IndexedSlices)
+        if decay is not None and len(variable.shape) > 1:
+            with tf.control_dependencies([scale]):  # only if the norm is finite
+                if is_sparse:
+                    old = _gathered(variable, gradient.indices)
                     tf.raw_ops.ResourceScatterSub(
-                        resource=variable.handle, indices=rows, updates=decay * old
+                        resource=variable.handle, indices=gradient.indices, updates=decay * old
                     )
-            clipped = tf.IndexedSlices(gradient.values * scale, rows)
+                else:
+                    variable.assign_sub(decay * variable)
+        if is_sparse:
+            clipped = tf.IndexedSlices(gradient.values * scale, gradient.indices)
             return self._update_rows(name, variable, clipped, step_size, *slots)
-        if has_decay:
-            with tf.control_dependencies([scale]):
-                variable.assign_sub(decay * variable)
         return self._update(name, variable, gradient * scale, step_size, *slots)
 
     def _update(self, name, variable, gradient, step_size, *slots):
@@ -177,10 +164,10 @@ class Adam(Optimizer):
     BETA_2 = 0.999
     EPSILON = 1e-8
 
-    def step_size(self, step: int) -> Any:
+    def step_size(self, step: int, rate: float) -> Any:
         """Return the rate times c: see the class."""
         t = step + 1
-        return self.rate(step) * math.sqrt(1 - self.BETA_2**t) / (1 - self.BETA_1**t)
+        return rate * math.sqrt(1 - self.BETA_2**t) / (1 - self.BETA_1**t)
 
     def _update(self, name, variable, gradient, step_size, *slots):
         mean, square = slots
@@ -230,9 +217,9 @@ class Muon(Adam):
     def _slots_of(cls, name: str) -> Sequence[str]:
         return ("muon_mean",) if row_of(name).kind is Kind.MATRIX else tuple(Adam.SLOTS)
 
-    def step_size(self, step: int) -> tuple[float, float]:
+    def step_size(self, step: int, rate: float) -> tuple[float, float]:
         """Return the factors of Adam's updates and of those of matrices."""
-        return super().step_size(step), self.rate(step)
+        return super().step_size(step, rate), rate
 
     def _update(self, name, variable, gradient, step_size, *slots):
         row = row_of(name)

@@ -10,7 +10,7 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
-from bilm.data.shards import Shards, resolve_shards
+from bilm.data.shards import Shards, TextFiles, resolve_shards
 from bilm.data.vocabulary import Vocabulary
 from bilm.errors import ArgumentError
 from bilm.options import schema
@@ -18,7 +18,7 @@ from bilm.options.run_options import AUTO, RunOptions, load_run_options
 from bilm.storage.finding.download import local_copy
 from bilm.support.files import expanded
 from bilm.support.process import note_computing
-from bilm.support.urls import is_url
+from bilm.support.urls import PathLike, is_url
 from bilm.training.devices import Devices, make_strategy
 from bilm.training.settings import RunSettings
 
@@ -64,10 +64,10 @@ class RunRequest:
 
 
 def request_run(
-    text: str | Path | Shards,
+    text: TextFiles,
     others: Mapping[str, Any],
     *,
-    heldout: str | Path | Shards | None = None,
+    heldout: TextFiles | None = None,
     vocab: Vocabulary | str | Path | None = None,
     options: RunOptions | str | Path | None = None,
     hours: float | None = None,
@@ -108,7 +108,7 @@ def request_run(
     )
 
 
-def absolute(path: str | Path) -> str:
+def absolute(path: PathLike) -> str:
     """Return a path that stays the same if the program changes its working folder."""
     return os.fspath(path) if is_url(path) else os.path.abspath(expanded(path))
 
@@ -122,6 +122,6 @@ def _keys(kind: type) -> list[str]:
     return [field.name for field in schema.keys(kind)]
 
 
-def _shards(text: str | Path | Shards, settings: RunSettings) -> Shards:
+def _shards(text: TextFiles, settings: RunSettings) -> Shards:
     pattern = text if isinstance(text, Shards) else absolute(text)
     return resolve_shards(pattern, settings.on_bad_utf8)

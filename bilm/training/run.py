@@ -14,7 +14,7 @@ from typing import Any, NamedTuple
 import keras
 from absl import logging
 
-from bilm.data.shards import Shards
+from bilm.data.shards import Shards, TextFiles
 from bilm.errors import DataError, explaining_memory
 from bilm.options.run_options import RunOptions
 from bilm.scoring.measurement import Measurement
@@ -44,7 +44,7 @@ from bilm.training.report import RunReport, progress_bar
 from bilm.training.request import RunRequest, absolute, request_run
 from bilm.training.run_folder import RunFolder
 from bilm.training.signals import stop_on_signal
-from bilm.training.spec import RunProgress, RunSpec
+from bilm.training.spec import Heldout, RunProgress, RunSpec
 from bilm.training.starting import new_run, resumed_run
 from bilm.training.step import Trainer
 from bilm.training.texts import check_unchanged
@@ -84,12 +84,12 @@ class TrainResult(NamedTuple):
 
 
 def train(
-    text: str | Path | Shards,
+    text: TextFiles,
     folder: str | Path,
     *,
     vocab: str | Path | None = None,
     options: RunOptions | str | Path | None = None,
-    heldout: str | Path | Shards | None = None,
+    heldout: TextFiles | None = None,
     hours: float | None = None,
     from_scratch: bool = False,
     devices: Devices | None = None,
@@ -146,7 +146,7 @@ def carry_out(
         checkpoint = _agreed_checkpoint(home, devices.hosts)
         spec = new(request, home) if checkpoint is None else resumed(request, home, checkpoint)
         devices.hosts.check_alike("run", spec.described)
-        run = set_up(spec, home, devices, checkpoint)
+        run = Run(spec, home, devices, checkpoint)
         if is_done(run.spec, run.progress):
             logging.info("%s: finished at step %d of %d", home, run.progress.step, spec.n_steps)
         else:
@@ -166,95 +166,68 @@ def _agreed_checkpoint(folder: RunFolder, hosts: Hosts) -> Checkpoint | None:
     return checkpoint
 
 
-def set_up(
-    spec: RunSpec, folder: RunFolder, devices: Devices, checkpoint: Checkpoint | None
-) -> Run:
-    """Create the model of a run with its first weights, or restore the checkpoint that it
-    continues; write the inputs to its folder. All workers then have the same weights and states."""
-    processor_time = time.process_time()
-    # The program may have drawn random numbers before.
-    keras.utils.set_random_seed(spec.settings.seed)
-    trainer = Trainer(
-        spec.options_of_replica(devices.n_replicas), spec.texts.vocab.size, devices,
-        spec.settings.seed, spec.precision, spec.schedule,
-    )  # fmt: skip
-    checkpoints = RunCheckpoints(trainer, folder, spec.settings.keep_checkpoints)
-    evaluator = Evaluator(trainer.model, spec.texts.vocab.unk)
-    progress = RunProgress()
-    if checkpoint is not None:
-        progress = checkpoints.restore(checkpoint)
-        progress = measured_before(spec, progress, folder, devices.hosts)
-    elif spec.start is not None:
-        spec.start.assign(trainer.model, spec.texts.vocab)
-        spec = measured_at_start(spec, evaluator)
-    devices.hosts.check_alike("start", checkpoints.content.digests)
-    texts = spec.texts
-    folder.write_inputs(spec.options.to_dict(), texts.vocab, texts.ngrams, texts.text)
-    return Run(spec, progress, folder, trainer, checkpoints, evaluator, processor_time)
-
-
-def measured_before(
-    spec: RunSpec, progress: RunProgress, folder: RunFolder, hosts: Hosts
-) -> RunProgress:
-    """Return the progress of a resumed run with its last evaluation, as the chief reads it, if it
-    measured the same text; otherwise earlier scores do not count."""
-    heldout = spec.texts.heldout
-    written = folder.read_measured() if hosts.is_chief and heldout else None
-    figures = hosts.from_chief("measured", lambda: written and written.to_record())
-    if heldout is None or figures is None:
-        return progress
-    measured = Measurement.from_record(figures)
-    if folder.check_heldout(measured, heldout.described):
-        return replace(progress, measured=measured)
-    return replace(progress, best=None)
-
-
-def measured_at_start(spec: RunSpec, evaluator: Evaluator) -> RunSpec:
-    """Return a fine-tuning run with the perplexity of its held-out text before the first step."""
-    if spec.finetuning is None or spec.texts.heldout is None:
-        return spec
-    perplexity = measure(spec, evaluator, spec.texts.heldout.shards)
-    logging.info("before the first step: held-out perplexity %s (running text)", perplexity)
-    return replace(spec, finetuning=spec.finetuning.replace(before=perplexity._asdict()))
-
-
-def measure(spec: RunSpec, evaluator: Evaluator, text: Shards) -> Perplexity:
-    """Return the perplexity of running text. Raises: DataError."""
-    reader = heldout_dataset(text, spec.texts.vocab, spec.options.bidirectional)
-    return evaluator(heldout_windows(reader, spec.options.batch_size))
-
-
 class Run:
     """A run between two steps: `spec`, `progress` and `timing` are values that its methods replace
     as the functions of `bilm.training.decisions` decide.
 
-    Args:
-        processor_time: processor time of this process when the run began.
+    The model has its first weights, or those of the checkpoint that the run continues; the inputs
+    are in the folder. All workers have the same weights and states.
     """
 
     def __init__(
-        self,
-        spec: RunSpec,
-        progress: RunProgress,
-        folder: RunFolder,
-        trainer: Trainer,
-        checkpoints: RunCheckpoints,
-        evaluator: Evaluator,
-        processor_time: float,
+        self, spec: RunSpec, folder: RunFolder, devices: Devices, checkpoint: Checkpoint | None
     ):
+        self._processor_time = time.process_time()  # up to which `progress` counts
         self.spec = spec
-        self.progress = progress
         self.folder = folder
-        self.trainer = trainer
-        self.checkpoints = checkpoints
-        self.evaluator = evaluator
-        self.devices = trainer.devices
-        self.hosts = trainer.devices.hosts
-        history = History(folder.history_file if folder.writes else None, progress.step)
-        self.report = RunReport(spec, history)
+        self.devices = devices
+        self.hosts = devices.hosts
+        # The program may have drawn random numbers before.
+        keras.utils.set_random_seed(spec.settings.seed)
+        texts = spec.texts
+        self.trainer = Trainer(
+            spec.options_of_replica(devices.n_replicas), texts.vocab.size, devices,
+            spec.settings.seed, spec.precision, spec.schedule,
+        )  # fmt: skip
+        self.checkpoints = RunCheckpoints(self.trainer, folder, spec.settings.keep_checkpoints)
+        self.evaluator = Evaluator(self.trainer.model, texts.vocab.unk)
+        self.progress = RunProgress()
+        if checkpoint is not None:
+            self.progress = self._restored(checkpoint)
+        elif spec.start is not None:
+            spec.start.assign(self.trainer.model, texts.vocab)
+            self._measure_at_start()
+        self.hosts.check_alike("start", self.checkpoints.content.digests)
+        folder.write_inputs(spec.options, texts)
+
+        history = History(folder.history_file if folder.writes else None, self.progress.step)
+        self.report = RunReport(self.spec, history)
         self.timing = Timing.start(time)
         self._saved = time.monotonic()  # time of the last save
-        self._processor_time = processor_time  # up to which `progress` counts
+
+    def _restored(self, checkpoint: Checkpoint) -> RunProgress:
+        """Restore a checkpoint; return its progress with the last evaluation, as the chief reads
+        it, if that measured the same text; otherwise earlier scores do not count."""
+        progress = self.checkpoints.restore(checkpoint)
+        heldout = self.spec.texts.heldout
+        written = self.folder.read_measured() if self.hosts.is_chief and heldout else None
+        figures = self.hosts.from_chief("measured", lambda: written and written.to_record())
+        if heldout is None or figures is None:
+            return progress
+        measured = Measurement.from_record(figures)
+        if self.folder.check_heldout(measured, heldout.described):
+            return replace(progress, measured=measured)
+        return replace(progress, best=None)
+
+    def _measure_at_start(self) -> None:
+        """Measure the held-out text of fine-tuning before the first step."""
+        spec = self.spec
+        if spec.finetuning is None or spec.texts.heldout is None:
+            return
+        perplexity = self._perplexity_of(spec.texts.heldout.shards)
+        logging.info("before the first step: held-out perplexity %s (running text)", perplexity)
+        finetuning = spec.finetuning.replace(before=perplexity._asdict())
+        self.spec = replace(spec, finetuning=finetuning)
 
     def train(self) -> None:
         """Take the steps of the run until its end or a signal. Raises: DataError if the text cannot
@@ -277,7 +250,6 @@ class Run:
                     logging.info("stopped at step %d, saved %s", self.progress.step, self.save())
 
     def _take_steps(self, text: TrainingText, stop: threading.Event) -> None:
-        """Take the steps of the run until its end or a signal."""
         batches = text.batches(self.devices, self.progress.step, self.progress.position)
         while self.progress.step < self.spec.n_steps:
             # Each worker has its batch before the step: if one cannot read, no step may start,
@@ -285,8 +257,8 @@ class Run:
             try:
                 batch, position = next(batches)
             except DataError:
-                if not self.devices.several_hosts:
-                    self._save_before_error()
+                if not self.devices.several_hosts and self.progress.position is not None:
+                    logging.info("step %d: saved %s", self.progress.step, self._write())
                 raise
             is_late = is_save_late(self.spec, self._saved, time.monotonic())
             turn = self.hosts.gather("step", [stop.is_set(), is_late])
@@ -308,7 +280,8 @@ class Run:
                 self._change_pace(change)
             if is_save_due(self.spec, self.progress, any(late for _, late in turn)):
                 self.save()
-            self._check_text_after_epoch()
+            if self.progress.step % self.spec.epoch_steps == 0:
+                self._check_text()
             self._evaluate_if_due()
 
     def end(self) -> TrainResult:
@@ -332,16 +305,11 @@ class Run:
     def save(self) -> str:
         """Save a checkpoint, and return its path. Raises: DataError if the text has changed,
         BilmError if the folder was moved."""
-        check_unchanged(self.spec.texts.text, self.spec.texts.text_files, self.progress.step)
+        self._check_text()
         # The place in the text differs if the texts of workers differ.
         place = f"the place in the text after step {self.progress.step}"
         self.hosts.check_alike("place", lambda: {place: self.progress.place_checksum()})
         return self._write()
-
-    def _save_before_error(self) -> None:
-        """Save the steps before an error in the text."""
-        if self.progress.position is not None:
-            logging.info("step %d: saved %s", self.progress.step, self._write())
 
     def _write(self) -> str:
         self.folder.check_held(self.progress.step)
@@ -355,24 +323,23 @@ class Run:
         self._saved = time.monotonic()
         return path
 
-    def _check_text_after_epoch(self) -> None:
-        if self.progress.step % self.spec.epoch_steps == 0:
-            check_unchanged(self.spec.texts.text, self.spec.texts.text_files, self.progress.step)
+    def _check_text(self) -> None:
+        """Raise DataError if the training text has changed."""
+        check_unchanged(self.spec.texts.text, self.spec.texts.text_files, self.progress.step)
 
     def _evaluate_if_due(self) -> None:
         """Measure the held-out text if it is due, and keep the best checkpoint. Raises: DataError
         if the text has changed, before or after it is read; BilmError if the folder was moved."""
-        if not is_evaluation_due(self.spec, self.progress):
+        heldout = self.spec.texts.heldout
+        if heldout is None or not is_evaluation_due(self.spec, self.progress):
             return
         step = self.progress.step
-        figures = self.hosts.from_chief("evaluation", self._perplexity)
+        figures = self.hosts.from_chief("evaluation", lambda: self._heldout_perplexity(heldout))
         self.timing = self.timing.after_evaluation(time)
         self.folder.check_held(step)
 
         # The best checkpoint.
         perplexity = Perplexity(*figures)
-        heldout = self.spec.texts.heldout
-        assert heldout is not None
         compared = comparison(self.spec, step, self.timing)
         measured = Measurement(step, perplexity, heldout.described, compared)
         best = self.progress.best
@@ -388,16 +355,20 @@ class Run:
         self.report.flush(step)
         self.folder.write_measured(measured)
 
-    def _perplexity(self) -> Perplexity:
+    def _perplexity_of(self, text: Shards) -> Perplexity:
+        """Return the perplexity of running text. Raises: DataError."""
+        spec = self.spec
+        reader = heldout_dataset(text, spec.texts.vocab, spec.options.bidirectional)
+        return self.evaluator(heldout_windows(reader, spec.options.batch_size))
+
+    def _heldout_perplexity(self, heldout: Heldout) -> Perplexity:
         """Return the perplexity of the held-out text; at the end of the run also log that with the
         sentences of the training text."""
-        heldout = self.spec.texts.heldout
-        assert heldout is not None
         check_unchanged(heldout.shards, heldout.files.text, self.progress.step)
-        perplexity = measure(self.spec, self.evaluator, heldout.shards)
+        perplexity = self._perplexity_of(heldout.shards)
         if heldout.shards.left_out and self.progress.step == self.spec.n_steps:
             # Once, as it takes as long
-            whole = measure(self.spec, self.evaluator, heldout.shards.without(()))
+            whole = self._perplexity_of(heldout.shards.without(()))
             logging.info("with the sentences of the training text: perplexity %s", whole)
         check_unchanged(heldout.shards, heldout.files.text, self.progress.step)
         return perplexity
@@ -415,7 +386,7 @@ class Run:
                 hours, change.n_steps, hours + change.missing_hours, change.n_useful_steps,
             )  # fmt: skip
         if change.changes:
-            self.folder.write_options(self.spec.options.to_dict(), self.spec.texts.text)
+            self.folder.write_options(self.spec.options, self.spec.texts.text)
             values = ", ".join(f"{key}={value}" for key, value in change.changes.items())
             again = "" if self.trainer.is_compiled else "; the next step compiles the graph again"
             logging.info("auto: for this length %s%s", values, again)

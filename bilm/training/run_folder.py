@@ -3,7 +3,7 @@
 import os
 import shlex
 import shutil
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator
 from contextlib import contextmanager, suppress
 from pathlib import Path
 from typing import Any
@@ -13,14 +13,12 @@ from absl import logging
 from bilm.data.shards import Shards, draw_heldout_part
 from bilm.data.stream import same_shards
 from bilm.data.text import writing_text
-from bilm.data.vocabulary import Vocabulary
 from bilm.data.vocabulary_builder import build_vocabulary
 from bilm.errors import BilmError, OptionsError, WeightsError
 from bilm.options import schema
 from bilm.options.model_options import PROFILE
 from bilm.options.run_options import CHANGEABLE, FIXED, RunOptions
 from bilm.scoring.measurement import Measurement
-from bilm.scoring.ngrams import Ngrams
 from bilm.storage.checkpoint import Checkpoint, checkpoint_paths, latest_checkpoint
 from bilm.storage.hdf5 import save_hdf5
 from bilm.storage.run_record import RunRecord
@@ -36,7 +34,8 @@ from bilm.support.model_files import (
     OPTIONS,
     VOCABULARY,
 )
-from bilm.support.urls import require_local
+from bilm.support.urls import PathLike, require_local
+from bilm.training.spec import RunTexts
 
 
 class RunFolder:
@@ -49,7 +48,7 @@ class RunFolder:
         `*_file`s.
     """
 
-    def __init__(self, path: str | Path, writes: bool = True):
+    def __init__(self, path: PathLike, writes: bool = True):
         require_local(path, "the folder of a run")
         self.path = Path(os.path.expanduser(path))
         self.writes = writes
@@ -128,20 +127,11 @@ class RunFolder:
         if resume == "must" and not self.holds_run:
             raise BilmError(f"{self}: contains no checkpoint of a run that can be resumed")
 
-    def record(self) -> RunRecord | None:
-        """Return the record of the run's latest checkpoint that has one; None without a run.
-        Raises: WeightsError if the folder contains only checkpoints that cannot be used."""
-        for path in checkpoint_paths(self.path):
-            with suppress(WeightsError):
-                if record := RunRecord.read(path):
-                    return record
-        checkpoint = self.latest_checkpoint()  # raises the error
-        return None if checkpoint is None or checkpoint.is_reference else checkpoint.record
-
     def _check_unused(self) -> None:
         """Refuse a folder without a run if it contains files that a run would overwrite. A folder
         with a lock file belongs to a run, which may have ended before its first save."""
-        if self.record() is not None:
+        checkpoint = self.latest_checkpoint()
+        if checkpoint is not None and not checkpoint.is_reference:
             return
         for name in (OPTIONS, VOCABULARY, HISTORY, NGRAMS, HELDOUT):
             path = self.path / name
@@ -187,7 +177,7 @@ class RunFolder:
     def make_inputs(self, text: Shards, makes_vocab: bool, holds_out: bool) -> None:
         """Hold out a part of a new run's text and make the vocabulary of the rest, as requested.
         Those of a command that ended before its first checkpoint may be of another text."""
-        self.remove_heldout_part()
+        self.heldout_file.unlink(missing_ok=True)
         if holds_out:
             draw_heldout_part(text, self.heldout_file)
         if makes_vocab:
@@ -197,31 +187,25 @@ class RunFolder:
                 self.vocab_file, counts.n_words, counts.min_count,
             )  # fmt: skip
 
-    def remove_heldout_part(self) -> None:
-        """Remove the held-out part of a run that ended before its first checkpoint."""
-        self.heldout_file.unlink(missing_ok=True)
-
     def training_part(self, text: Shards) -> Shards:
         """Return a text without all sentences of the held-out part in this folder, if any."""
         if not self.heldout_file.is_file():
             return text
         return text.without(Shards([str(self.heldout_file)]).digests())
 
-    def write_inputs(
-        self, options: Mapping[str, Any], vocab: Vocabulary, ngrams: Ngrams | None, text: Shards
-    ) -> None:
+    def write_inputs(self, options: RunOptions, texts: RunTexts) -> None:
         """Write the options with the profile of the text, its counts unless they are None, and the
         vocabulary unless a resumed run contains it."""
         if not self.writes:
             return
-        self.write_options(options, text)
-        if ngrams is not None:
-            save_hdf5(self.path / NGRAMS, {NGRAM_COUNTS: ngrams.counts})
+        self.write_options(options, texts.text)
+        if texts.ngrams is not None:
+            save_hdf5(self.path / NGRAMS, {NGRAM_COUNTS: texts.ngrams.counts})
         if not (self.holds_run and self.vocab_file.exists()):
             with writing_text(self.vocab_file) as file:
-                file.writelines(f"{word}\n" for word in vocab.words)
+                file.writelines(f"{word}\n" for word in texts.vocab.words)
 
-    def write_options(self, options: Mapping[str, Any], text: Shards) -> None:
+    def write_options(self, options: RunOptions, text: Shards) -> None:
         """Write `options.json`, with the profile of the text, or that in the file of a run."""
         if not self.writes:
             return
@@ -229,8 +213,8 @@ class RunFolder:
         if self.holds_run:
             with suppress(OptionsError):
                 profile = schema.read_object(self.options_file).get(PROFILE)
-        profile = profile or text.profile._replace(examples={})._asdict()
-        schema.write(self.options_file, {**options, PROFILE: profile})
+        profile = profile or text.profile()._replace(examples={})._asdict()
+        schema.write(self.options_file, options.to_dict() | {PROFILE: profile})
 
     def copy_inputs_to_best(self, measured: Measurement) -> None:
         """Copy options, vocabulary and counts into `best`, and write its evaluation."""

@@ -26,14 +26,17 @@ from bilm.training.settings import RunSettings
 class Heldout:
     """The held-out text of a run, without the sentences that the training text contains.
 
-    Attributes: `files`, which checkpoints store; `n_predictions`, per direction; `compared`, what a
-    model is compared with.
+    Attributes: `files`, which checkpoints store; `compared`, what a model is compared with.
     """
 
     shards: Shards
     files: HeldoutFiles
-    n_predictions: int
     compared: Comparison
+
+    @property
+    def n_predictions(self) -> int:
+        """Predictions per direction."""
+        return self.compared.n_predictions or 0
 
     @property
     def described(self) -> list[str]:

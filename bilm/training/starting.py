@@ -15,13 +15,13 @@ from bilm.language_model import BiLM
 from bilm.options import schema
 from bilm.options.run_options import RunOptions
 from bilm.storage.checkpoint import Checkpoint
-from bilm.storage.run_record import AutoChoice, Finetuning
+from bilm.storage.run_record import AutoChoice
 from bilm.storage.stored_model import open_model
 from bilm.training import auto
 from bilm.training.devices import fastest_precision
 from bilm.training.request import RunRequest
 from bilm.training.run_folder import RunFolder
-from bilm.training.spec import RunSpec, RunTexts, Start, epoch_steps, evaluation_steps
+from bilm.training.spec import RunSpec, RunTexts, epoch_steps, evaluation_steps
 from bilm.training.texts import new_texts, same_texts
 
 NOT_FOR_WORKERS = (
@@ -67,7 +67,7 @@ def new_run(request: RunRequest, folder: RunFolder) -> RunSpec:
     choice = AutoChoice(n_steps, precision, request.hours, encoder)
     _log_choice(options, choice)
     start = EncoderStart(encoder) if encoder else None
-    return specified(request, texts, options, choice=choice, start=start)
+    return replace(specified(request, texts, options, choice=choice), start=start)
 
 
 def resumed_run(request: RunRequest, folder: RunFolder, checkpoint: Checkpoint) -> RunSpec:
@@ -101,7 +101,8 @@ def resumed_run(request: RunRequest, folder: RunFolder, checkpoint: Checkpoint) 
     choice = None
     if is_auto and record.auto is not None:
         choice = _choice_again(request, record.auto, options.n_epochs == stored.n_epochs)
-    return specified(request, texts, options, n_rows, choice, finetuning=record.finetuning)
+    spec = specified(request, texts, options, n_rows, choice)
+    return replace(spec, finetuning=record.finetuning)
 
 
 def specified(
@@ -110,8 +111,6 @@ def specified(
     options: RunOptions,
     n_rows: int | None = None,
     choice: AutoChoice | None = None,
-    start: Start | None = None,
-    finetuning: Finetuning | None = None,
 ) -> RunSpec:
     """Return the run with these options, whose sizes and length follow from its texts; `n_rows`:
     None for `batch_size` per replica."""
@@ -141,9 +140,7 @@ def specified(
         n_steps=n_steps,
         eval_steps=settings.eval_steps or evaluation_steps(options, n_rows, n_heldout),
         settings=settings,
-        start=start,
         auto=choice,
-        finetuning=finetuning,
         deadline=deadline,
     )
     if options.sample_softmax and not spec.is_sampled:

@@ -74,19 +74,16 @@ class Trainer:
             variables = stored_variables(self.model)
             self.optimizer = OPTIMIZERS[options.optimizer](
                 {name: variable.value for name, variable in variables.items()},
-                self.schedule,
                 options.all_clip_norm_val,
                 devices,
             )
         self.state = self._on_replicas(lambda: self.model.zero_state(options.batch_size))
-        self._step = self._compiled()
-        self.is_compiled = False  # whether the next step does not compile the graph
+        self._renew_graph()
 
     def change(self, options: RunOptions, schedule: Schedule) -> None:
         """Continue with another schedule, and with other options of regularization: if they differ,
         the next step compiles the graph again."""
         self.schedule = schedule
-        self.optimizer.rate = schedule
         regularization = _regularization(options)
         has_decay = options.weight_decay > 0
         is_same = regularization == self.model.regularization
@@ -97,15 +94,15 @@ class Trainer:
         self.model.regularization = regularization
         for stack in self.model.stacks.values():
             stack.regularization = regularization
-        self._step = self._compiled()
-        self.is_compiled = False
+        self._renew_graph()
 
-    def _compiled(self) -> Any:
-        """Return `_take_step` as a graph for batches of any number of distinct tokens."""
+    def _renew_graph(self) -> None:
+        """Make `_take_step` a graph for batches of any number of distinct tokens."""
         batches = (batch_signature(self.options),) * len(self.devices.own)
         others = [self.state, *self._numbers(0)]
         signature = [batches, *tf.nest.map_structure(tf.type_spec_from_value, others)]
-        return tf.function(self._take_step, autograph=False, input_signature=signature)
+        self._step = tf.function(self._take_step, autograph=False, input_signature=signature)
+        self.is_compiled = False  # whether the next step does not compile the graph
 
     def step(self, batches: Batches, step: int) -> StepResult:
         """Train on one batch per replica, from `Devices.place`, starting from the state after the
@@ -129,10 +126,11 @@ class Trainer:
 
     def _numbers(self, step: int) -> list[tf.Tensor]:
         """Return the number of a step, and the factors of its update and of its decay."""
+        rate = self.schedule(step)
         return [
             tf.constant(step, tf.int32),
-            tf.constant(self.optimizer.step_size(step), tf.float32),
-            tf.constant(self.schedule(step) * self.options.weight_decay, tf.float32),
+            tf.constant(self.optimizer.step_size(step, rate), tf.float32),
+            tf.constant(rate * self.options.weight_decay, tf.float32),
         ]
 
     def global_state(self) -> list[np.ndarray]:

@@ -3,11 +3,11 @@ and checked."""
 
 from __future__ import annotations
 
-from collections.abc import Callable, Collection, Mapping, Sequence
+from collections.abc import Callable, Collection, Sequence
 from dataclasses import dataclass
 from functools import partial
 from pathlib import Path
-from typing import Any, NamedTuple
+from typing import NamedTuple
 
 from absl import logging
 
@@ -115,42 +115,26 @@ def _open_inputs(request: RunRequest, folder: RunFolder) -> Inputs:
 
 
 @dataclass(frozen=True)
-class HeldoutFacts(Checked):
-    """What the chief found in the held-out text: see `Heldout`."""
-
-    files: HeldoutFiles = key(HeldoutFiles)
-    n_predictions: int = key(schema.COUNT)
-    compared: Comparison = key(Comparison)
-
-
-@dataclass(frozen=True)
 class Facts(Checked):
-    """What the chief found in the texts of a run, and sends to the other workers: see `RunTexts`.
-
-    Args: `heldout`: None without held-out text.
-    """
+    """What the chief found in the texts of a run, and sends to the other workers: see `RunTexts`
+    and `Heldout`; `files` and `compared` are None without held-out text."""
 
     n_train_tokens: int = key(schema.NUMBER)
     once_from: int | None = key(schema.SIZE, None)
-    heldout: HeldoutFacts | None = key(HeldoutFacts, None)
+    files: HeldoutFiles | None = key(HeldoutFiles, None)
+    compared: Comparison | None = key(Comparison, None)
 
 
 def _of_all_hosts(
     inputs: Inputs, hosts: Hosts, count: Callable[[], tuple[Facts, Ngrams | None]]
 ) -> RunTexts:
     """Return the texts with the facts that `count` returns, which only the chief calls."""
-    ngrams = None
-    content: Mapping[str, Any] = {}
-    if hosts.is_chief:
-        counted, ngrams = count()
-        content = counted.to_dict()
-    facts = Facts.from_dict(hosts.from_chief("texts", lambda: content))
-
+    counted, ngrams = count() if hosts.is_chief else (None, None)
+    facts = Facts.from_dict(hosts.from_chief("texts", lambda: counted and counted.to_dict()))
     heldout = None
-    of_heldout = facts.heldout
-    if inputs.heldout is not None and of_heldout is not None:
-        shards = inputs.heldout.without(set(of_heldout.files.repeated))
-        heldout = Heldout(shards, of_heldout.files, of_heldout.n_predictions, of_heldout.compared)
+    if inputs.heldout is not None and facts.files is not None and facts.compared is not None:
+        shards = inputs.heldout.without(set(facts.files.repeated))
+        heldout = Heldout(shards, facts.files, facts.compared)
     return RunTexts(
         text=inputs.text,
         text_files=describe_shards(inputs.text.paths),
@@ -170,18 +154,19 @@ def count_new(
     text, heldout, vocab = inputs
     check_training_text(text, heldout, vocab.filename)
     is_whole = (n_train_tokens or 0) <= LONG_TEXT
-    known = survey(text, vocab, is_whole, heldout=heldout, model=model)
+    text.examine(vocab, model)
+    known = survey(text, vocab, is_whole, heldout)
     log_survey(known, vocab, check_order)
     n_counted = known.counts.n_predictions
     n_train_tokens = n_train_tokens or n_counted
     first_rare = once_from(known, vocab) if n_train_tokens == n_counted else None
     ngrams = Ngrams.of(known.sample, vocab)
-    facts = None
+    facts = Facts(n_train_tokens, first_rare)
     if heldout is not None:
         files = compare_texts(heldout, known.repeated)
-        heldout.examine(vocab, text.profile)
-        facts = _facts_of(heldout, files, vocab, ngrams)
-    return Facts(n_train_tokens, first_rare, facts), ngrams
+        heldout.examine(vocab, text.profile())
+        facts = facts.replace(files=files, compared=_compared(heldout, files, vocab, ngrams))
+    return facts, ngrams
 
 
 def _count_again(
@@ -198,23 +183,23 @@ def _count_again(
     files = record.heldout
     is_compared = files is not None and files.text == describe_shards(heldout.paths)
     is_whole = not is_compared and (n_train_tokens or 0) <= LONG_TEXT
-    known = survey(text, vocab, is_whole, warns=False, heldout=heldout)
+    known = survey(text, vocab, is_whole, heldout)
     if files is None or not is_compared:
         files = compare_texts(heldout, known.repeated)
     ngrams = Ngrams.of(known.sample, vocab)
     heldout.examine(vocab)
-    return facts.replace(heldout=_facts_of(heldout, files, vocab, ngrams)), ngrams
+    return facts.replace(files=files, compared=_compared(heldout, files, vocab, ngrams)), ngrams
 
 
-def _facts_of(
+def _compared(
     heldout: Shards, files: HeldoutFiles, vocab: Vocabulary, ngrams: Ngrams
-) -> HeldoutFacts:
-    """Return the facts of held-out text. Raises: DataError."""
+) -> Comparison:
+    """Return what held-out text is compared with. Raises: DataError."""
     heldout = heldout.without(set(files.repeated))
     ids = text_ids(heldout, vocab)
     if len(ids) == 1:
         raise DataError(f"{heldout.name}: no sentence; every line is blank")
-    return HeldoutFacts(files, len(ids) - 1, Comparison.of(ids, vocab, ngrams))
+    return Comparison.of(ids, vocab, ngrams)
 
 
 def compare_texts(heldout: Shards, repeated: Collection[int]) -> HeldoutFiles:

@@ -53,7 +53,7 @@ class TrainingText:
             batches = []
             for k, replica in enumerate(devices.own):
                 of_replica = slice(k * n_rows, (k + 1) * n_rows)
-                values = {name: ids[of_replica] for name, ids in window.items() if ids is not None}
+                values = {name: ids[of_replica] for name, ids in window.items()}
                 batches.append(self.batch(values, number, replica))
             yield batches, place
 

@@ -34,7 +34,7 @@ class KeptTrainer:
             variable.assign(value)
         trainer = self.trainer
         trainer.state, trainer.devices.hosts, trainer.options = self.state, hosts, options
-        trainer.schedule = trainer.optimizer.rate = schedule
+        trainer.schedule = schedule
         trainer.is_compiled = False
         return trainer
 

@@ -18,7 +18,7 @@ def heldout_of(n_predictions: int, repeated: tuple[int, ...] = ()) -> Heldout:
     shards = Shards(["heldout.txt"], left_out=set(repeated))
     compared = Comparison(0.1, 500.0, 400.0, 200.0, 150.0, n_predictions=n_predictions)
     files = HeldoutFiles(["heldout.txt, 9 bytes"], list(repeated))
-    return Heldout(shards, files, n_predictions, compared)
+    return Heldout(shards, files, compared)
 
 
 def spec_of(

@@ -171,9 +171,9 @@ def test_resumed_run_with_other_epochs_stores_its_length_for_any_number_of_repli
     tmp_path, tiny_auto
 ):
     tiny_auto_run(tmp_path)
-    assert RunFolder(tmp_path).record().auto.n_steps == 20  # of 2 rows x 5 tokens
+    assert RunFolder(tmp_path).latest_checkpoint().record.auto.n_steps == 20  # of 2 rows x 5 tokens
     tiny_auto_run(tmp_path, n_replicas=2, n_epochs=3)
-    assert RunFolder(tmp_path).record().auto.n_steps == 30
+    assert RunFolder(tmp_path).latest_checkpoint().record.auto.n_steps == 30
 
 
 def test_auto_announces_a_range_of_perplexity_that_depends_on_the_bigrams(tmp_path, log, tiny_auto):
@@ -253,9 +253,9 @@ def test_auto_run_starts_at_once_and_resumes_with_its_own_length(tmp_path, run_h
         own = [line for line in done.stderr.splitlines() if not re.match(r"[IWE]0000 |\t", line)]
         assert done.returncode == 0 and len(own) <= 20, done.stderr  # without TensorFlow's lines
         n_steps = int(length[1]) if length else 3
-        assert RunFolder(folder).latest_checkpoint().record.step == n_steps
-        choice = RunFolder(folder).record().auto
-        assert (choice.n_steps, choice.encoder) == (n_steps, auto.ENCODER)
+        record = RunFolder(folder).latest_checkpoint().record
+        assert (record.step, record.auto.n_steps) == (n_steps, n_steps)
+        assert record.auto.encoder == auto.ENCODER
     assert load_run_options(folder / "options.json").lstm.dim == 512  # compact
 
 

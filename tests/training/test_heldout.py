@@ -159,7 +159,7 @@ def test_sentences_of_the_training_text_are_left_out(tmp_path, log):
     assert "mixed.gz: the training text contains 4 of the 34 sentences; held-out" in log.text
     assert "with the sentences of the training text: perplexity" in log.text
     assert RunFolder(tmp_path / "run").find_best().record.best == expected.mean
-    assert len(RunFolder(tmp_path / "run").record().heldout.repeated) == 3
+    assert len(latest_checkpoint(tmp_path / "run").record.heldout.repeated) == 3
 
 
 def test_resumed_run_leaves_out_the_same_sentences(tmp_path, monkeypatch):
@@ -255,6 +255,14 @@ def test_heldout_text_that_changes_during_training_is_refused(tmp_path, monkeypa
     assert latest_checkpoint(folder.path).record.step == (4 if measured else 2)
 
 
+def test_signs_in_the_text_of_a_new_run_are_warned_of(tmp_path, log):
+    (tmp_path / "train").write_text("Not tokenized, as one sees.\n" * 20)
+    (tmp_path / "vocab").write_text("<S>\n</S>\n<UNK>\nas\none\n")
+    train, vocab = resolve_shards(tmp_path / "train"), Vocabulary(tmp_path / "vocab")
+    count_new(Inputs(train, None, vocab), None, check_order=False)
+    assert "such as 'tokenized,'" in log.text
+
+
 def test_bigrams_of_the_training_text_are_the_baseline(tmp_path):
     texts = {"train": "a b\na c\n", "heldout": "a d\n", "vocab": "<S>\n</S>\n<UNK>\na\nb\n"}
     for name, text in texts.items():
@@ -262,7 +270,7 @@ def test_bigrams_of_the_training_text_are_the_baseline(tmp_path):
     train, heldout = (resolve_shards(tmp_path / name) for name in ("train", "heldout"))
     vocab = Vocabulary(tmp_path / "vocab")
     facts, _ = count_new(Inputs(train, heldout, vocab), None, check_order=False)
-    compared = facts.heldout.compared
+    compared = facts.compared
     # Pairs: </S> a (twice), a b, b </S>, a <UNK>, <UNK> </S>. Words by the pairs that end in them:
     # </S> 2; <UNK>, a and b 1; each of the 5 has a part of 0.75 (4 + 1).
     end, other = (2 - 0.75 + 0.75) / 5.75, (1 - 0.75 + 0.75) / 5.75

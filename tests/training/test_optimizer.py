@@ -14,7 +14,7 @@ def train(n_replicas, sparse, max_norm):
     rng = np.random.default_rng(0)
     with strategy.scope():
         table = tf.Variable(tf.constant(rng.normal(size=(7, 3)), tf.float32))
-        optimizer = Adagrad({"w": table}, lambda step: 0.2, max_norm, Devices(strategy))
+        optimizer = Adagrad({"w": table}, max_norm, Devices(strategy))
     rows = tf.constant([[5, 1, 5], [1, 1, 2]])
     norms = []
     for _ in range(2):
@@ -43,7 +43,7 @@ def test_adagrad_update_matches_the_paper():
     strategy = tf.distribute.MirroredStrategy(["CPU:0"])
     with strategy.scope():
         weight = tf.Variable([1.0, 2.0])
-        optimizer = Adagrad({"w": weight}, lambda step: 0.2, 1.0, Devices(strategy))
+        optimizer = Adagrad({"w": weight}, 1.0, Devices(strategy))
     norm = optimizer.apply([tf.constant([3.0, 4.0])], 0.2)
     assert norm.numpy() == pytest.approx(5.0)
     clipped = np.array([0.6, 0.8])
@@ -70,7 +70,7 @@ def adam_of(n_replicas, table, max_norm=1e9):
     devices = Devices(tf.distribute.MirroredStrategy([f"CPU:{k}" for k in range(n_replicas)]))
     with devices.strategy.scope():
         variable = tf.Variable(tf.constant(table, tf.float32))
-        return variable, Adam({"w": variable}, lambda step: RATE, max_norm, devices)
+        return variable, Adam({"w": variable}, max_norm, devices)
 
 
 @pytest.mark.parametrize("n_replicas", [1, 2])
@@ -97,7 +97,7 @@ def test_adam_update_matches_the_paper(n_replicas, sparse, shape):
             slices = tf.IndexedSlices(values, rows, shape)
             return slices if sparse else tf.convert_to_tensor(slices)
 
-        size = tf.constant(optimizer.step_size(step), tf.float32)
+        size = tf.constant(optimizer.step_size(step, RATE), tf.float32)
         optimizer.apply([optimizer.devices.strategy.run(gradient)], size)
     expected = reference_adam(table, means, used)
     slots = [optimizer.slots[name]["w"] for name in ("adam_mean", "adam_square")]
@@ -131,7 +131,7 @@ def muon_of(n_replicas, **values):
     devices = Devices(tf.distribute.MirroredStrategy([f"CPU:{k}" for k in range(n_replicas)]))
     with devices.strategy.scope():
         variables = {name: tf.Variable(tf.constant(v, tf.float32)) for name, v in values.items()}
-        return variables, Muon(variables, lambda step: RATE, 1e9, devices)
+        return variables, Muon(variables, 1e9, devices)
 
 
 def apply(optimizer, step, *gradients):
@@ -142,7 +142,8 @@ def apply(optimizer, step, *gradients):
         replica = tf.distribute.get_replica_context().replica_id_in_sync_group
         return [tf.constant(gradient, tf.float32)[replica] for gradient in gradients]
 
-    optimizer.apply(strategy.run(of_replica), tf.constant(optimizer.step_size(step), tf.float32))
+    size = tf.constant(optimizer.step_size(step, RATE), tf.float32)
+    optimizer.apply(strategy.run(of_replica), size)
 
 
 @pytest.mark.parametrize("shape", [(1, 1, 6, 40), (1, 1, 40, 6), (2, 4, 5, 9)])

@@ -141,11 +141,9 @@ def applied(optimizer, gradient, start, decay, max_norm=10.0):
     devices = Devices(tf.distribute.MirroredStrategy(["CPU:0"]))
     with devices.strategy.scope():
         variable = tf.Variable(start)
-        trained = OPTIMIZERS[optimizer](
-            {"softmax/W": variable}, lambda step: 0.1, max_norm, devices
-        )
+        trained = OPTIMIZERS[optimizer]({"softmax/W": variable}, max_norm, devices)
     part = None if decay is None else tf.constant(decay)
-    size = tf.fill(np.shape(trained.step_size(0)), 0.1)
+    size = tf.fill(np.shape(trained.step_size(0, 0.1)), 0.1)
     step = tf.function(lambda: trained.apply([gradient], size, decay=part), autograph=False)
     try:
         step()

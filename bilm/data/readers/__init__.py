@@ -17,6 +17,7 @@ from bilm.data.text import matching_files, read_lines, unpacked_name, writing_te
 from bilm.errors import DataError
 from bilm.support.files import protect
 from bilm.support.progress import Progress
+from bilm.support.urls import PathLike
 
 
 def read_text(source: InputFile) -> Iterator[Record]:
@@ -37,7 +38,7 @@ FORMS = (TABLES, conllu.FORM, fasta.FORM, TEXT)
 OPTIONS = {name: help for form in FORMS for name, help in form.options.items()}  # and their help
 
 
-def form_of(path: str | os.PathLike) -> Form:
+def form_of(path: PathLike) -> Form:
     """Return the form of a file by the ending of its name, before the ending of a compression."""
     ending = Path(unpacked_name(path)).suffix
     return next((form for form in FORMS if ending in form.endings), TEXT)
@@ -51,7 +52,7 @@ class Corpus:
 
     def __init__(
         self,
-        path: str | os.PathLike,
+        path: PathLike,
         reading: Reading | None = None,
         signs: TextSigns | None = None,
     ):
@@ -86,7 +87,7 @@ class Corpus:
         return signs.watch(records, itemgetter(0))  # the words of a record
 
 
-def text(input: str | os.PathLike, output: str | os.PathLike, **reading: Any) -> tuple[int, int]:
+def text(input: PathLike, output: PathLike, **reading: Any) -> tuple[int, int]:
     """Write a corpus of any form as text, one sentence per line, as `bilm text` does; return the
     numbers of its sentences and words.
 
