@@ -11,7 +11,7 @@ import numpy as np
 from bilm.embedding.forms import POOLS
 from bilm.errors import OptionsError, require_one_of
 from bilm.inference.backend import Backend, ByDirection
-from bilm.inference.packing import pack, run_windows
+from bilm.inference.packing import Packing, pack, run_windows
 from bilm.options.model_options import ModelOptions
 
 Layers = str | Sequence[int]  # see `ElmoEmbedder`
@@ -105,29 +105,26 @@ def collected(
         numbers = np.arange(len(tokens)) - 2 * numbers - 1
     numbers[stops - lengths] = numbers[stops - 1] = -1
 
-    # The row and the step at which each direction reads each token but the mark at its end, on
-    # which no result depends.
+    # What each direction reads at each row and step: all tokens but the mark at its end, on which
+    # no result depends.
     is_read = tokens >= 0
     n_steps = np.add.reduceat(is_read, stops - lengths, dtype=np.int64) - 1
     packing = pack(n_steps)
-    ends = packing.starts + n_steps
-    row_of: np.ndarray = np.repeat(packing.rows, n_steps)
-    forward = np.arange(len(row_of)) + np.repeat(ends - np.cumsum(n_steps), n_steps)
-    backward = np.repeat(packing.starts + ends - 1, n_steps) - forward
-    directions = {"forward": (forward, stops - 1), "backward": (backward, stops - lengths)}
+    rows, steps_of = _reading_steps(packing, n_steps)
+    ends_of = {"forward": stops - 1, "backward": stops - lengths}
     places: ByDirection = {}
     numbers_at: ByDirection = {}
     for direction in selection.features:
-        step_of, unread = directions[direction]
         is_used = is_read.copy()
-        is_used[unread] = False
+        is_used[ends_of[direction]] = False
         places[direction] = np.zeros(packing.shape, np.int32)
-        places[direction][row_of, step_of] = tokens[is_used]
+        places[direction][rows, steps_of[direction]] = tokens[is_used]
         numbers_at[direction] = np.full(packing.shape, -1)
-        numbers_at[direction][row_of, step_of] = numbers[is_used]
+        numbers_at[direction][rows, steps_of[direction]] = numbers[is_used]
 
     kind: type[Unpooled | Pooled] = Unpooled if selection.pool == "none" else Pooled
     results = kind(selection, lengths - 2, numbers[~is_read])
+    ends = packing.starts + n_steps
     waiting = np.argsort(-ends, kind="stable").tolist()
     for steps, layers in run_windows(backend, packing, table, places, batch_tokens):
         for direction, outputs in layers.items():
@@ -136,6 +133,20 @@ def collected(
         while waiting and ends[waiting[-1]] <= steps.stop:
             k = waiting.pop()
             yield k, results.of(k)
+
+
+def _reading_steps(
+    packing: Packing, n_steps: np.ndarray
+) -> tuple[np.ndarray, dict[str, np.ndarray]]:
+    """Return the row in which each token is read, in the order of the text, and the step at which
+    each direction reads it: integer (N,), where N is the sum of `n_steps`, those of each sentence.
+    """
+    rows: np.ndarray = np.repeat(packing.rows, n_steps)
+    firsts = np.cumsum(n_steps) - n_steps  # number of the first token of each sentence
+    forward = np.arange(len(rows)) + np.repeat(packing.starts - firsts, n_steps)
+    first_and_last = 2 * packing.starts + n_steps - 1
+    backward = np.repeat(first_and_last, n_steps) - forward
+    return rows, {"forward": forward, "backward": backward}
 
 
 class Unpooled:
