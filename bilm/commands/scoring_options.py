@@ -83,7 +83,7 @@ class Model:
 
         backend = open_backend(self.stored, name, has_softmax=True)
         scorer = Scorer(backend, self.vocabulary.words)
-        scorer.signs.model = self.stored.profile
+        scorer.signs.of_model = self.stored.profile
         scorer.signs.done = not warns_of_signs
         return scorer
 
@@ -158,7 +158,7 @@ class Text:
         from bilm.inference.numpy_policy import most_tokens
 
         self._signs.known = model.vocabulary
-        self._signs.model = model.stored.profile
+        self._signs.of_model = model.stored.profile
         most = most_tokens(model.stored.options)
         n_tokens = 0
         beginning: list[Sentence] = []

@@ -43,10 +43,10 @@ class Shards:
         self.paths = list(map(os.fspath, self.paths))
         self.name = self.name or next(iter(self.paths), "no file")
 
-    def examine(self, vocabulary: Container[str] = (), model: Profile | None = None) -> None:
+    def examine(self, vocabulary: Container[str] = (), of_model: Profile | None = None) -> None:
         """Warn if the first words show that the text is not tokenized or not in a normal form.
         Pipes, which can be read only once, are not examined. Raises: DataError."""
-        for warning in self.profile(vocabulary).warnings(model).values():
+        for warning in self.profile(vocabulary).warnings(of_model).values():
             logging.warning("%s: %s", self.name, warning)
 
     def profile(self, vocabulary: Container[str] = ()) -> Profile:

@@ -17,7 +17,7 @@ class TextSigns:
     """Keeps the first words of the text `name` and logs a warning for each sign in them.
 
     Attributes: `known`, words that are not signs, such as a model's vocabulary; `vocabulary`, by
-        default the same, with which words are compared; `model`, the profile of a model's text;
+        default the same, with which words are compared; `of_model`, the profile of a model's text;
         `done`, whether further sentences are ignored; `reported`, signs that need no report.
     """
 
@@ -26,12 +26,12 @@ class TextSigns:
         name: object,
         known: Container[str] = (),
         vocabulary: Container[str] = (),
-        model: Profile | None = None,
+        of_model: Profile | None = None,
     ):
         self._name = name
         self.known = known
         self.vocabulary = vocabulary
-        self.model = model
+        self.of_model = of_model
         self.done = False
         self.reported: set[str] = set()
         self._lines: list[str] = []
@@ -72,7 +72,7 @@ class TextSigns:
         if self.done or self._n_words < GROWTH * self._n_examined:
             return
         self._n_examined = self._n_words
-        for name, warning in self.profile().warnings(self.model).items():
+        for name, warning in self.profile().warnings(self.of_model).items():
             if name not in self.reported:
                 self.reported.add(name)
                 logging.warning("%s: %s", self._name, warning)

@@ -55,9 +55,9 @@ class Corpora:
         reading: Reading | None = None,
         share: Share | None = None,
         vocabulary: Container[str] = (),
-        model: Profile | None = None,
+        of_model: Profile | None = None,
     ):
-        signs = TextSigns(pattern, vocabulary=vocabulary, model=model)
+        signs = TextSigns(pattern, vocabulary=vocabulary, of_model=of_model)
         self._corpora = [Corpus(path, reading, signs) for path in input_files(pattern)]
         self.path = os.fspath(pattern) if len(self._corpora) > 1 else self._corpora[0].path
         self.has_ids = any(corpus.has_ids for corpus in self._corpora)

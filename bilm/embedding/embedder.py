@@ -80,7 +80,7 @@ class ElmoEmbedder:
         lstm = self.options.lstm
         self.n_layers = lstm.n_layers + 1
         self.dim = len(self.options.directions) * lstm.projection_dim
-        self.signs = TextSigns("sentences to embed", model=self.stored.profile)
+        self.signs = TextSigns("sentences to embed", of_model=self.stored.profile)
 
     def __reduce__(self):
         return type(self), (self.stored, None, *self._settings)

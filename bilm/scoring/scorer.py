@@ -221,7 +221,7 @@ def load_scorer(
     stored.require_softmax()
     words = stored.vocabulary(vocab_file).words
     scorer = Scorer(open_backend(stored, backend, has_softmax=True), words)
-    scorer.signs.model = stored.profile
+    scorer.signs.of_model = stored.profile
     return scorer
 
 

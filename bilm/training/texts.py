@@ -35,7 +35,7 @@ def new_texts(
     folder: RunFolder,
     options: RunOptions | None,
     checks_words: bool = True,
-    model: Profile | None = None,
+    of_model: Profile | None = None,
 ) -> RunTexts:
     """Return the texts of a new run, counted, with the vocabulary and the held-out part that are
     made in its folder if they were not requested. A text of more than `LONG_TEXT` predictions is
@@ -44,7 +44,7 @@ def new_texts(
     Args:
         options: None if they will be chosen by the text.
         checks_words: whether the vocabulary is new.
-        model: profile of the text of a model to fine-tune.
+        of_model: profile of the text of a model to fine-tune.
     Raises: DataError, OptionsError.
     """
     # Nothing is held out if there is a vocabulary, which may be of the whole text.
@@ -63,7 +63,7 @@ def new_texts(
         check_n_words(options, inputs.vocab)
         n_train_tokens = options.n_train_tokens
         check_order = options.sample_softmax
-    count = partial(count_new, inputs, n_train_tokens, check_order, model)
+    count = partial(count_new, inputs, n_train_tokens, check_order, of_model)
     return _of_all_hosts(inputs, hosts, count)
 
 
@@ -147,14 +147,14 @@ def _of_all_hosts(
 
 
 def count_new(
-    inputs: Inputs, n_train_tokens: int | None, check_order: bool, model: Profile | None = None
+    inputs: Inputs, n_train_tokens: int | None, check_order: bool, of_model: Profile | None = None
 ) -> tuple[Facts, Ngrams | None]:
-    """Read the texts of a new run; `check_order`: see `log_survey`; `model`: profile of the text of
-    a model to fine-tune. Raises: DataError."""
+    """Read the texts of a new run; `check_order`: see `log_survey`; `of_model`: profile of the text
+    of a model to fine-tune. Raises: DataError."""
     text, heldout, vocab = inputs
     check_training_text(text, heldout, vocab.filename)
     is_whole = (n_train_tokens or 0) <= LONG_TEXT
-    text.examine(vocab, model)
+    text.examine(vocab, of_model)
     known = survey(text, vocab, is_whole, heldout)
     log_survey(known, vocab, check_order)
     n_counted = known.counts.n_predictions

@@ -211,7 +211,7 @@ def _matches(
 
 def open_texts(
     texts: Mapping[str, str | Path | Sequence[str | Path]],
-    model: Profile | None = None,
+    of_model: Profile | None = None,
     **reading: Any,
 ) -> dict[str, list[Corpus]]:
     """Open the files of groupings, in any input form, plain or compressed.
@@ -219,11 +219,11 @@ def open_texts(
     Args:
         texts: for each grouping, a file or a pattern, or several of them. A file that several
             patterns match is read once.
-        model: of the text of the model, which these are compared with.
+        of_model: profile of the text of the model, which these are compared with.
         reading: `column`, `tokenize`, `on_bad_utf8` and `quoting` of `bilm.data.readers.Reading`.
     Raises: DataError if a file is missing or an argument does not apply to it.
     """
-    signs = TextSigns(", ".join(texts), model=model)
+    signs = TextSigns(", ".join(texts), of_model=of_model)
     opened: dict[str, list[Corpus]] = {}
     for grouping, one_or_more in texts.items():
         patterns = [one_or_more] if isinstance(one_or_more, str | Path) else one_or_more
