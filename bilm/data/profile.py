@@ -80,9 +80,9 @@ PLAIN = re.compile("[a-z]{2,30}")
 LONG = re.compile(SIGNS["long"].pattern)
 LAST = (".", "!", "?", "…")  # words at the end of a sentence
 LINE_ENDS = re.compile(r"[\r\v\x85\u2028\u2029]")
-START = re.compile(r"[>*•|+]|#+|(?=\D?\d)[\d:./-]+[)\]]?")  # a first word that is none
+START = re.compile(r"[>*•|+]|#+|(?=\D?\d)[\d:./-]+[)\]]?")  # marks of lists, and numbers
 CODE_PAGES = {"cp1252": 1, "cp1250": 1, "cp1254": 1, "cp1251": 2, "cp1253": 2, "cp1256": 2}
-# What a character of UTF-8 but its first byte is read as
+# The characters as which code pages read the later bytes of a character of UTF-8.
 CONTINUED = {chr for page in CODE_PAGES for chr in bytes(range(0x80, 0xC0)).decode(page, "ignore")}
 
 
@@ -256,7 +256,8 @@ def _signs_of_word(word: str, known: Container[str], vocabulary: Container[str])
 
 
 def _is_misread(word: str) -> bool:
-    """Return whether a word is UTF-8 that was read in a code page; not as RÓŻA, by chance."""
+    """Return whether a word is UTF-8 that was read in a code page. Words in capitals, such as RÓŻA,
+    only look so by chance."""
     if word.isupper() or CONTINUED.isdisjoint(word):
         return False
     for code_page, least in CODE_PAGES.items():

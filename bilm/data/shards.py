@@ -44,7 +44,7 @@ class Shards:
         self.name = self.name or next(iter(self.paths), "no file")
 
     def examine(self, vocabulary: Container[str] = (), of_model: Profile | None = None) -> None:
-        """Warn if the first words show that the text is not tokenized or not in a normal form.
+        """Warn if the first words are not tokenized or unlike the text of a model.
         Pipes, which can be read only once, are not examined. Raises: DataError."""
         for warning in self.profile(vocabulary).warnings(of_model).values():
             logging.warning("%s: %s", self.name, warning)

@@ -30,7 +30,8 @@ class ElmoEmbedder:
     Threads may share an embedder. A pickle contains the paths of the model's files, which are
     loaded again, also in processes that multiprocessing spawns. After a fork, an embedder of the
     parent raises BilmError, except with `numpy`, and a new one uses NumPy; see
-    `bilm.support.process`. One warning is logged for untokenized sentences.
+    `bilm.support.process`. Warnings are logged for sentences that are not tokenized, or unlike the
+    training text.
 
     Args:
         options_file: `options.json`, or a model: see `bilm.storage.stored_model.open_model`.

@@ -133,7 +133,7 @@ def latest_checkpoint(
     only: Callable[[str], bool] | None = lambda name: True,
 ) -> Checkpoint | None:
     """Open the latest checkpoint that `Checkpoint.check` finds whole; log those that are damaged.
-    Return None if the folder contains none. Raises: WeightsError if none of several can be used."""
+    Return None if the folder contains none. Raises: WeightsError if none of them can be used."""
     folder = expanded(folder)
     failed: dict[str, str] = {}
     last_error = ""

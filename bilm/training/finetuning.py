@@ -76,7 +76,8 @@ def finetune(
         model, weights: the model to start from, see `Source`.
         text, folder, heldout: see `bilm.train`; held-out text is also measured before the first
             step.
-        vocab: the vocabulary of the model; None for the `vocab.txt` beside it.
+        vocab: the vocabulary of the model; None for the words that are stored with its softmax, or
+            the `vocab.txt` beside it.
         new_vocab: another vocabulary to predict, with a new softmax. Words that the model's
             vocabulary also contains keep their softmax rows if the model has a softmax. Required
             if the model reads characters and has no softmax; not allowed if it reads words.

@@ -241,7 +241,7 @@ def check_n_words(options: RunOptions, vocab: Vocabulary) -> None:
 
 
 def check_unchanged(shards: Shards, described: Sequence[str], step: int) -> None:
-    """Raise DataError if the size of a text's file differs from that at the start of training."""
+    """Raise DataError if a text's file differs from its description at the start of training."""
     try:
         described_now = describe_shards(shards.paths)
     except (OSError, RemoteError):  # missing for now; if it is needed, reading it raises an error

@@ -192,13 +192,13 @@ class Filler:
             return [], 1.0
         both, remembered = self._sides(text, i)
         compared = self._best(blank.allowed, both, max(n, N_COMPARED))
-        is_none = self._doubt @ [1, self._odds(both, blank, compared)]
-        log_compared = -np.logaddexp(is_none, 0)
+        log_odds = self._doubt @ [1, self._odds(both, blank, compared)]
+        log_compared = -np.logaddexp(log_odds, 0)
         logs = self._factors(text, i, compared, remembered) @ self._exponents
         logs += log_compared - np.logaddexp.reduce(logs)
         order = np.argsort(-logs, kind="stable")
         words = [Candidate(self.words[compared[k]], float(np.exp(logs[k]))) for k in order]
-        return words, float(np.exp(is_none + log_compared))
+        return words, float(np.exp(log_odds + log_compared))
 
     def _sides(self, text: list[str], i: int) -> tuple[np.ndarray, Logs]:
         """Return the log-probabilities of the vocabulary by both sides of place `i`, float64 (V,),
