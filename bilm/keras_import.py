@@ -56,7 +56,7 @@ def name_layers(keras: ModuleType) -> None:
 
 
 def watch() -> None:
-    """Name the layers to Keras as soon as it is imported."""
+    """Select a backend when Keras is imported, and then add the layers to it."""
     if sys.modules.get("keras"):  # None forbids its import
         name_layers(sys.modules["keras"])
     else:

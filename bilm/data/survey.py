@@ -1,4 +1,4 @@
-"""Reads a training text once before training: its counts, signs, the order of the vocabulary."""
+"""Reads a training text once before training: counts, a sample, and held-out sentences in it."""
 
 import os
 from array import array

@@ -34,7 +34,7 @@ class Scorer:
         batch_tokens: maximum number of predictions that are computed at a time. It bounds memory
             and does not change results.
     Attributes: `words`; `vocabulary`, the same as `PredictedWords`; `directions`, of the model;
-        `signs`, which warns once of sentences that are not tokenized.
+        `signs`, which warns of sentences that are not tokenized, or unlike the training text.
     Raises: DataError if the vocabulary is not the model's, and in methods if a sentence is not a
         list of words; ValueError for numbers below 1, and for a model without a softmax.
 

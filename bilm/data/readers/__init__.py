@@ -46,7 +46,7 @@ def form_of(path: PathLike) -> Form:
 
 class Corpus:
     """The records of a file or URL, whose ending determines its form. Iterable repeatedly. `signs`
-    counts signs in the first iteration, and is shared by the files of a text. Attributes: `path`,
+    keeps words of the first iteration, and is shared by the files of a text. Attributes: `path`,
     `form`, and `has_ids`, whether records have ids. Raises: DataError for an option that does not
     apply to the form; iterating also for the file."""
 
