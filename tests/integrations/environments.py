@@ -6,6 +6,7 @@ import os
 import subprocess
 import sys
 import tempfile
+from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 
 LIBRARIES = {
@@ -20,6 +21,19 @@ EMBED = [*BILM, "embed", *MODEL, "--output", "line.npz"]
 VECTORS = 'import bilm; print(bilm.ElmoEmbedder("novels-en").embed_sentence(["She"]).shape)'
 LAYER = 'import bilm; print(bilm.Elmo("novels-en").name)'
 REFUSED = "which is not installed: pip install tensorflow"
+# Python runs this first: `find_spec` must return None, but `sys.modules` must not have the names.
+HIDE = """
+import sys
+from importlib.machinery import PathFinder
+
+class Finder(PathFinder):
+    @classmethod
+    def find_spec(cls, name, path=None, target=None):
+        if name.partition(".")[0] not in {hidden}:
+            return super().find_spec(name, path, target)
+
+sys.meta_path = [Finder if finder is PathFinder else finder for finder in sys.meta_path]
+"""
 # The arguments of Python, and a part of what is printed.
 COMMANDS = {
     "embed": (EMBED, "1 sentences"),
@@ -40,8 +54,7 @@ def works(environment: str, folder: Path) -> bool:
     """Print the result of each command; return whether all are as expected."""
     installed = LIBRARIES[environment]
     hidden = sorted(ALL - installed)
-    hide = f"import sys; sys.modules.update(dict.fromkeys({hidden}))\n"
-    (folder / "sitecustomize.py").write_text(hide)
+    (folder / "sitecustomize.py").write_text(HIDE.format(hidden=hidden))
     path = os.pathsep.join([str(folder), os.environ.get("PYTHONPATH", "")])
     variables = {**os.environ, "PYTHONPATH": path}
     variables.pop("KERAS_BACKEND", None)
@@ -64,7 +77,13 @@ def works(environment: str, folder: Path) -> bool:
     return all(are_right)
 
 
-if __name__ == "__main__":
+def works_alone(environment: str) -> bool:
+    """Call `works` in a new folder."""
     with tempfile.TemporaryDirectory() as name:
         (Path(name) / "line.txt").write_text("She rose from her [MASK] .\n")
-        sys.exit(not all([works(environment, Path(name)) for environment in sys.argv[1:]]))
+        return works(environment, Path(name))
+
+
+if __name__ == "__main__":
+    with ThreadPoolExecutor(2) as threads:
+        sys.exit(not all(list(threads.map(works_alone, sys.argv[1:]))))
