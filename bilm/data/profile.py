@@ -87,7 +87,7 @@ CONTINUED = {chr for page in CODE_PAGES for chr in bytes(range(0x80, 0xC0)).deco
 
 
 class Profile(NamedTuple):
-    """What the first words of a text consist of; a model stores that of its text."""
+    """What the first words of a text consist of. A model stores the profile of its text."""
 
     totals: Mapping[str, int]  # of units: see `Sign`
     counts: Mapping[str, int]  # of units with each sign and trait

@@ -138,9 +138,8 @@ def collected(
 def _reading_steps(
     packing: Packing, n_steps: np.ndarray
 ) -> tuple[np.ndarray, dict[str, np.ndarray]]:
-    """Return the row in which each token is read, in the order of the text, and the step at which
-    each direction reads it: integer (N,), where N is the sum of `n_steps`, those of each sentence.
-    """
+    """Return the row of each token, in the order of the text, and the step at which each direction
+    reads it: integer (N,). `n_steps`: tokens of each sentence, N in total."""
     rows: np.ndarray = np.repeat(packing.rows, n_steps)
     firsts = np.cumsum(n_steps) - n_steps  # number of the first token of each sentence
     forward = np.arange(len(rows)) + np.repeat(packing.starts - firsts, n_steps)

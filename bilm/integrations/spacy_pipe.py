@@ -134,7 +134,7 @@ class ElmoComponent:
 
 
 def set_hooks(doc: Doc) -> None:
-    """Compute the vectors and similarities of a document from those of the component only, which
+    """Compute the vectors and similarities of a document from the component's vectors only, which
     `doc.user_data` contains, or else `doc.tensor`. Documents that were stored, or came from another
     process, lose these hooks; this function sets them again."""
     if KEY not in doc.user_data:

@@ -31,8 +31,8 @@ class RunRequest:
 
     Args:
         text, heldout: the texts; None to measure the held-out part of the run, if it has one.
-        vocab: the vocabulary, or its file; None for that of the run, or to make one.
-        options: None for those of a resumed run, or for those that `auto` chooses.
+        vocab: the vocabulary, or its file; None to use the run's vocabulary, or to make one.
+        options: None to use the options of a resumed run, or to let `auto` choose.
         requires_auto: whether the options `auto` were requested by their name.
         changes: options that replace others, by key.
         hours: time budget, from the time `started` of the clock on.

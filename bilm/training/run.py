@@ -170,8 +170,8 @@ class Run:
     """A run between two steps: `spec`, `progress` and `timing` are values that its methods replace
     as the functions of `bilm.training.decisions` decide.
 
-    The model has its first weights, or those of the checkpoint that the run continues; the inputs
-    are in the folder. All workers have the same weights and states.
+    The model has its first weights, or the weights of the checkpoint that the run continues; the
+    inputs are in the folder. All workers have the same weights and states.
     """
 
     def __init__(

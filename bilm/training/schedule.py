@@ -1,6 +1,6 @@
 """The learning rate of each step of a run."""
 
-from bilm.options.run_options import DECAYS, LEARNING_RATES, RunOptions
+from bilm.options.run_options import DECAYS, RunOptions
 
 
 class Schedule:
@@ -38,7 +38,9 @@ class Schedule:
     @property
     def full(self) -> float:
         """The largest rate."""
-        return self.options.learning_rate or LEARNING_RATES[self.options.optimizer]
+        rate = self.options.learning_rate
+        assert rate is not None  # `RunOptions` replaces None by the optimizer's rate
+        return rate
 
     @property
     def warmup_steps(self) -> int:

@@ -70,7 +70,7 @@ def new_texts(
 def same_texts(
     request: RunRequest, folder: RunFolder, record: RunRecord, n_train_tokens: int | None
 ) -> RunTexts:
-    """Return the texts of a resumed run. Raises: DataError if one differs from that of the run."""
+    """Return the texts of a resumed run. Raises: DataError if one is not a text of the run."""
     inputs = _open_inputs(request, folder)
     if inputs.vocab.digest != record.vocabulary:
         raise DataError(

@@ -268,7 +268,7 @@ class StoredModel(ABC):
         return self.weights(has_softmax=True).build()
 
     def assign(self, model: BiLM, softmax: bool = True, stacks: bool = True) -> None:
-        """Set the variables of a built model; those of its softmax and LSTMs if asked for."""
+        """Set the variables of a built model; `softmax`, `stacks`: whether to set these too."""
         variables = names.stored_variables(model)
         for name, value in self.weights(has_softmax=softmax).values(model.padding):
             if stacks or not name.startswith("RNN_"):

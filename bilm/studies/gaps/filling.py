@@ -56,7 +56,7 @@ class Gap(NamedTuple):
     position: int  # index of the token, from 0
     token: str  # with its mark
     candidates: list[Candidate]  # the most probable first; empty if no word matches the token
-    none: float  # probability that the word is none of those that were compared
+    none: float  # probability of any other word than the ones that were compared
 
 
 class _Blank(NamedTuple):

@@ -39,7 +39,7 @@ def build_memory(
     remembered = RememberedText.of(sentences_to_score(text), scorer.vocabulary)
     n_directions = len(scorer.directions)
 
-    # Work in predictions of the memory, whose time is that of a first step
+    # A first step measures the time of a prediction of the memory, the unit of all work.
     first = time.monotonic()
     fit_memory(remembered, n_directions, 1)
     seconds = (time.monotonic() - first) / (N_QUERIES * len(OFFSETS))

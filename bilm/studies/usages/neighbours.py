@@ -15,7 +15,7 @@ if TYPE_CHECKING:
 
 
 class Neighbour(NamedTuple):
-    """A usage, and the cosine of its vector with that of a word."""
+    """A usage, and the cosine of its vector and the vector of a word."""
 
     similarity: float
     word: str  # as it occurs

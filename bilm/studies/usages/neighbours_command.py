@@ -10,9 +10,9 @@ from bilm.commands import options as opt
 
 COLUMNS = {"similarity": float, "word": str, "line": int, "position": int, "sentence": str}
 NOTE = """
-The rows are the usages whose vectors are most similar to the mean of those of the word, without
-these: the cosine, the word as it occurs, the number of its line from 1, its position from 0, and
-the sentence. --words lists each other word once, by its most similar usage.
+The rows are other usages, the most similar to the mean vector of the word's usages first: the
+cosine, the word as it occurs, the number of its line from 1, its position from 0, and the
+sentence. --words lists each other word once, by its most similar usage.
 
 --word and --exclude accept what a line of "bilm usages --words" does: cell, or the forms of a word
 as in "cell: cell cells", or an expression such as /cells?/. Spelling variants and inflected forms
@@ -52,7 +52,7 @@ def neighbours(
     usages: str | None, word: str, line: int | None, ignore_case: bool, words: bool,
     exclude: Sequence[str], n: int, layer: int | None, output: str | None, **reading: Any
 ) -> None:  # fmt: skip
-    """List usages or words like those of a word.
+    """List the usages or words most similar to a word.
 
     Examples:
       bilm neighbours --model run --input text.txt --word bank --words
@@ -74,9 +74,11 @@ def neighbours(
     if usages is not None:
         vectors, all_words = words_of_usages(read_usages(usages), layer)
     elif input_ is not None:
-        (corpora,) = open_texts({"text": input_}, **reading).values()
+        embedder = ElmoEmbedder(model, weights, vocab)
+        embedder.signs.done = True  # the reader of a text warns of its signs
+        (corpora,) = open_texts({"text": input_}, embedder.stored.profile, **reading).values()
         sentences = [record.words for corpus in corpora for record in corpus]
-        vectors, all_words = words_of_text(ElmoEmbedder(model, weights, vocab), sentences, layer)
+        vectors, all_words = words_of_text(embedder, sentences, layer)
     nearest = find_neighbours(
         vectors,
         all_words,
