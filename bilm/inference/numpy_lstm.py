@@ -17,10 +17,15 @@ from bilm.support.process import available_cores
 from bilm.tensors import CELL, FLOAT_BYTES, N_GATES
 
 HALF = np.float32(0.5)
+GATE_BYTES = 1 << 19  # of the gates that are computed at a time, in a processor's cache
 
 
 class NumpyCell:
-    """An LSTM cell in float32, from W (2 P, 4 D), b (4 D,) and W_p (D, P) or None."""
+    """An LSTM cell in float32, from W (2 P, 4 D), b (4 D,) and W_p (D, P) or None.
+
+    sigmoid(x) = (1 + tanh(x / 2)) / 2, so that one operation computes all gates. W and b are halved
+    in advance; the sums, which contain one sigmoid, and W_p after the step. Halves are exact.
+    """
 
     def __init__(
         self,
@@ -30,55 +35,66 @@ class NumpyCell:
         projection: np.ndarray | None,
     ):
         self._lstm = lstm
-        self._of_input, self._recurrent = np.split(_sigmoids_first(kernel), 2)  # W_x, W_h: P, 4 D
-        self._bias = _sigmoids_first(bias + forget_bias(lstm.dim))  # b + u: 4 D
-        self._projection = projection
+        x, h = np.split(kernel, 2)
+        of_input = np.concatenate([x, [bias + forget_bias(lstm.dim)]])
+        self._of_input = _sigmoids_first(of_input)  # W_x and b + u: P + 1, 4 D
+        self._recurrent = _sigmoids_first(h)  # W_h: P, 4 D
+        self._projection = None if projection is None else HALF * projection
 
     def run(
         self, x: np.ndarray, state: LSTMState, starts: Sequence[np.ndarray | None]
     ) -> tuple[np.ndarray, LSTMState]:
         """Run over x (T, B, P) from a state; return the outputs (T, B, P) and the last state.
-        `starts`: rows that start from zero state at each step, boolean (B, 1), or None."""
+        `starts`: rows that start from zero state at each step, boolean (B,), or None."""
         # W_x x + b: one product for all steps
         n_steps, n_rows, width = x.shape
         n_units = self._lstm.dim
-        inputs = x.reshape(n_steps * n_rows, width) @ self._of_input + self._bias
-        inputs = inputs.reshape(n_steps, n_rows, N_GATES * n_units)
+        x_and_1: np.ndarray = np.ones((n_steps * n_rows, width + 1), np.float32)
+        x_and_1[:, :width] = x.reshape(-1, width)
+        inputs = (x_and_1 @ self._of_input).reshape(n_steps, n_rows, N_GATES * n_units)
 
-        # The gates of a step, and views of them
+        cell, hidden = state.cell.copy(), state.hidden
         gates: np.ndarray = np.empty((n_rows, N_GATES * n_units), np.float32)
-        sigmoids = gates[:, : 3 * n_units]
-        i, f, o, j = gates.reshape(n_rows, N_GATES, n_units).swapaxes(0, 1)
-
-        cell, hidden = state
+        results: np.ndarray = np.empty((n_rows, n_units), np.float32)
+        part_rows = max(GATE_BYTES // gates[0].nbytes, 1)
+        parts = [slice(row, row + part_rows) for row in range(0, n_rows, part_rows)]
         outputs = np.empty_like(x)
         for t, start in enumerate(starts):
             if start is not None:
-                cell = np.where(start, 0, cell)
-                hidden = np.where(start, 0, hidden)
+                cell[start] = 0
+                hidden = np.where(start[:, None], 0, hidden)
             np.matmul(hidden, self._recurrent, out=gates)
-            gates += inputs[t]
-            # sigmoid(x) = (1 + tanh(x / 2)) / 2, so that one operation computes all gates.
-            sigmoids *= HALF
-            np.tanh(gates, out=gates)
-            sigmoids *= HALF
-            sigmoids += HALF
-            cell = f * cell
-            cell += np.multiply(i, j, out=i)
-            _clip(cell, self._lstm.cell_clip)
-            hidden = np.tanh(cell)
-            hidden *= o
-            if self._projection is not None:
-                hidden = hidden @ self._projection
+            for rows in parts:
+                self._step(gates[rows], inputs[t, rows], cell[rows], results[rows])
+            hidden = outputs[t]
+            if self._projection is None:
+                np.multiply(results, HALF, out=hidden)
+            else:
+                np.matmul(results, self._projection, out=hidden)
                 _clip(hidden, self._lstm.proj_clip)
-            outputs[t] = hidden
         return outputs, LSTMState(cell, hidden)
+
+    def _step(
+        self, gates: np.ndarray, inputs: np.ndarray, cell: np.ndarray, results: np.ndarray
+    ) -> None:
+        """Add the inputs to W_h h (B, 4 D) and compute, in place, the new cell and twice its
+        results before the projection, both (B, D)."""
+        gates += inputs
+        np.tanh(gates, out=gates)
+        i, f, o, j = gates.reshape(len(gates), N_GATES, -1).swapaxes(0, 1)
+        gates[:, : 3 * cell.shape[1]] += 1
+        cell *= f
+        cell += np.multiply(i, j, out=i)
+        cell *= HALF
+        _clip(cell, self._lstm.cell_clip)
+        np.tanh(cell, out=results)
+        results *= o
 
 
 def _sigmoids_first(weights: np.ndarray) -> np.ndarray:
-    """Sort the gates of W or b, so that those with a sigmoid are side by side: (..., 4 D)."""
+    """Sort the gates of W or b: those with a sigmoid, halved, are side by side; (..., 4 D)."""
     i, j, f, o = np.split(weights, N_GATES, axis=-1)
-    return np.concatenate([i, f, o, j], axis=-1)
+    return np.concatenate([HALF * i, HALF * f, HALF * o, j], axis=-1)
 
 
 def _clip(values: np.ndarray, bound: float | None) -> None:
@@ -124,7 +140,7 @@ class NumpyStacks(Stacks):
         def run(task: tuple[int, str, slice]) -> None:
             k, direction, rows = task
             fresh = window.fresh[rows]
-            starts = [column if column.any() else None for column in fresh.T[:, :, None]]
+            starts = [column if column.any() else None for column in fresh.T]
             x = table[window.places[direction][rows].T]  # T, B, P
             outputs = layers[direction][:, rows].swapaxes(1, 2)  # layers + 1, T, B, P
             outputs[0] = x

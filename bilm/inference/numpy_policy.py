@@ -12,6 +12,7 @@ from __future__ import annotations
 
 import math
 import os
+import shutil
 import sys
 from typing import TYPE_CHECKING
 
@@ -27,7 +28,10 @@ if TYPE_CHECKING:
     from bilm.language_model import BiLM
     from bilm.storage.stored_model import StoredModel
 
-SMALL_WORK = 100_000_000_000  # largest product of tokens and weights that NumPy computes sooner
+# Largest product of tokens and weights that NumPy computes sooner: on a CPU, and where Keras may
+# have a GPU
+SMALL_WORK = 1_000_000_000_000
+SMALL_WORK_WITH_GPU = 100_000_000_000
 
 
 def chosen_backend(
@@ -55,7 +59,8 @@ def chosen_backend(
 
 def most_tokens(options: ModelOptions) -> int:
     """Return the most tokens that NumPy computes sooner than Keras; see `chosen_backend`."""
-    return SMALL_WORK // n_parameters(options)
+    work = SMALL_WORK_WITH_GPU if shutil.which("nvidia-smi") else SMALL_WORK
+    return work // n_parameters(options)
 
 
 def numpy_runs_sentences(model: BiLM) -> bool:

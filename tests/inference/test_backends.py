@@ -19,7 +19,7 @@ from stored_files import stored_values
 from bilm.activations import ACTIVATIONS, Activation
 from bilm.data.model_ids import batcher
 from bilm.embedding.embedder import ElmoEmbedder
-from bilm.inference.numpy_policy import SMALL_WORK, chosen_backend, most_tokens
+from bilm.inference.numpy_policy import SMALL_WORK, SMALL_WORK_WITH_GPU, chosen_backend, most_tokens
 from bilm.language_model import BiLM
 from bilm.layers.weighted import Int8Matrix, quantized
 from bilm.options.model_options import ModelOptions
@@ -236,6 +236,9 @@ def test_numpy_is_chosen_for_short_texts_before_keras_is_imported(monkeypatch):
     assert chosen_backend(model, 1) == "keras"  # is imported
     monkeypatch.delitem(sys.modules, "keras")
     monkeypatch.delenv("KERAS_BACKEND", raising=False)
+    monkeypatch.setattr("shutil.which", {"nvidia-smi": "/usr/bin/nvidia-smi"}.get)
+    assert most_tokens(model.options) == SMALL_WORK_WITH_GPU // n_parameters(model.options)
+    monkeypatch.setattr("shutil.which", {}.get)
     most = most_tokens(model.options)
     assert most == SMALL_WORK // n_parameters(model.options)
     for n_tokens, name in ((most, "numpy"), (most + 1, "keras")):
