@@ -1,5 +1,6 @@
 """Character CNN: convolutions of several widths over the characters of a token, max over time."""
 
+import math
 from collections.abc import Sequence
 from typing import Any
 
@@ -84,23 +85,22 @@ class CharacterCNN(WeightedLayer):
         return ops.reshape(features, (*axes[:-1], features.shape[-1]))
 
     def _maxima(self, characters: Tensor, kernels: Sequence[Tensor]) -> Tensor:
-        """Return the maximum of every filter: float (U, C, E) -> (U, F)."""
-        n_tokens = ops.shape(characters)[0]
-        may_be_none = keras.backend.backend() == "tensorflow" and characters.shape[0] in (None, 0)
-        if may_be_none:
-            # TensorFlow infers wrong shapes for a convolution of no tokens, so add one token.
-            characters = ops.pad(characters, [[0, ops.maximum(1 - n_tokens, 0)], [0, 0], [0, 0]])
-
+        """Return the maximum of every filter, by one product per width with the windows of all
+        tokens: float (U, C, E) -> (U, F). GPUs round the inputs of convolutions more often."""
+        n_tokens, n_chars, _ = ops.shape(characters)
+        dtype = self.embedding.dtype if self.precision == "float32" else self.precision
+        inputs = ops.cast(characters, dtype)
         by_width = []
         for kernel in kernels:
-            operands = characters, kernel
-            if self.precision != "float32":
-                operands = ops.cast(characters, self.precision), ops.cast(kernel, self.precision)
-            # The tensors have their channels last, whatever Keras' setting is.
-            scores = ops.conv(*operands, data_format="channels_last")  # U, C - width + 1, n
+            width, dim, n = kernel.shape
+            n_places = n_chars - width + 1
+            characters_of_places = [inputs[:, k : k + n_places] for k in range(width)]
+            windows = ops.concatenate(characters_of_places, axis=-1)  # U, n_places, width * E
+            windows = ops.reshape(windows, (n_tokens * n_places, width * dim))
+            weight = ops.cast(ops.reshape(kernel, (width * dim, n)), dtype)
+            scores = ops.reshape(ops.matmul(windows, weight), (n_tokens, n_places, n))
             # With keepdims, because TensorFlow otherwise computes a shape for the gradient on the
-            # GPU.
-            maximum = ops.max(scores, axis=1, keepdims=True)
+            # GPU; with a first value, because Keras refuses the maximum for no token.
+            maximum = ops.max(scores, axis=1, keepdims=True, initial=-math.inf)
             by_width.append(ops.squeeze(maximum, axis=1))
-        maxima = ops.cast(ops.concatenate(by_width, axis=-1), self.embedding.dtype)
-        return maxima[:n_tokens] if may_be_none else maxima
+        return ops.cast(ops.concatenate(by_width, axis=-1), self.embedding.dtype)

@@ -126,7 +126,13 @@ def compiled(
     if backend == "jax" and signature is not None:
         import jax
 
-        return jax.jit(function)
+        def exact(*tensors):
+            # Otherwise products on a GPU round float32 inputs to TF32.
+            chosen = jax.config.jax_default_matmul_precision
+            with jax.default_matmul_precision(chosen or "highest"):
+                return function(*tensors)
+
+        return jax.jit(exact)
     if backend == "torch" and (signature is not None or not gradients):
         import torch
 

@@ -246,6 +246,22 @@ def test_numpy_is_chosen_for_short_texts_before_keras_is_imported(monkeypatch):
     assert chosen_backend(model, 1, precision="bfloat16") == "keras"
 
 
+def test_golden_backend_jax_compiles_few_programs_for_sentences_of_any_lengths(caplog):
+    """CI runs golden tests on JAX."""
+    if keras.backend.backend() != "jax":
+        pytest.skip("only JAX compiles a program for each shape")
+    import jax
+
+    random = np.random.default_rng(0)
+    words = ["".join(random.choice([*"abcdefgh"], n)) for n in random.integers(1, 60, 2000)]
+    text = [list(random.choice(words, n)) for n in random.geometric(0.05, 640)]
+    embedder = ElmoEmbedder("novels-en")
+    with jax.log_compiles():
+        embedder.embed_batch(text)
+    programs = [x for x in caplog.records if x.getMessage().startswith("Compiling")]
+    assert 0 < len(programs) <= 12, programs
+
+
 BLAS = """
 import os, threading
 os.environ["OPENBLAS_NUM_THREADS"] = "2"
