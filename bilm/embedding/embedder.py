@@ -44,7 +44,8 @@ class ElmoEmbedder:
             support it, and changes vectors by about 0.5 %. `int8` stores the weights of LSTMs,
             highway layers and projections in eight bits and computes with ONNX Runtime on the CPU.
         backend: `keras`, or `numpy`, which computes in float32 without importing Keras: it starts
-            sooner, but computes more slowly. None for `keras`, or `numpy` if Keras has no backend.
+            sooner. None for the one that computes long texts faster: on a CPU, `keras` only on
+            TensorFlow.
 
     The argument `layers` of the methods selects the float32 result of a sentence. `"all"`: (layers
     + 1, T, 2 P), where layer 0 contains the token vector twice. Indices such as `[0, 2]` or

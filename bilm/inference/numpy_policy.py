@@ -1,7 +1,8 @@
 """What NumPy computes instead of Keras: everything that it finishes sooner.
 
-- `chosen_backend`: everything if Keras does not work, after a fork or without a backend; and a
-  short text as a whole, because Keras and TensorFlow must be imported first.
+- `chosen_backend`: everything if Keras does not work, after a fork or without a backend, and on a
+  CPU instead of PyTorch and JAX, which take several times as long; and a short text as a whole,
+  because Keras and TensorFlow must be imported first.
 - `keras_is_on_cpu`: the softmax of every backend on a CPU, because NumPy keeps scores in the cache.
 - `numpy_runs_sentences`: in the backend `keras` on TensorFlow, one sentence at a time of a small
   model, its words included, because to start its many small operations takes TensorFlow longer than
@@ -42,16 +43,17 @@ def chosen_backend(
 ) -> str:
     """Return one of `BACKENDS` for a text of `n_tokens`, with the marks of sentences: `name`, or
     the one that computes it sooner, including the start of its library: `numpy` for a short text,
-    unless Keras is imported or the user has chosen its backend, or if Keras has none. NumPy also
-    replaces a Keras that would hang after a fork. It computes in float32 only. Raises:
-    OptionsError for an unknown name."""
+    unless Keras is imported or the user has chosen its backend, and any text if this backend is
+    missing, or PyTorch or JAX on a CPU. NumPy also replaces a Keras that would hang after a fork.
+    It computes in float32 only. Raises: OptionsError for an unknown name."""
     require_one_of("backend", name or "keras", BACKENDS)
     if name == "numpy" or precision != "float32":
         return name or "keras"
     if is_stopped_by_fork():
         logging.warning("%s: after a fork, NumPy computes, because Keras would hang", stored)
         return "numpy"
-    if name or backend_of_keras() is None:
+    library = backend_of_keras()
+    if name or library is None or (library != "tensorflow" and not may_have_gpu()):
         return name or "numpy"
     is_open = "keras" not in sys.modules and BACKEND not in os.environ
     return "numpy" if is_open and n_tokens <= most_tokens(stored.options) else "keras"
@@ -59,8 +61,12 @@ def chosen_backend(
 
 def most_tokens(options: ModelOptions) -> int:
     """Return the most tokens that NumPy computes sooner than Keras; see `chosen_backend`."""
-    work = SMALL_WORK_WITH_GPU if shutil.which("nvidia-smi") else SMALL_WORK
-    return work // n_parameters(options)
+    return (SMALL_WORK_WITH_GPU if may_have_gpu() else SMALL_WORK) // n_parameters(options)
+
+
+def may_have_gpu() -> bool:
+    """Return whether this machine may have a GPU, without the import of a library."""
+    return sys.platform == "darwin" or any(map(shutil.which, ("nvidia-smi", "rocm-smi")))
 
 
 def numpy_runs_sentences(model: BiLM) -> bool:

@@ -246,6 +246,16 @@ def test_numpy_is_chosen_for_short_texts_before_keras_is_imported(monkeypatch):
     assert chosen_backend(model, 1, precision="bfloat16") == "keras"
 
 
+@pytest.mark.parametrize("library", ["torch", "jax"])
+def test_numpy_replaces_pytorch_and_jax_on_a_cpu(library, monkeypatch):
+    model = open_model("novels-en")
+    monkeypatch.setenv("KERAS_BACKEND", library)
+    for gpu, name in ((None, "numpy"), ("/usr/bin/nvidia-smi", "keras")):
+        monkeypatch.setattr("shutil.which", {"nvidia-smi": gpu}.get)
+        assert chosen_backend(model) == name
+    assert chosen_backend(model, name="keras") == "keras"
+
+
 def test_golden_backend_jax_compiles_few_programs_for_sentences_of_any_lengths(caplog):
     """CI runs golden tests on JAX."""
     if keras.backend.backend() != "jax":
@@ -255,7 +265,7 @@ def test_golden_backend_jax_compiles_few_programs_for_sentences_of_any_lengths(c
     random = np.random.default_rng(0)
     words = ["".join(random.choice([*"abcdefgh"], n)) for n in random.integers(1, 60, 2000)]
     text = [list(random.choice(words, n)) for n in random.geometric(0.05, 640)]
-    embedder = ElmoEmbedder("novels-en")
+    embedder = ElmoEmbedder("novels-en", backend="keras")
     with jax.log_compiles():
         embedder.embed_batch(text)
     programs = [x for x in caplog.records if x.getMessage().startswith("Compiling")]
