@@ -85,8 +85,8 @@ class Shards:
         """Return the digests of the sentences, except short ones: see `sentence_digest`."""
         return set(map(sentence_digest, self.sentences())) - {0}
 
-    def without(self, digests: Collection[int]) -> Shards:
-        """Return the text without the sentences that have these digests."""
+    def leaving_out(self, digests: Collection[int]) -> Shards:
+        """Return the text without the sentences that have these digests, and with all others."""
         return replace(self, left_out=digests)
 
 
