@@ -21,7 +21,7 @@ from bilm.support.urls import is_url, masked
 from bilm.training.settings import RESUME, RunSettings
 
 if TYPE_CHECKING:
-    from bilm.training.hosts.exchange import Hosts
+    from bilm.training.run import TrainResult
 
 Decorator = Callable[[Any], Any]
 
@@ -290,29 +290,25 @@ def run_options(
     return decorate
 
 
-def run_hosts(values: dict[str, Any]) -> Hosts:
-    """Take the options of workers out of the values of `run_options`; wait until all workers have
-    joined, and return them. Only the chief logs notes. Raises: OptionsError, HostError."""
+def run_training(
+    train: Callable[..., TrainResult], values: dict[str, Any]
+) -> tuple[TrainResult, bool]:
+    """Call `bilm.train` or `finetune` with the values of `run_options` that are not None, when all
+    workers have joined. Return its result, and whether this process is the chief, which alone logs
+    notes. Raises: BilmError."""
     from absl import logging
 
-    from bilm.training.hosts.exchange import Hosts
-    from bilm.training.hosts.joining import find_cluster
+    from bilm.training.devices import Devices, make_strategy
+    from bilm.training.hosts import Hosts, find_cluster
+    from bilm.training.request import DEVICE_ARGUMENTS
 
     workers = values.pop("workers")
     cluster = find_cluster(workers and workers.split(","), values.pop("worker_index"))
-    hosts = Hosts(cluster, values.pop("join_minutes"))
-    if not hosts.is_chief:
-        logging.info("joined; the chief, %s, writes the run's files and its log", hosts.name(0))
-        logging.set_verbosity(logging.WARNING)
-    return hosts
-
-
-def run_arguments(values: dict[str, Any], hosts: Hosts) -> dict[str, Any]:
-    """Return the values of `run_options` after `run_hosts` as arguments of `bilm.train`, without
-    those that are None. Raises: OptionsError for missing devices."""
-    from bilm.training.devices import Devices, make_strategy
-    from bilm.training.request import DEVICE_ARGUMENTS
-
-    strategy = make_strategy(**{name: values.pop(name) for name in DEVICE_ARGUMENTS}, hosts=hosts)
-    arguments = {name: value for name, value in values.items() if value is not None}
-    return {**arguments, "devices": Devices(strategy, hosts)}
+    with Hosts(cluster, values.pop("join_minutes")) as hosts:
+        if not hosts.is_chief:
+            logging.info("joined; the chief, %s, writes the run's files and its log", hosts.name(0))
+            logging.set_verbosity(logging.WARNING)
+        of_devices = {name: values.pop(name) for name in DEVICE_ARGUMENTS}
+        devices = Devices(make_strategy(**of_devices, hosts=hosts), hosts)
+        arguments = {name: value for name, value in values.items() if value is not None}
+        return train(**arguments, devices=devices), hosts.is_chief

@@ -54,7 +54,6 @@ def train(**run: Any) -> int:
     """
     from bilm.training.run import train as train_model
 
-    started = click.get_current_context().meta[START]
-    with opt.run_hosts(run) as hosts:
-        result = train_model(**opt.run_arguments(run, hosts), started=started)
+    run["started"] = click.get_current_context().meta[START]
+    result, _ = opt.run_training(train_model, run)
     return 0 if result.finished else INTERRUPTED
