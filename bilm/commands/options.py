@@ -46,20 +46,10 @@ class File(click.Path):
 
 
 class TextInput(File):
-    """A file, URL or pattern of text, where `-` is standard input. `passes`: how often the command
-    reads the text, such as "twice"; None for once, as pipes allow."""
-
-    def __init__(self, passes: str | None = None):
-        super().__init__()
-        self.passes = passes
+    """A file, URL or pattern of text, where `-` is standard input."""
 
     def convert(self, value: Any, param: click.Parameter | None, ctx: click.Context | None) -> str:
-        path = STANDARD_INPUT if value == "-" else super().convert(value, param, ctx)
-        if self.passes and os.path.exists(path) and not os.path.isfile(path):
-            name = "standard input" if value == "-" else value
-            message = f"this command reads the text {self.passes}; write the text to a file first"
-            self.fail(f"{name} is not a regular file, but {message}", param, ctx)
-        return path
+        return STANDARD_INPUT if value == "-" else super().convert(value, param, ctx)
 
 
 class List(click.ParamType):
@@ -190,15 +180,14 @@ json_flag = flag("--json", "Print one JSON object.")
 json_option = group("Results", json_flag)
 
 
-def text_input(help: str, passes: str | None = None, **more: Any) -> Decorator:
-    """Declare --input; `passes` states how often the command reads the text: see `TextInput`."""
+def text_input(help: str, rereads: bool = False, **more: Any) -> Decorator:
+    """Declare --input; `rereads`: whether the command reads the text more than once."""
     more = {"metavar": "PATTERN", "required": True, "dest": "input_", **more}
     help += " The name - means standard input"
-    help += ", which must be a redirected file, not a pipe." if passes else "."
-    return option("--input", TextInput(passes), help, **more)
+    help += ", which must be a redirected file, not a pipe." if rereads else "."
+    return option("--input", TextInput(), help, **more)
 
 
-PASSES = "once per epoch"
 DEFAULTS = RunSettings()
 
 
@@ -212,10 +201,10 @@ def run_options(
     groups = [
         group(
             "Usual",
-            text_input("Training text: a file or a quoted pattern.", PASSES, dest="text"),
+            text_input("Training text: a file or a quoted pattern.", True, dest="text"),
             option("--output", FILE, "Folder of the run.", dest="folder", metavar="FOLDER",
                    required=True),
-            option("--heldout", TextInput(PASSES), "Held-out text to evaluate on.",
+            option("--heldout", TextInput(), "Held-out text to evaluate on.",
                    metavar="PATTERN"),
             *usual,
             option("--n_epochs", Integer(1), "Passes over the text.", n_epochs),

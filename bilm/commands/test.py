@@ -33,7 +33,7 @@ words or more that its text contains.
 @scoring.model_options
 @opt.group(
     "Text",
-    opt.text_input("Held-out text: a file or a quoted pattern.", "more than once"),
+    opt.text_input("Held-out text: a file or a quoted pattern.", rereads=True),
     opt.bad_utf8_option,
 )
 @opt.group(

@@ -3,7 +3,6 @@
 from typing import Any
 
 import click
-from cloup.constraints import constraint, mutually_exclusive
 
 from bilm.commands import options as opt
 from bilm.commands.main import INTERRUPTED, START, command
@@ -42,7 +41,6 @@ lost.
                  "of a packaged model."),
     ],
 )  # fmt: skip
-@constraint(mutually_exclusive, ["hours", "n_steps"])
 def train(**run: Any) -> int:
     """Train a biLM on text.
 

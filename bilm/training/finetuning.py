@@ -130,8 +130,6 @@ class Source:
     def __init__(self, model: str | Path | StoredModel, weights: str | Path | None = None):
         self.model = open_model(model, weights)
         self.model.require_trainable("be fine-tuned")
-        if self.model.softmax is not None and self.model.softmax.words is not None:
-            self.model.vocabulary()  # raises DataError if its words cannot be used
         paths = ((name, Path(expanded(name))) for name in self.model.arguments)
         self.id = [str(p.resolve()) if p.exists() else masked(name) for name, p in paths]
 
@@ -219,8 +217,7 @@ class Source:
         is_beside = model.n_words is not None and model.vocabulary_path.exists()
         if vocab_file is None and not has_words and not is_beside:
             return None
-        name = f"the vocabulary of {model}" if vocab_file is None else vocab_file
-        return Vocabulary(name, words=model.vocabulary(vocab_file).words)
+        return model.vocabulary(vocab_file)
 
 
 def choose_vocabulary(

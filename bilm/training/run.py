@@ -184,7 +184,7 @@ class Run:
         texts = spec.texts
         self.trainer = Trainer(
             spec.options_of_replica(devices.n_replicas), texts.vocab.size, devices,
-            spec.settings.seed, spec.precision, spec.schedule,
+            spec.settings.seed, spec.settings.precision or "float32", spec.schedule,
         )  # fmt: skip
         self.content = CheckpointContent(
             self.trainer.optimizer.variables,

@@ -12,7 +12,6 @@ from bilm.data.shards import Shards
 from bilm.data.stream import Position, describe_shards, same_shards
 from bilm.data.vocabulary import Vocabulary
 from bilm.options.run_options import RunOptions
-from bilm.precisions import PRECISIONS
 from bilm.scoring.measurement import Measurement
 from bilm.scoring.ngrams import Ngrams
 from bilm.scoring.perplexity import Perplexity
@@ -121,11 +120,6 @@ class RunSpec:
     def schedule(self) -> Schedule:
         """The learning rate of each step."""
         return Schedule(self.options, self.n_steps, limits_warmup=self.auto is not None)
-
-    @property
-    def precision(self) -> str:
-        """dtype of matrix-multiplication inputs."""
-        return self.settings.precision or PRECISIONS[0]
 
     @property
     def is_sampled(self) -> bool:

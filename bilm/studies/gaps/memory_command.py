@@ -39,7 +39,7 @@ def memory(
     from bilm.studies.gaps.memory_builder import build_memory
     from bilm.support import HELDOUT, OPTIONS, protect
 
-    text, heldout_text = resolve_shards(input_), resolve_shards(heldout)
+    text, heldout_text = resolve_shards(input_, reads_once=True), resolve_shards(heldout)
     part = Path(heldout).expanduser()
     if part.name == HELDOUT and part.with_name(OPTIONS).exists():
         text = text.leaving_out(heldout_text.digests())  # a run has not read its held-out part
