@@ -14,6 +14,7 @@ from __future__ import annotations
 import json
 import os
 import queue
+import re
 import signal
 import socket
 import threading
@@ -29,6 +30,7 @@ from absl import logging
 
 from bilm.errors import HostError, OptionsError
 
+ADDRESS = re.compile(r".+:\d{1,5}")  # of a worker
 TF_CONFIG = "TF_CONFIG"  # the environment variable that TensorFlow reads
 HELLO_SECONDS = 10.0  # limit for the index of a new connection
 RETRY_SECONDS = 0.5  # between attempts to reach the chief
@@ -86,8 +88,7 @@ def find_cluster(workers: Sequence[str] | None = None, index: int | None = None)
     if workers is None or index is None:
         raise OptionsError("--workers and --worker_index: expected both or neither")
     for address in workers:
-        host, _, port = address.rpartition(":")
-        if not (host and port.isdecimal() and len(port) < 6) or workers.count(address) > 1:
+        if not ADDRESS.fullmatch(address) or workers.count(address) > 1:
             raise OptionsError(f"{source}: found {address!r}, expected host:port, each once")
     if workers and not 0 <= index < len(workers):
         raise OptionsError(f"{source}: found worker {index}, expected 0 to {len(workers) - 1}")

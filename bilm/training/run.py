@@ -349,7 +349,7 @@ class Run:
 
     def _evaluate_if_due(self) -> None:
         """Measure the held-out text if it is due, and keep the best checkpoint. Raises: DataError
-        if the text has changed, before or after it is read; BilmError if the folder was moved."""
+        if the text has changed; BilmError if the folder was moved."""
         heldout = self.spec.texts.heldout
         if heldout is None or not is_evaluation_due(self.spec, self.progress):
             return
@@ -386,7 +386,6 @@ class Run:
     def _heldout_perplexity(self, heldout: Heldout) -> Perplexity:
         """Return the perplexity of the held-out text; at the end of the run also log that with the
         sentences of the training text."""
-        check_unchanged(heldout.shards, heldout.files.text, self.progress.step)
         perplexity = self._perplexity_of(heldout.shards)
         if heldout.shards.left_out and self.progress.step == self.spec.n_steps:
             # Once, as it takes as long
