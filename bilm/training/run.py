@@ -340,7 +340,7 @@ class Run:
         """Write the state that was last saved or restored; the process that writes does this."""
         if self.folder.writes:
             seconds = time.process_time() - self._processor_start
-            record = self.spec.record(self.progress, processor_seconds=round(seconds, 1))
+            record = self.spec.record(self.progress, seconds)
             self.content.write(folder, record, keep)
 
     def _check_text(self) -> None:

@@ -175,7 +175,7 @@ class RunSpec:
             finetuning=self.finetuning,
             heldout=None if self.texts.heldout is None else self.texts.heldout.files,
             left_out=len(self.texts.text.left_out),
-            processor_seconds=progress.processor_seconds + processor_seconds,
+            processor_seconds=round(progress.processor_seconds + processor_seconds, 1),
         )
 
 
