@@ -28,7 +28,7 @@ for form, help in HELP.items():
 @opt.model_options()
 @opt.group(
     "Corpus",
-    opt.text_input("Corpus: a file or a quoted pattern.", "twice"),
+    opt.text_input("Corpus: a file or a quoted pattern.", rereads=True),
     *opt.reading_options,
     opt.id_column_option,
     opt.reading_option("id_field", opt.Integer(0), unset="the first word"),

@@ -55,9 +55,8 @@ def finetune(**run: Any) -> int:
     """
     from bilm.training.finetuning import finetune as finetune_model
 
-    with opt.run_hosts(run) as hosts:
-        result = finetune_model(**opt.run_arguments(run, hosts))
+    result, is_chief = opt.run_training(finetune_model, run)
     for name, measured in (("BEFORE", result.before), ("AFTER", result.heldout)):
-        if measured is not None and hosts.is_chief:
+        if measured is not None and is_chief:
             print(f"PERPLEXITY {name} = {measured.mean:.2f}")
     return 0 if result.finished else INTERRUPTED

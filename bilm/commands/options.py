@@ -21,7 +21,7 @@ from bilm.support.urls import is_url, masked
 from bilm.training.settings import RESUME, RunSettings
 
 if TYPE_CHECKING:
-    from bilm.training.hosts.exchange import Hosts
+    from bilm.training.run import TrainResult
 
 Decorator = Callable[[Any], Any]
 
@@ -46,20 +46,10 @@ class File(click.Path):
 
 
 class TextInput(File):
-    """A file, URL or pattern of text, where `-` is standard input. `passes`: how often the command
-    reads the text, such as "twice"; None for once, as pipes allow."""
-
-    def __init__(self, passes: str | None = None):
-        super().__init__()
-        self.passes = passes
+    """A file, URL or pattern of text, where `-` is standard input."""
 
     def convert(self, value: Any, param: click.Parameter | None, ctx: click.Context | None) -> str:
-        path = STANDARD_INPUT if value == "-" else super().convert(value, param, ctx)
-        if self.passes and os.path.exists(path) and not os.path.isfile(path):
-            name = "standard input" if value == "-" else value
-            message = f"this command reads the text {self.passes}; write the text to a file first"
-            self.fail(f"{name} is not a regular file, but {message}", param, ctx)
-        return path
+        return STANDARD_INPUT if value == "-" else super().convert(value, param, ctx)
 
 
 class List(click.ParamType):
@@ -190,15 +180,14 @@ json_flag = flag("--json", "Print one JSON object.")
 json_option = group("Results", json_flag)
 
 
-def text_input(help: str, passes: str | None = None, **more: Any) -> Decorator:
-    """Declare --input; `passes` states how often the command reads the text: see `TextInput`."""
+def text_input(help: str, rereads: bool = False, **more: Any) -> Decorator:
+    """Declare --input; `rereads`: whether the command reads the text more than once."""
     more = {"metavar": "PATTERN", "required": True, "dest": "input_", **more}
     help += " The name - means standard input"
-    help += ", which must be a redirected file, not a pipe." if passes else "."
-    return option("--input", TextInput(passes), help, **more)
+    help += ", which must be a redirected file, not a pipe." if rereads else "."
+    return option("--input", TextInput(), help, **more)
 
 
-PASSES = "once per epoch"
 DEFAULTS = RunSettings()
 
 
@@ -212,10 +201,10 @@ def run_options(
     groups = [
         group(
             "Usual",
-            text_input("Training text: a file or a quoted pattern.", PASSES, dest="text"),
+            text_input("Training text: a file or a quoted pattern.", True, dest="text"),
             option("--output", FILE, "Folder of the run.", dest="folder", metavar="FOLDER",
                    required=True),
-            option("--heldout", TextInput(PASSES), "Held-out text to evaluate on.",
+            option("--heldout", TextInput(), "Held-out text to evaluate on.",
                    metavar="PATTERN"),
             *usual,
             option("--n_epochs", Integer(1), "Passes over the text.", n_epochs),
@@ -290,29 +279,25 @@ def run_options(
     return decorate
 
 
-def run_hosts(values: dict[str, Any]) -> Hosts:
-    """Take the options of workers out of the values of `run_options`; wait until all workers have
-    joined, and return them. Only the chief logs notes. Raises: OptionsError, HostError."""
+def run_training(
+    train: Callable[..., TrainResult], values: dict[str, Any]
+) -> tuple[TrainResult, bool]:
+    """Call `bilm.train` or `finetune` with the values of `run_options` that are not None, when all
+    workers have joined. Return its result, and whether this process is the chief, which alone logs
+    notes. Raises: BilmError."""
     from absl import logging
 
-    from bilm.training.hosts.exchange import Hosts
-    from bilm.training.hosts.joining import find_cluster
+    from bilm.training.devices import Devices, make_strategy
+    from bilm.training.hosts import Hosts, find_cluster
+    from bilm.training.request import DEVICE_ARGUMENTS
 
     workers = values.pop("workers")
     cluster = find_cluster(workers and workers.split(","), values.pop("worker_index"))
-    hosts = Hosts(cluster, values.pop("join_minutes"))
-    if not hosts.is_chief:
-        logging.info("joined; the chief, %s, writes the run's files and its log", hosts.name(0))
-        logging.set_verbosity(logging.WARNING)
-    return hosts
-
-
-def run_arguments(values: dict[str, Any], hosts: Hosts) -> dict[str, Any]:
-    """Return the values of `run_options` after `run_hosts` as arguments of `bilm.train`, without
-    those that are None. Raises: OptionsError for missing devices."""
-    from bilm.training.devices import Devices, make_strategy
-    from bilm.training.request import DEVICE_ARGUMENTS
-
-    strategy = make_strategy(**{name: values.pop(name) for name in DEVICE_ARGUMENTS}, hosts=hosts)
-    arguments = {name: value for name, value in values.items() if value is not None}
-    return {**arguments, "devices": Devices(strategy, hosts)}
+    with Hosts(cluster, values.pop("join_minutes")) as hosts:
+        if not hosts.is_chief:
+            logging.info("joined; the chief, %s, writes the run's files and its log", hosts.name(0))
+            logging.set_verbosity(logging.WARNING)
+        of_devices = {name: values.pop(name) for name in DEVICE_ARGUMENTS}
+        devices = Devices(make_strategy(**of_devices, hosts=hosts), hosts)
+        arguments = {name: value for name, value in values.items() if value is not None}
+        return train(**arguments, devices=devices), hosts.is_chief

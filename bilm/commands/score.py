@@ -34,7 +34,7 @@ both omit sentences of three words or more that the text of the memory contains.
 @scoring.text_options
 @opt.group("Results", opt.table_option, scoring.memory_option)
 def score(
-    model_choice: scoring.ModelChoice, input_: str, output: str | None, **reading: Any
+    model: scoring.Model, input_: str, output: str | None, **reading: Any
 ) -> None:  # fmt: skip
     """Print the log-probabilities of sentences.
 
@@ -50,7 +50,6 @@ def score(
     from bilm.scoring.perplexity import TextLosses
     from bilm.scoring.verdict import MANY_UNKNOWN
 
-    model = scoring.Model(model_choice)
     text = scoring.Text(input_, **reading)
     scorer = text.scorer(model)
     losses = TextLosses(model.memory)

@@ -6,7 +6,7 @@ import re
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from functools import wraps
 from itertools import chain, groupby, tee
-from typing import TYPE_CHECKING, Any, NamedTuple, TypeVar
+from typing import TYPE_CHECKING, Any, TypeVar
 
 from bilm.commands import options as opt
 from bilm.commands.main import start_tensorflow
@@ -38,34 +38,27 @@ pandas.read_csv(FILE, keep_default_na=False, na_values=[""]), and sep="\\t" for 
 NOTES = [TABLE_NOTE, opt.INPUT_FORMS, opt.SOFTMAX_NOTE, opt.MODEL_FORMS]
 
 
-class ModelChoice(NamedTuple):
-    """The values of `model_options`, and of `memory_option`."""
-
-    model: str
-    weights: str | None
-    vocab: str | None
-    softmax: str | None
-    memory: str | None = None
-
-
 class Model:
-    """A model with its softmax, whose weights are not read yet, its vocabulary, and its `memory`,
-    a `SecondModel` or None. No output must replace its `files`. Raises: BilmError."""
+    """The model of `model_options`, with its softmax, whose weights are not read yet, its
+    vocabulary, and its `memory` of `memory_option`, a `SecondModel` or None. No output must replace
+    its `files`. Raises: BilmError."""
 
-    def __init__(self, chosen: ModelChoice):
+    def __init__(
+        self, model: str, weights: str | None, vocab: str | None, softmax: str | None,
+        memory: str | None = None,
+    ):  # fmt: skip
         from bilm.scoring.second_model import load_second_model
         from bilm.storage.stored_model import open_model
 
-        self.files = [*chosen]
-        self.stored = open_model(chosen.model, chosen.weights, chosen.softmax)
+        self.files = [model, weights, vocab, softmax, memory]
+        self.stored = open_model(model, weights, softmax)
         if self.stored.needs_tensorflow:
             start_tensorflow()
         self.stored.require_softmax()
-        self.vocabulary = self.stored.vocabulary(chosen.vocab)
+        self.vocabulary = self.stored.vocabulary(vocab)
         self.memory: Any = None
-        if chosen.memory is not None:
-            words = self.vocabulary.words
-            self.memory = load_second_model(chosen.memory, self.stored, words)
+        if memory is not None:
+            self.memory = load_second_model(memory, self.stored, self.vocabulary.words)
 
     def backend(self, n_tokens: int) -> str:
         """Return the backend that scores a number of tokens sooner, with its start."""
@@ -89,12 +82,14 @@ class Model:
 
 
 def model_options(function: Callable) -> Callable:
-    """Declare options whose values the function receives as one argument, `model_choice`."""
+    """Declare options of a model, which the function receives as one argument, `model`."""
 
     @wraps(function)
-    def call(**values: Any) -> Any:
-        chosen = {name: values.pop(name) for name in ModelChoice._fields if name in values}
-        return function(model_choice=ModelChoice(**chosen), **values)
+    def call(
+        model: str, weights: str | None, vocab: str | None, softmax: str | None, **values: Any
+    ) -> Any:
+        memory = values.pop("memory", None)
+        return function(model=Model(model, weights, vocab, softmax, memory), **values)
 
     softmax = opt.option(
         "--softmax", opt.FETCHED, "HDF5 softmax of an exported model.",

@@ -32,7 +32,7 @@ vocabulary does not contain; --json lists them under the key `unknown`.
              "log-probability]."),
 )  # fmt: skip
 def substitutes(
-    model_choice: scoring.ModelChoice, sentence: str, tokenize: str | None, position: int,
+    model: scoring.Model, sentence: str, tokenize: str | None, position: int,
     n: int, json: bool
 ) -> None:  # fmt: skip
     """List the most likely words at a position of a sentence.
@@ -46,7 +46,6 @@ def substitutes(
 
     from bilm.data.tokenization import tokenizer
 
-    model = scoring.Model(model_choice)
     words = tokenizer(tokenize)(sentence)
     scorer = model.scorer(scoring.n_predictions(words), warns_of_signs=True)
     likeliest = scorer.substitutes(words, position, n)

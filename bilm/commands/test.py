@@ -10,7 +10,7 @@ from bilm.commands import options as opt
 from bilm.commands import scoring_options as scoring
 from bilm.commands.main import command, start_tensorflow
 from bilm.commands.output import show
-from bilm.errors import BilmError, DataError
+from bilm.errors import BilmError
 
 if TYPE_CHECKING:
     from bilm.data.shards import Shards
@@ -33,7 +33,7 @@ words or more that its text contains.
 @scoring.model_options
 @opt.group(
     "Text",
-    opt.text_input("Held-out text: a file or a quoted pattern.", "more than once"),
+    opt.text_input("Held-out text: a file or a quoted pattern.", rereads=True),
     opt.bad_utf8_option,
 )
 @opt.group(
@@ -50,7 +50,7 @@ words or more that its text contains.
 @constraint(If("memory", require_all), ["stateless"])
 @opt.json_option
 def test(
-    model_choice: scoring.ModelChoice, input_: str, on_bad_utf8: str, batch_size: int | None,
+    model: scoring.Model, input_: str, on_bad_utf8: str, batch_size: int | None,
     stateless: bool, start: str | None, decimals: int, json: bool
 ) -> None:  # fmt: skip
     """Measure the perplexity of held-out text.
@@ -68,7 +68,6 @@ def test(
     from bilm.scoring.verdict import Comparison, Verdict
     from bilm.storage.run_record import RunRecord
 
-    model = scoring.Model(model_choice)
     vocabulary = model.vocabulary
     text = resolve_shards(input_, on_bad_utf8)
     text.examine(vocabulary, model.stored.profile)
@@ -77,8 +76,6 @@ def test(
     if record is not None and not set(record.shards).isdisjoint(describe_shards(text.paths)):
         logging.warning("%s: is training text of the run: use held-out text", text.name)
     ids = text_ids(text, vocabulary)
-    if len(ids) == 1:
-        raise DataError(f"{text.name}: no sentence; every line is blank")
 
     figures: dict[str, Any] = {"reading": "single sentences" if stateless else "running text"}
     n_rows = None
@@ -134,7 +131,7 @@ def _scored(
     for score in Progress("scoring", "sentences").over(scores):
         losses.add(score)
     alone, mixed = losses.perplexities(text.name)
-    return alone, mixed, text.without(losses.left_out)
+    return alone, mixed, text.leaving_out(losses.left_out)
 
 
 def _of_keras(model: scoring.Model, text: Shards, n_rows: int, start: str | None) -> Perplexity:

@@ -3,7 +3,6 @@
 from typing import Any
 
 import click
-from cloup.constraints import constraint, mutually_exclusive
 
 from bilm.commands import options as opt
 from bilm.commands.main import INTERRUPTED, START, command
@@ -42,7 +41,6 @@ lost.
                  "of a packaged model."),
     ],
 )  # fmt: skip
-@constraint(mutually_exclusive, ["hours", "n_steps"])
 def train(**run: Any) -> int:
     """Train a biLM on text.
 
@@ -54,7 +52,6 @@ def train(**run: Any) -> int:
     """
     from bilm.training.run import train as train_model
 
-    started = click.get_current_context().meta[START]
-    with opt.run_hosts(run) as hosts:
-        result = train_model(**opt.run_arguments(run, hosts), started=started)
+    run["started"] = click.get_current_context().meta[START]
+    result, _ = opt.run_training(train_model, run)
     return 0 if result.finished else INTERRUPTED

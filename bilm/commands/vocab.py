@@ -47,7 +47,6 @@ def vocab(
     import numpy as np
 
     from bilm.data.shards import resolve_shards
-    from bilm.data.text import input_files
     from bilm.data.vocabulary import Vocabulary
     from bilm.data.vocabulary_builder import build_vocabulary
     from bilm.scoring.ngrams import Ngrams, text_ids
@@ -55,9 +54,8 @@ def vocab(
     from bilm.support.files import protect
     from bilm.support.model_files import NGRAM_COUNTS
 
-    text = resolve_shards(input_, on_bad_utf8)
+    text = resolve_shards(input_, on_bad_utf8, reads_once=ngrams is None)
     if ngrams is not None:
-        input_files(input_)  # refuses pipes
         protect(ngrams, *text.paths, output)
     counts = build_vocabulary(text, output, min_count, max_size)
     if ngrams is not None:

@@ -15,7 +15,7 @@ from absl import logging
 from bilm.data.profile import Profile
 from bilm.data.readers import TEXT, form_of
 from bilm.data.signs import SAMPLE_WORDS
-from bilm.data.text import matching_files, placed_lines, writing_text
+from bilm.data.text import input_files, matching_files, placed_lines, writing_text
 from bilm.errors import DataError
 from bilm.support.progress import Progress
 from bilm.support.urls import PathLike, is_url
@@ -85,8 +85,8 @@ class Shards:
         """Return the digests of the sentences, except short ones: see `sentence_digest`."""
         return set(map(sentence_digest, self.sentences())) - {0}
 
-    def without(self, digests: Collection[int]) -> Shards:
-        """Return the text without the sentences that have these digests."""
+    def leaving_out(self, digests: Collection[int]) -> Shards:
+        """Return the text without the sentences that have these digests, and with all others."""
         return replace(self, left_out=digests)
 
 
@@ -100,12 +100,15 @@ def sentence_digest(words: Sequence[str]) -> int:
     return int.from_bytes(digest, "big") if len(words) >= MIN_WORDS else 0
 
 
-def resolve_shards(filepattern: TextFiles, on_bad_utf8: str = "error") -> Shards:
+def resolve_shards(
+    filepattern: TextFiles, on_bad_utf8: str = "error", reads_once: bool = False
+) -> Shards:
     """Return the files or URLs that a glob matches, sorted by name, and `Shards` unchanged. Raises:
-    DataError if there are none, or if the ending of one belongs to a form other than text."""
+    DataError if there are none, if the ending of one belongs to a form other than text, or if one
+    is a pipe, unless the text is read only once."""
     if isinstance(filepattern, Shards):
         return filepattern
-    paths = matching_files(filepattern)
+    paths = matching_files(filepattern) if reads_once else input_files(filepattern)
     for path in paths:
         form = form_of(path)
         if form is not TEXT:

@@ -42,7 +42,11 @@ def input_files(filepattern: PathLike) -> list[str]:
     paths = matching_files(filepattern)
     for path in paths:
         if os.path.exists(path) and not os.path.isfile(path):
-            raise DataError(f"{path}: must be a regular file: it is read more than once")
+            name = "standard input" if path == STANDARD_INPUT else path
+            raise DataError(
+                f"{name}: not a regular file, but the text is read more than once; write it to a "
+                "file first"
+            )
     return paths
 
 

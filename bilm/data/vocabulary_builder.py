@@ -46,7 +46,7 @@ def build_vocabulary(
         OSError if the output cannot be written.
     """
     output = expanded(output)
-    shards = resolve_shards(input, on_bad_utf8)
+    shards = resolve_shards(input, on_bad_utf8, reads_once=True)
     protect(output, *shards.paths)
     shards.examine()
 

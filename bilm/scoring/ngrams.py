@@ -22,12 +22,14 @@ MAX_NUMBER = 1 << 63  # of n-grams, int64
 
 def text_ids(shards: Shards, vocab: Vocabulary) -> np.ndarray:
     """Return the id of `</S>` and those of all words and ends of sentences, int64 (N + 1,). Raises:
-    DataError, also for an unknown word if the vocabulary lacks `<UNK>`."""
+    DataError for a text without words, and for an unknown word if the vocabulary lacks `<UNK>`."""
     ids = array("i", [vocab.eos])
     counted = Progress("counting", "sentences")
     for words in counted.over(shards.sentences()):
         ids.frombytes(vocab.known_ids(words).tobytes())
         ids.append(vocab.eos)
+    if len(ids) == 1:
+        raise DataError(f"{shards.name}: no sentence; every line is blank")
     return np.array(ids, np.int64)
 
 

@@ -75,11 +75,6 @@ class RunRecord(Checked):
         """Rows of the global batch."""
         return self.batch[0]
 
-    @property
-    def batch_size(self) -> int:
-        """Rows per replica as requested at the first start."""
-        return self.batch[1]
-
     @classmethod
     def read(cls, checkpoint: str) -> RunRecord | None:
         """Read the JSON file of a checkpoint, given its path without an ending; return None if the

@@ -2,10 +2,10 @@
 
 A run is a value, `spec.RunSpec`. `starting` makes it from a `request`, or from a checkpoint that it
 continues, `finetuning` from a stored model; `texts` opens and counts the texts, and `auto` has the
-recipes that choose options. `run` takes the steps: `training_text` and `reading_ahead` make
-batches, with the negatives of `sampling`; `step` and `optimizer` update the weights with the rate
+recipes that choose options. `run` takes the steps: `training_text` makes batches, read ahead by a
+thread, with the negatives of `sampling`; `step` and `optimizer` update the weights with the rate
 of `schedule`. Between steps, the functions of `decisions` return what to do, and `run` applies it:
-`checkpoints` saves, `report` and `history` record, `signals` stop it. `memory` estimates what it
+it saves, `report` and `history` record, `signals` stop it. `memory` estimates what a run
 needs, `devices` selects GPUs or the CPU, `hosts` connects several processes, `run_folder` has the
 files of a run and `settings` what is not an option of the model or of its training.
 

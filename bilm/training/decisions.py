@@ -32,7 +32,7 @@ class Timing:
     """Seconds that this process has spent on a run until a moment, `now`.
 
     Attributes:
-        begun: when the run began.
+        begun: when the run began; `saved`, when it was last saved, or began.
         processor_time: processor time of the process until `now`.
         compiling: of the first step, which compiles the graph.
         n_steps: number of steps that did not compile the graph.
@@ -41,6 +41,7 @@ class Timing:
     """
 
     begun: float = 0.0
+    saved: float = 0.0
     now: float = 0.0
     processor_time: float = 0.0
     compiling: float = 0.0
@@ -54,7 +55,7 @@ class Timing:
     def start(cls, clock: Clock) -> Timing:
         """Return the timing of a run that begins now."""
         now = clock.monotonic()
-        return cls(now, now, clock.process_time())
+        return cls(now, now, now, clock.process_time())
 
     def after_step(self, clock: Clock, compiles: bool) -> Timing:
         """Return the timing after a step, or after one that compiles the graph."""
@@ -72,7 +73,7 @@ class Timing:
     def after_save(self, clock: Clock) -> Timing:
         """Return the timing after a save, whose time the steps share."""
         after = self._at(clock)
-        return replace(after, trained=self.trained + after.now - self.now)
+        return replace(after, saved=after.now, trained=self.trained + after.now - self.now)
 
     def after_evaluation(self, clock: Clock) -> Timing:
         """Return the timing after an evaluation."""
@@ -123,9 +124,9 @@ def is_save_due(spec: RunSpec, progress: RunProgress, is_late: bool) -> bool:
     return is_late or at_interval or is_last or is_evaluation_due(spec, progress)
 
 
-def is_save_late(spec: RunSpec, saved: float, now: float) -> bool:
-    """Return whether the last save, at the time `saved`, is too long ago."""
-    return now - saved > 60 * spec.settings.checkpoint_minutes
+def is_save_late(spec: RunSpec, timing: Timing) -> bool:
+    """Return whether the last save is too long ago."""
+    return timing.now - timing.saved > 60 * spec.settings.checkpoint_minutes
 
 
 def is_done(spec: RunSpec, progress: RunProgress) -> bool:
@@ -166,7 +167,7 @@ def pace(spec: RunSpec, progress: RunProgress, timing: Timing) -> Pace | None:
     if is_close or rises:
         n_steps = spec.n_steps
 
-    if spec.awaits_pace:
+    if spec.auto is not None and spec.auto.n_steps is None:
         changes = changes_for(spec.options, spec.n_epochs(n_steps))
         missing_hours = missing / 3600 if n_steps < shortest else None
         return Pace(n_steps, changes, shortest, missing_hours)

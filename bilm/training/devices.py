@@ -20,8 +20,7 @@ from bilm.options.run_options import RunOptions
 from bilm.precisions import PRECISIONS
 from bilm.support.process import grow_gpu_memory
 from bilm.tensors import N_GATES
-from bilm.training.hosts.exchange import Hosts
-from bilm.training.hosts.joining import TF_CONFIG
+from bilm.training.hosts import TF_CONFIG, Hosts
 
 CPU_INFO = Path("/proc/cpuinfo")
 # Where bfloat16 products are 1.6 to 2.8 times as fast, a training step is 1.4 times as fast.

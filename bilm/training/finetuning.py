@@ -1,13 +1,11 @@
 """Fine-tuning: a run that starts from the weights, options and vocabulary of a stored model."""
 
-from __future__ import annotations
-
 import math
 from collections.abc import Mapping
 from dataclasses import replace
 from functools import partial
 from pathlib import Path
-from typing import Any, NamedTuple
+from typing import Any
 
 import numpy as np
 from absl import logging
@@ -96,61 +94,70 @@ def finetune(
     request = request_run(text, others, heldout=heldout, vocab=chosen_vocab, devices=devices)
     request = replace(request, options=source.run_options(request.changes), changes={})
 
-    start = SourceStart(source, source_vocab)
-    new = partial(finetuned_run, start=start, has_new_words=new_vocab is not None)
-    return carry_out(request, folder, new, partial(finetuned_again, source=source))
+    def new(request: RunRequest, folder: RunFolder) -> RunSpec:
+        assert request.options is not None
+        has_new_words = new_vocab is not None
+        texts = new_texts(request, folder, request.options, has_new_words, source.model.profile)
+        heldout_files = texts.heldout.files.text if texts.heldout else None
+        spec = specified(request, texts, request.options)
+        finetuning = Finetuning(source.id, text=heldout_files)
+        return replace(spec, start=partial(source.assign, source_vocab), finetuning=finetuning)
+
+    def resumed(request: RunRequest, folder: RunFolder, checkpoint: Checkpoint) -> RunSpec:
+        source.check_same(folder, checkpoint.record.finetuning)
+        spec = resumed_run(request, folder, checkpoint)
+        heldout = spec.texts.heldout
+        is_measured = spec.finetuning is not None and spec.finetuning.before is not None
+        if heldout and is_measured and spec.start_perplexity is None:
+            logging.warning(
+                "%s: the perplexity before the first step was measured on another held-out text "
+                "than %s and is discarded", folder, heldout.files.text,
+            )  # fmt: skip
+        return spec
+
+    return carry_out(request, folder, new, resumed)
 
 
-def finetuned_run(
-    request: RunRequest, folder: RunFolder, start: SourceStart, has_new_words: bool
-) -> RunSpec:
-    """Return a new run that starts from a stored model; `has_new_words`: whether its vocabulary is
-    not that of the model. Raises: BilmError if an input cannot be used."""
-    assert request.options is not None
-    profile = start.source.model.profile
-    texts = new_texts(request, folder, request.options, has_new_words, profile)
-    text = texts.heldout.files.text if texts.heldout else None
-    finetuning = Finetuning(start.source.id, text=text)
-    return replace(specified(request, texts, request.options), start=start, finetuning=finetuning)
+class Source:
+    """The stored model that fine-tuning starts from.
 
+    Args:
+        model, weights: a run, or an exported model: see `bilm.storage.stored_model.open_model`.
+    Attributes: `model`, the `StoredModel`; `id`, its names, as absolute paths if they exist.
+    Raises: OptionsError, WeightsError.
+    """
 
-def finetuned_again(
-    request: RunRequest, folder: RunFolder, checkpoint: Checkpoint, source: Source
-) -> RunSpec:
-    """Return the fine-tuning run that continues a checkpoint. Raises: BilmError, also if the run
-    started from another model."""
-    source.check_same(folder, checkpoint.record.finetuning)
-    spec = resumed_run(request, folder, checkpoint)
-    heldout = spec.texts.heldout
-    is_measured = spec.finetuning is not None and spec.finetuning.before is not None
-    if heldout and is_measured and spec.start_perplexity is None:
-        logging.warning(
-            "%s: the perplexity before the first step was measured on another held-out text than "
-            "%s and is discarded", folder, heldout.files.text,
-        )  # fmt: skip
-    return spec
+    def __init__(self, model: str | Path | StoredModel, weights: str | Path | None = None):
+        self.model = open_model(model, weights)
+        self.model.require_trainable("be fine-tuned")
+        paths = ((name, Path(expanded(name))) for name in self.model.arguments)
+        self.id = [str(p.resolve()) if p.exists() else masked(name) for name, p in paths]
 
+    def check_same(self, folder: RunFolder, stored: Finetuning | None) -> None:
+        """Raise BilmError for a folder with a run that did not start from here."""
+        if not stored:
+            raise BilmError(
+                f"{folder}: contains a run that is not a fine-tuning; use another folder"
+            )
+        if stored.source != self.id:
+            raise BilmError(
+                f"{folder}: this folder's run started from {' '.join(stored.source)}, but "
+                f"{' '.join(self.id)} was requested"
+            )
 
-class SourceStart(NamedTuple):
-    """A run that starts with the weights of a stored model; `vocab`: the vocabulary of the model,
-    None if it is unknown."""
-
-    source: Source
-    vocab: Vocabulary | None
-
-    def assign(self, model: BiLM, vocab: Vocabulary) -> None:
-        """Assign the weights of the source, and the softmax rows of the words that both
-        vocabularies contain."""
-        stored = self.source.model
+    def assign(self, of_source: Vocabulary | None, model: BiLM, vocab: Vocabulary) -> None:
+        """Assign the weights to a model, and the softmax rows of the words of its vocabulary that
+        the vocabulary of the source, None if it is unknown, also contains."""
+        stored = self.model
         path = stored.tensors.source
         softmax = stored.softmax
-        if softmax is not None and self.vocab is not None and self.vocab.words == vocab.words:
+        if softmax is not None and of_source is not None and of_source.words == vocab.words:
             stored.assign(model)
             logging.info("%s: weights and the softmax of %d words loaded", path, vocab.size)
             return
 
         stored.assign(model, softmax=False)
-        if softmax is None or self.vocab is None:
+        if softmax is None or of_source is None:
             missing = "the source's vocabulary is missing"
             if softmax is None:
                 missing = "the source has none"
@@ -158,7 +165,7 @@ class SourceStart(NamedTuple):
             return
 
         # The row of each word in the source's softmax, -1 for a new word.
-        places = {word: i for i, word in enumerate(self.vocab.words)}
+        places = {word: i for i, word in enumerate(of_source.words)}
         rows = np.array([places.get(word, -1) for word in vocab.words])  # V
         is_shared = rows >= 0
         assert model.softmax is not None
@@ -174,36 +181,6 @@ class SourceStart(NamedTuple):
             "its %d words that the source's vocabulary also contains",
             path, is_shared.sum(), vocab.size,
         )  # fmt: skip
-
-
-class Source:
-    """The stored model that fine-tuning starts from.
-
-    Args:
-        model, weights: a run, or an exported model: see `bilm.storage.stored_model.open_model`.
-    Attributes: `model`, the `StoredModel`; `id`, its names, as absolute paths if they exist.
-    Raises: OptionsError, WeightsError.
-    """
-
-    def __init__(self, model: str | Path | StoredModel, weights: str | Path | None = None):
-        self.model = open_model(model, weights)
-        self.model.require_trainable("be fine-tuned")
-        if self.model.softmax is not None and self.model.softmax.words is not None:
-            self.model.vocabulary()  # raises DataError if its words cannot be used
-        paths = ((name, Path(expanded(name))) for name in self.model.arguments)
-        self.id = [str(p.resolve()) if p.exists() else masked(name) for name, p in paths]
-
-    def check_same(self, folder: RunFolder, stored: Finetuning | None) -> None:
-        """Raise BilmError for a folder with a run that did not start from here."""
-        if not stored:
-            raise BilmError(
-                f"{folder}: contains a run that is not a fine-tuning; use another folder"
-            )
-        if stored.source != self.id:
-            raise BilmError(
-                f"{folder}: this folder's run started from {' '.join(stored.source)}, but "
-                f"{' '.join(self.id)} was requested"
-            )
 
     def run_options(self, changes: Mapping[str, Any]) -> RunOptions:
         """Return the options of a run that starts from here: `changes` by key, and otherwise
@@ -240,8 +217,7 @@ class Source:
         is_beside = model.n_words is not None and model.vocabulary_path.exists()
         if vocab_file is None and not has_words and not is_beside:
             return None
-        name = f"the vocabulary of {model}" if vocab_file is None else vocab_file
-        return Vocabulary(name, words=model.vocabulary(vocab_file).words)
+        return model.vocabulary(vocab_file)
 
 
 def choose_vocabulary(

@@ -21,7 +21,7 @@ class History:
 
     def __init__(self, path: Path | None, step: int = 0):
         self.path = path
-        stored = read_history(path) if path is not None and step else []
+        stored = read_history(path) if path is not None else []
         self._rows = {int(row["step"]): row for row in stored if int(row["step"]) <= step}
 
     def add(self, step: int, **values: float) -> None:

@@ -1,7 +1,5 @@
 """What a user requests of a run: the arguments of `bilm.train` and `bilm.finetune`, checked."""
 
-from __future__ import annotations
-
 import math
 import os
 import time

@@ -1,7 +1,5 @@
 """A training run, from its spec to its last step: `train`, `carry_out` and the loop, `Run`."""
 
-from __future__ import annotations
-
 import os
 import threading
 import time
@@ -21,10 +19,9 @@ from bilm.scoring.measurement import Measurement
 from bilm.scoring.perplexity import Perplexity
 from bilm.scoring.running_text import Evaluator, heldout_dataset, heldout_windows
 from bilm.scoring.verdict import Verdict
-from bilm.storage.checkpoint import Checkpoint
+from bilm.storage.checkpoint import Checkpoint, CheckpointContent, checkpoint_path
 from bilm.storage.tensor_reader import check_name
 from bilm.support.process import available_cores, is_machine_busy
-from bilm.training.checkpoints import RunCheckpoints
 from bilm.training.decisions import (
     Pace,
     Timing,
@@ -38,7 +35,7 @@ from bilm.training.decisions import (
 )
 from bilm.training.devices import Devices
 from bilm.training.history import History
-from bilm.training.hosts.exchange import Hosts
+from bilm.training.hosts import Hosts
 from bilm.training.memory import check_memory
 from bilm.training.report import RunReport, progress_bar
 from bilm.training.request import RunRequest, absolute, request_run
@@ -177,7 +174,7 @@ class Run:
     def __init__(
         self, spec: RunSpec, folder: RunFolder, devices: Devices, checkpoint: Checkpoint | None
     ):
-        self._processor_time = time.process_time()  # up to which `progress` counts
+        self._processor_start = time.process_time()
         self.spec = spec
         self.folder = folder
         self.devices = devices
@@ -187,28 +184,43 @@ class Run:
         texts = spec.texts
         self.trainer = Trainer(
             spec.options_of_replica(devices.n_replicas), texts.vocab.size, devices,
-            spec.settings.seed, spec.precision, spec.schedule,
+            spec.settings.seed, spec.settings.precision or "float32", spec.schedule,
         )  # fmt: skip
-        self.checkpoints = RunCheckpoints(self.trainer, folder, spec.settings.keep_checkpoints)
+        self.content = CheckpointContent(
+            self.trainer.optimizer.variables,
+            self.trainer.optimizer.slots,
+            self.trainer.global_state(),
+            self.trainer.model.directions,
+        )
+        self._saved_step = -1
         self.evaluator = Evaluator(self.trainer.model, texts.vocab.unk)
         self.progress = RunProgress()
         if checkpoint is not None:
             self.progress = self._restored(checkpoint)
         elif spec.start is not None:
-            spec.start.assign(self.trainer.model, texts.vocab)
+            spec.start(self.trainer.model, texts.vocab)
             self._measure_at_start()
-        self.hosts.check_alike("start", self.checkpoints.content.digests)
+        self.hosts.check_alike("start", self.content.digests)
         folder.write_inputs(spec.options, texts)
 
         history = History(folder.history_file if folder.writes else None, self.progress.step)
         self.report = RunReport(self.spec, history)
         self.timing = Timing.start(time)
-        self._saved = time.monotonic()  # time of the last save
 
     def _restored(self, checkpoint: Checkpoint) -> RunProgress:
         """Restore a checkpoint; return its progress with the last evaluation, as the chief reads
         it, if that measured the same text; otherwise earlier scores do not count."""
-        progress = self.checkpoints.restore(checkpoint)
+        self.trainer.set_state(self.content.restore(checkpoint))
+        record = checkpoint.record
+        self._saved_step = record.step
+        # The score in the folder `best` takes precedence: the checkpoint may predate it.
+        kept = self.folder.find_best(whole=True)
+        progress = RunProgress(
+            step=record.step,
+            position=checkpoint.position,
+            best=record.best if kept is None else kept.record.best,
+            processor_seconds=record.processor_seconds,
+        )
         heldout = self.spec.texts.heldout
         written = self.folder.read_measured() if self.hosts.is_chief and heldout else None
         figures = self.hosts.from_chief("measured", lambda: written and written.to_record())
@@ -260,7 +272,7 @@ class Run:
                 if not self.devices.several_hosts and self.progress.position is not None:
                     logging.info("step %d: saved %s", self.progress.step, self._write())
                 raise
-            is_late = is_save_late(self.spec, self._saved, time.monotonic())
+            is_late = is_save_late(self.spec, self.timing)
             turn = self.hosts.gather("step", [stop.is_set(), is_late])
             if any(stopped for stopped, _ in turn):
                 break
@@ -312,16 +324,24 @@ class Run:
         return self._write()
 
     def _write(self) -> str:
-        self.folder.check_held(self.progress.step)
-        self.report.flush(self.progress.step)
-        now = time.process_time()
-        seconds = self.progress.processor_seconds + now - self._processor_time
-        self._processor_time = now
-        self.progress = replace(self.progress, processor_seconds=round(seconds, 1))
-        path = self.checkpoints.save(self.spec, self.progress)
+        """Save a checkpoint, unless that of this step is saved, and return its path."""
+        step = self.progress.step
+        self.folder.check_held(step)
+        self.report.flush(step)
+        if step != self._saved_step:
+            self.content.set_state(self.trainer.global_state(), self.progress.position)
+            self.content.check_finite(step)
+            self._write_to(self.folder.path, self.spec.settings.keep_checkpoints)
+            self._saved_step = step
         self.timing = self.timing.after_save(time)
-        self._saved = time.monotonic()
-        return path
+        return checkpoint_path(self.folder.path, step)
+
+    def _write_to(self, folder: Path, keep: int) -> None:
+        """Write the state that was last saved or restored; the process that writes does this."""
+        if self.folder.writes:
+            seconds = time.process_time() - self._processor_start
+            record = self.spec.record(self.progress, seconds)
+            self.content.write(folder, record, keep)
 
     def _check_text(self) -> None:
         """Raise DataError if the training text has changed."""
@@ -329,7 +349,7 @@ class Run:
 
     def _evaluate_if_due(self) -> None:
         """Measure the held-out text if it is due, and keep the best checkpoint. Raises: DataError
-        if the text has changed, before or after it is read; BilmError if the folder was moved."""
+        if the text has changed; BilmError if the folder was moved."""
         heldout = self.spec.texts.heldout
         if heldout is None or not is_evaluation_due(self.spec, self.progress):
             return
@@ -348,7 +368,9 @@ class Run:
             self.progress, measured=measured, best=perplexity.mean if is_best else best
         )
         if is_best:
-            self.checkpoints.save_best(self.spec, self.progress, measured)
+            # First, so that a kill never leaves a checkpoint in `best` without them.
+            self.folder.copy_inputs_to_best(measured)
+            self._write_to(self.folder.best, keep=1)
 
         # The history first: after a kill between the two, a resumed run measures again.
         self.report.heldout(self.spec, step, perplexity, str(compared), is_best)
@@ -364,11 +386,10 @@ class Run:
     def _heldout_perplexity(self, heldout: Heldout) -> Perplexity:
         """Return the perplexity of the held-out text; at the end of the run also log that with the
         sentences of the training text."""
-        check_unchanged(heldout.shards, heldout.files.text, self.progress.step)
         perplexity = self._perplexity_of(heldout.shards)
         if heldout.shards.left_out and self.progress.step == self.spec.n_steps:
             # Once, as it takes as long
-            whole = self._perplexity_of(heldout.shards.without(()))
+            whole = self._perplexity_of(heldout.shards.leaving_out(()))
             logging.info("with the sentences of the training text: perplexity %s", whole)
         check_unchanged(heldout.shards, heldout.files.text, self.progress.step)
         return perplexity

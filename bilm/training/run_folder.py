@@ -21,7 +21,6 @@ from bilm.options.run_options import CHANGEABLE, FIXED, RunOptions
 from bilm.scoring.measurement import Measurement
 from bilm.storage.checkpoint import Checkpoint, checkpoint_paths, latest_checkpoint
 from bilm.storage.hdf5 import save_hdf5
-from bilm.storage.run_record import RunRecord
 from bilm.support.files import remove_leftovers, replacing, try_lock
 from bilm.support.model_files import (
     CHECKPOINT,
@@ -141,8 +140,9 @@ class RunFolder:
                     "would overwrite the file. Use another folder"
                 )
 
-    def check_same_options(self, stored: RunOptions, options: RunOptions) -> None:
-        """Refuse options that the run in this folder cannot change."""
+    def check_options(self, stored: RunOptions, options: RunOptions) -> None:
+        """Refuse options that the run in this folder, with `stored` ones, cannot change; log which
+        others change."""
         old = _fixed_options(stored)
         new = _fixed_options(options)
         for name in {**old, **new}:
@@ -151,14 +151,13 @@ class RunFolder:
                     f"{self}: {name} is {old.get(name)} in this folder's run, but "
                     f"{new.get(name)} was requested"
                 )
-
-    def log_changes(self, options: RunOptions, stored: RunRecord) -> None:
-        """Log which options of training differ from those that the run had so far."""
         for name in CHANGEABLE:
-            old = stored.options.get(name)
-            new = getattr(options, name)
-            if self.writes and old not in (None, new):
-                logging.warning("%s: %s was %s so far, and is %s from here", self, name, old, new)
+            before = getattr(stored, name)
+            now = getattr(options, name)
+            if self.writes and before != now:
+                logging.warning(
+                    "%s: %s was %s so far, and is %s from here", self, name, before, now
+                )
 
     def latest_checkpoint(self, whole: bool = False) -> Checkpoint | None:
         """Open the run's latest checkpoint: see `bilm.storage.checkpoint.latest_checkpoint`."""
@@ -191,7 +190,7 @@ class RunFolder:
         """Return a text without all sentences of the held-out part in this folder, if any."""
         if not self.heldout_file.is_file():
             return text
-        return text.without(Shards([str(self.heldout_file)]).digests())
+        return text.leaving_out(Shards([str(self.heldout_file)]).digests())
 
     def write_inputs(self, options: RunOptions, texts: RunTexts) -> None:
         """Write the options with the profile of the text, its counts unless they are None, and the
@@ -206,18 +205,15 @@ class RunFolder:
                 file.writelines(f"{word}\n" for word in texts.vocab.words)
 
     def write_options(self, options: RunOptions, text: Shards) -> None:
-        """Write `options.json`, with the profile of the text, or that in the file of a run."""
-        if not self.writes:
-            return
-        profile = None
-        if self.holds_run:
-            with suppress(OptionsError):
-                profile = schema.read_object(self.options_file).get(PROFILE)
-        profile = profile or text.profile()._replace(examples={})._asdict()
-        schema.write(self.options_file, options.to_dict() | {PROFILE: profile})
+        """Write `options.json`, with the profile of the text."""
+        if self.writes:
+            profile = text.profile()._replace(examples={})._asdict()
+            schema.write(self.options_file, options.to_dict() | {PROFILE: profile})
 
     def copy_inputs_to_best(self, measured: Measurement) -> None:
         """Copy options, vocabulary and counts into `best`, and write its evaluation."""
+        if not self.writes:
+            return
         self.best.mkdir(exist_ok=True)
         schema.write(self.best / MEASURED, measured.to_record())
         for path in (self.options_file, self.vocab_file, *self.path.glob(NGRAMS)):

@@ -1,8 +1,11 @@
 """The learning rate of each step of a run."""
 
+from dataclasses import dataclass
+
 from bilm.options.run_options import DECAYS, RunOptions
 
 
+@dataclass(frozen=True)
 class Schedule:
     """Learning-rate schedule: warm-up, constant rate, and decay until the end of the run. The rate
     depends only on the step.
@@ -18,10 +21,9 @@ class Schedule:
             requires, whose runs may become shorter.
     """
 
-    def __init__(self, options: RunOptions, n_steps: int = 0, limits_warmup: bool = False):
-        self.options = options
-        self.n_steps = n_steps
-        self.limits_warmup = limits_warmup
+    options: RunOptions
+    n_steps: int = 0
+    limits_warmup: bool = False
 
     def __call__(self, step: int) -> float:
         """Return the learning rate of step `step`, counted from 0."""

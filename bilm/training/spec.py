@@ -4,15 +4,14 @@ from __future__ import annotations
 
 import math
 import zlib
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field, replace
-from typing import Any, Protocol
+from typing import Any
 
 from bilm.data.shards import Shards
 from bilm.data.stream import Position, describe_shards, same_shards
 from bilm.data.vocabulary import Vocabulary
 from bilm.options.run_options import RunOptions
-from bilm.precisions import PRECISIONS
 from bilm.scoring.measurement import Measurement
 from bilm.scoring.ngrams import Ngrams
 from bilm.scoring.perplexity import Perplexity
@@ -69,13 +68,6 @@ class RunTexts:
     ngrams: Ngrams | None = field(default=None, repr=False)
 
 
-class Start(Protocol):
-    """Where the first weights of a new run come from."""
-
-    def assign(self, model: Any, vocab: Vocabulary) -> None:
-        """Assign weights to a model whose weights are random. Raises: WeightsError."""
-
-
 @dataclass(frozen=True, kw_only=True)
 class RunSpec:
     """Everything that determines the steps of a run.
@@ -91,7 +83,8 @@ class RunSpec:
         n_steps: length of the run.
         eval_steps: steps between evaluations.
         settings: the requested settings, with the precision of the run.
-        start: None to resume a checkpoint, or for random weights.
+        start: assigns the first weights to a model with this vocabulary; None to resume a
+            checkpoint, or for random weights.
         auto: what `auto` chose; None for other runs. Its `n_steps` is None until the pace of a run
             with a time budget was measured.
         finetuning: None for runs that do not fine-tune a model.
@@ -104,7 +97,7 @@ class RunSpec:
     n_steps: int
     eval_steps: int
     settings: RunSettings
-    start: Start | None = None
+    start: Callable[[Any, Vocabulary], None] | None = None
     auto: AutoChoice | None = None
     finetuning: Finetuning | None = None
     deadline: float = math.inf
@@ -129,21 +122,10 @@ class RunSpec:
         return Schedule(self.options, self.n_steps, limits_warmup=self.auto is not None)
 
     @property
-    def precision(self) -> str:
-        """dtype of matrix-multiplication inputs."""
-        return self.settings.precision or PRECISIONS[0]
-
-    @property
     def is_sampled(self) -> bool:
         """Whether the loss is sampled: the vocabulary has more words than there are negatives."""
         options = self.options
         return options.sample_softmax and options.n_negative_samples_batch < self.texts.vocab.size
-
-    @property
-    def awaits_pace(self) -> bool:
-        """Whether the pace of the first steps will determine the length."""
-        is_known = self.auto is None or self.auto.n_steps is not None
-        return self.deadline < math.inf and not is_known
 
     @property
     def start_perplexity(self) -> Perplexity | None:
@@ -177,8 +159,9 @@ class RunSpec:
             described["held-out text"] = describe_shards(self.texts.heldout.shards.paths)
         return described
 
-    def record(self, progress: RunProgress) -> RunRecord:
-        """Return the content of the JSON file of a checkpoint."""
+    def record(self, progress: RunProgress, processor_seconds: float = 0.0) -> RunRecord:
+        """Return the content of the JSON file of a checkpoint; `processor_seconds`: of this process
+        on the run."""
         return RunRecord(
             step=progress.step,
             n_steps=self.n_steps,
@@ -192,7 +175,7 @@ class RunSpec:
             finetuning=self.finetuning,
             heldout=None if self.texts.heldout is None else self.texts.heldout.files,
             left_out=len(self.texts.text.left_out),
-            processor_seconds=progress.processor_seconds,
+            processor_seconds=round(progress.processor_seconds + processor_seconds, 1),
         )
 
 
@@ -205,7 +188,7 @@ class RunProgress:
         position: place of the readers in the text after them; None for its start.
         best: lowest perplexity of the held-out text so far.
         measured: the last evaluation of this text.
-        processor_seconds: processor time of the run, in all processes of the chief.
+        processor_seconds: processor time of the run in earlier processes of the chief.
     """
 
     step: int = 0

@@ -1,11 +1,9 @@
 """How a run starts: `new_run` and `resumed_run` return its `RunSpec`; for fine-tuning see
 `bilm.training.finetuning`."""
 
-from __future__ import annotations
-
 import math
 from dataclasses import replace
-from typing import NamedTuple
+from functools import partial
 
 from absl import logging
 
@@ -29,14 +27,9 @@ NOT_FOR_WORKERS = (
 )
 
 
-class EncoderStart(NamedTuple):
-    """A new run with the character encoder of a packaged model; other weights are random."""
-
-    name: str
-
-    def assign(self, model: BiLM, vocab: Vocabulary) -> None:
-        """Assign the weights of the encoder."""
-        open_model(self.name).assign(model, softmax=False, stacks=False)
+def assign_encoder(name: str, model: BiLM, vocab: Vocabulary) -> None:
+    """Assign the weights of the character encoder of a packaged model; others stay random."""
+    open_model(name).assign(model, softmax=False, stacks=False)
 
 
 # --- the two kinds of runs on a text ---
@@ -66,7 +59,7 @@ def new_run(request: RunRequest, folder: RunFolder) -> RunSpec:
     encoder = None if request.from_scratch else auto.ENCODER
     choice = AutoChoice(n_steps, precision, request.hours, encoder)
     _log_choice(options, choice)
-    start = EncoderStart(encoder) if encoder else None
+    start = partial(assign_encoder, encoder) if encoder else None
     return replace(specified(request, texts, options, choice=choice), start=start)
 
 
@@ -90,13 +83,12 @@ def resumed_run(request: RunRequest, folder: RunFolder, checkpoint: Checkpoint) 
     # The options of the run, with the requested changes.
     stored = schema.read(RunOptions, record.options)
     options = (request.options or stored).replace(**request.changes)
-    folder.check_same_options(stored, options)
+    folder.check_options(stored, options)
     texts = same_texts(request, folder, record, options.n_train_tokens)
 
     # The rows, which the replicas share.
-    n_rows = _rows_of(checkpoint, options.batch_size, request.devices.n_replicas)
-    options = options.replace(batch_size=record.batch_size)
-    folder.log_changes(options, record)
+    n_rows = _rows_of(checkpoint, stored, options, request.devices.n_replicas)
+    options = options.replace(batch_size=stored.batch_size)
 
     choice = None
     if is_auto and record.auto is not None:
@@ -184,14 +176,16 @@ def _choice_again(request: RunRequest, stored: AutoChoice, keeps_epochs: bool) -
 # --- rows ---
 
 
-def _rows_of(checkpoint: Checkpoint, batch_size: int, n_replicas: int) -> int:
+def _rows_of(
+    checkpoint: Checkpoint, stored: RunOptions, options: RunOptions, n_replicas: int
+) -> int:
     """Return the number of rows of a checkpoint. Raises: WeightsError if the number of replicas
-    does not divide it, or if another `batch_size` was requested."""
+    does not divide it, or if `options` have another `batch_size` than the `stored` ones."""
     n_rows = checkpoint.record.n_rows
-    requested = batch_size * n_replicas
+    requested = options.batch_size * n_replicas
     if n_rows == requested:
         return n_rows
-    if batch_size != checkpoint.record.batch_size:
+    if options.batch_size != stored.batch_size:
         raise WeightsError(
             f"{checkpoint.path}: saved with {n_rows} rows, but this run has "
             f"{requested} (batch_size times replicas)"

@@ -1,9 +1,7 @@
 """The texts and the vocabulary of a run: made if requested, opened, counted by the chief, compared
 and checked."""
 
-from __future__ import annotations
-
-from collections.abc import Callable, Collection, Sequence
+from collections.abc import Collection, Sequence
 from dataclasses import dataclass
 from functools import partial
 from pathlib import Path
@@ -24,7 +22,7 @@ from bilm.scoring.ngrams import Ngrams, text_ids
 from bilm.scoring.verdict import Comparison
 from bilm.storage.run_record import HeldoutFiles, RunRecord
 from bilm.support.remote import RemoteError
-from bilm.training.hosts.exchange import Hosts
+from bilm.training.hosts import Hosts
 from bilm.training.request import RunRequest
 from bilm.training.run_folder import RunFolder
 from bilm.training.spec import Heldout, RunTexts
@@ -63,8 +61,10 @@ def new_texts(
         check_n_words(options, inputs.vocab)
         n_train_tokens = options.n_train_tokens
         check_order = options.sample_softmax
-    count = partial(count_new, inputs, n_train_tokens, check_order, of_model)
-    return _of_all_hosts(inputs, hosts, count)
+    counted = None
+    if hosts.is_chief:
+        counted = count(inputs, n_train_tokens, check_order, of_model)
+    return _with_facts(inputs, hosts, counted)
 
 
 def same_texts(
@@ -85,8 +85,9 @@ def same_texts(
             f"the run in this folder left out {record.left_out}; restore the file or use another "
             "folder"
         )
-    count = partial(_count_again, inputs, record, n_train_tokens)
-    return _of_all_hosts(inputs, request.devices.hosts, count)
+    hosts = request.devices.hosts
+    counted = count(inputs, n_train_tokens, record=record) if hosts.is_chief else None
+    return _with_facts(inputs, hosts, counted)
 
 
 class Inputs(NamedTuple):
@@ -125,15 +126,15 @@ class Facts(Checked):
     compared: Comparison | None = key(Comparison, None)
 
 
-def _of_all_hosts(
-    inputs: Inputs, hosts: Hosts, count: Callable[[], tuple[Facts, Ngrams | None]]
+def _with_facts(
+    inputs: Inputs, hosts: Hosts, counted: tuple[Facts, Ngrams | None] | None
 ) -> RunTexts:
-    """Return the texts with the facts that `count` returns, which only the chief calls."""
-    counted, ngrams = count() if hosts.is_chief else (None, None)
-    facts = Facts.from_dict(hosts.from_chief("texts", lambda: counted and counted.to_dict()))
+    """Return the texts with the result of `count`, which only the chief has."""
+    of_chief, ngrams = counted or (None, None)
+    facts = Facts.from_dict(hosts.from_chief("texts", lambda: of_chief and of_chief.to_dict()))
     heldout = None
     if inputs.heldout is not None and facts.files is not None and facts.compared is not None:
-        shards = inputs.heldout.without(set(facts.files.repeated))
+        shards = inputs.heldout.leaving_out(set(facts.files.repeated))
         heldout = Heldout(shards, facts.files, facts.compared)
     return RunTexts(
         text=inputs.text,
@@ -146,60 +147,47 @@ def _of_all_hosts(
     )
 
 
-def count_new(
-    inputs: Inputs, n_train_tokens: int | None, check_order: bool, of_model: Profile | None = None
+def count(
+    inputs: Inputs,
+    n_train_tokens: int | None,
+    check_order: bool = True,
+    of_model: Profile | None = None,
+    record: RunRecord | None = None,
 ) -> tuple[Facts, Ngrams | None]:
-    """Read the texts of a new run; `check_order`: see `log_survey`; `of_model`: profile of the text
-    of a model to fine-tune. Raises: DataError."""
+    """Read the texts of a new run, or of the run with a `record`, whose text is read only if there
+    is held-out text, and whole only to compare it with held-out text that is new.
+
+    `check_order`: see `log_survey`; `of_model`: profile of the text of a model to fine-tune.
+    Raises: DataError.
+    """
     text, heldout, vocab = inputs
     check_training_text(text, heldout, vocab.filename)
-    is_whole = (n_train_tokens or 0) <= LONG_TEXT
-    text.examine(vocab, of_model)
+    files = None  # of the held-out text, once they are compared
+    if record is None:
+        text.examine(vocab, of_model)
+    else:
+        stored = record.options
+        facts = Facts(n_train_tokens or stored["n_train_tokens"], stored.get("once_from"))
+        if heldout is None:
+            return facts, None
+        if record.heldout and record.heldout.text == describe_shards(heldout.paths):
+            files = record.heldout
+
+    is_whole = files is None and (n_train_tokens or 0) <= LONG_TEXT
     known = survey(text, vocab, is_whole, heldout)
-    log_survey(known, vocab, check_order)
-    n_counted = known.counts.n_predictions
-    n_train_tokens = n_train_tokens or n_counted
-    first_rare = once_from(known, vocab) if n_train_tokens == n_counted else None
     ngrams = Ngrams.of(known.sample, vocab)
-    facts = Facts(n_train_tokens, first_rare)
-    if heldout is not None:
-        files = compare_texts(heldout, known.repeated)
-        heldout.examine(vocab, text.profile())
-        facts = facts.replace(files=files, compared=_compared(heldout, files, vocab, ngrams))
-    return facts, ngrams
-
-
-def _count_again(
-    inputs: Inputs, record: RunRecord, n_train_tokens: int | None
-) -> tuple[Facts, Ngrams | None]:
-    """Read the texts of a resumed run. The text is compared with held-out text only if it was not
-    compared before; without held-out text, it is not read. Raises: DataError."""
-    text, heldout, vocab = inputs
-    check_training_text(text, heldout, vocab.filename)
-    n_predictions = n_train_tokens or record.options["n_train_tokens"]
-    facts = Facts(n_predictions, record.options.get("once_from"))
+    if record is None:
+        log_survey(known, vocab, check_order)
+        n_counted = known.counts.n_predictions
+        is_given = n_train_tokens not in (None, n_counted)
+        facts = Facts(n_train_tokens or n_counted, None if is_given else once_from(known, vocab))
     if heldout is None:
-        return facts, None
-    files = record.heldout
-    is_compared = files is not None and files.text == describe_shards(heldout.paths)
-    is_whole = not is_compared and (n_train_tokens or 0) <= LONG_TEXT
-    known = survey(text, vocab, is_whole, heldout)
-    if files is None or not is_compared:
-        files = compare_texts(heldout, known.repeated)
-    ngrams = Ngrams.of(known.sample, vocab)
-    heldout.examine(vocab)
-    return facts.replace(files=files, compared=_compared(heldout, files, vocab, ngrams)), ngrams
+        return facts, ngrams
 
-
-def _compared(
-    heldout: Shards, files: HeldoutFiles, vocab: Vocabulary, ngrams: Ngrams
-) -> Comparison:
-    """Return what held-out text is compared with. Raises: DataError."""
-    heldout = heldout.without(set(files.repeated))
-    ids = text_ids(heldout, vocab)
-    if len(ids) == 1:
-        raise DataError(f"{heldout.name}: no sentence; every line is blank")
-    return Comparison.of(ids, vocab, ngrams)
+    files = files or compare_texts(heldout, known.repeated)
+    heldout.examine(vocab, text.profile())
+    ids = text_ids(heldout.leaving_out(set(files.repeated)), vocab)
+    return facts.replace(files=files, compared=Comparison.of(ids, vocab, ngrams)), ngrams
 
 
 def compare_texts(heldout: Shards, repeated: Collection[int]) -> HeldoutFiles:

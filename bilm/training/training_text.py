@@ -1,7 +1,9 @@
 """The text of a run as batches of training steps, made on the host while earlier steps run."""
 
+from collections import deque
 from collections.abc import Iterator
-from typing import Any
+from concurrent.futures import ThreadPoolExecutor
+from typing import Any, TypeVar
 
 import numpy as np
 import tensorflow as tf
@@ -14,10 +16,12 @@ from bilm.data.windows import distinct_shapes, model_batch
 from bilm.layers.sampled_softmax import Negatives
 from bilm.options.run_options import RunOptions
 from bilm.training.devices import Batches, Devices
-from bilm.training.reading_ahead import ReadAhead
 from bilm.training.sampling import draw_negatives, with_unknown
 
 PREFETCH = 8  # steps whose batches are read ahead
+END = object()  # after the last value that is read ahead
+
+Value = TypeVar("Value")
 
 
 class TrainingText:
@@ -36,8 +40,8 @@ class TrainingText:
         """Start to read the batches of the run after `step` steps, which have left the readers at a
         position. Each item contains the argument of `Trainer.step` and the position after it. The
         iterator raises the errors of the text: DataError."""
-        read_ahead = ReadAhead(self._batches(devices, step, position), PREFETCH)
-        return ((devices.place(batches), place) for batches, place in read_ahead)
+        ahead = read_ahead(self._batches(devices, step, position), PREFETCH)
+        return ((devices.place(batches), place) for batches, place in ahead)
 
     def _batches(
         self, devices: Devices, step: int, position: Position | None
@@ -101,3 +105,17 @@ def batch_signature(options: RunOptions) -> Any:
         )
         signature["negatives"] = dict.fromkeys(directions, draws)
     return signature
+
+
+def read_ahead(values: Iterator[Value], n_ahead: int) -> Iterator[Value]:
+    """Yield the values of an iterator, of which a thread computes `n_ahead` ahead; an error of the
+    iterator is raised after the values before it. The thread ends when this generator is deleted,
+    or after the values that it has begun when the program ends."""
+    pool = ThreadPoolExecutor(1, "reading ahead")
+    try:
+        waiting = deque(pool.submit(next, values, END) for _ in range(n_ahead))
+        while (value := waiting.popleft().result()) is not END:
+            waiting.append(pool.submit(next, values, END))
+            yield value  # type: ignore[misc]
+    finally:
+        pool.shutdown(wait=False, cancel_futures=True)

@@ -20,7 +20,7 @@ def drawn(tmp_path):
     text = Shards([tmp_path / "a.txt", tmp_path / "b.txt"])
     draw_heldout_part(text, tmp_path / "heldout.txt")
     heldout = Shards([tmp_path / "heldout.txt"])
-    return lines, heldout, text.without(heldout.digests())
+    return lines, heldout, text.leaving_out(heldout.digests())
 
 
 def test_heldout_part_consists_of_whole_blocks(drawn):
@@ -79,7 +79,7 @@ def test_text_that_repeats_its_sentences_loses_few_words(tmp_path, name, log):
     draw_heldout_part(text, tmp_path / "heldout.txt")
     heldout = Shards([tmp_path / "heldout.txt"])
     n_tokens = count_tokens(text).n_tokens
-    n_left = count_tokens(text.without(heldout.digests())).n_tokens
+    n_left = count_tokens(text.leaving_out(heldout.digests())).n_tokens
     assert 0.94 * n_tokens <= n_left < n_tokens
     assert f"training reads {n_left} of {n_tokens} words" in log.text
 

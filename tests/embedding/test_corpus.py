@@ -119,7 +119,7 @@ def test_refused_arguments_leave_no_files(text, outfile, tmp_path):
     for changes, error, message in [
         ({"dataset_file": tmp_path / "missing"}, DataError, "missing"),
         ({"dataset_file": bad}, DataError, "line 2: not UTF-8"),
-        ({"dataset_file": pipe}, DataError, "pipe: must be a regular file"),
+        ({"dataset_file": pipe}, DataError, "pipe: not a regular file"),
         ({"layers": "bottom"}, OptionsError, "bottom"),
         ({"dtype": "float64"}, ValueError, "float64"),
         ({"weight_file": tmp_path / "none.hdf5"}, WeightsError, r"none\.hdf5"),

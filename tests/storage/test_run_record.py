@@ -25,7 +25,7 @@ def test_run_record_is_read_as_it_was_written(tmp_path, best):
     record = RECORD.replace(best=best, auto=AutoChoice(n_steps=12))
     stored = RunRecord.read(write(tmp_path, record.to_dict()))
     assert stored.to_dict() == json.loads(json.dumps(record.to_dict()))
-    assert (stored.n_rows, stored.batch_size, stored.finetuning) == (4, 2, None)
+    assert (stored.n_rows, stored.finetuning) == (4, None)
 
 
 def test_run_record_of_a_later_version_keeps_unknown_values(tmp_path):

@@ -23,7 +23,7 @@ from bilm.storage.stored_model import open_model
 from bilm.training import auto, devices
 from bilm.training.request import request_run
 from bilm.training.run_folder import RunFolder
-from bilm.training.starting import EncoderStart, new_run, resumed_run
+from bilm.training.starting import new_run, resumed_run
 
 VOCAB = Vocabulary(VOCABULARY)
 
@@ -56,7 +56,7 @@ def test_requested_length_determines_the_regularization(tmp_path, requested, n_e
     expected = recipe.replace(**auto.changes_for(recipe, n_epochs))
     assert spec.options == expected.replace(n_tokens_vocab=49)
     assert spec.n_steps == requested.get("n_steps", 150) == spec.auto.n_steps
-    assert spec.start == EncoderStart(auto.ENCODER)
+    assert spec.start.args == (auto.ENCODER,)
 
 
 @pytest.mark.parametrize(("device", "capability"), [("CPU:0", 7), ("GPU:0", 7), ("GPU:0", 8)])

@@ -5,7 +5,7 @@ import json
 import pytest
 
 from bilm.errors import OptionsError
-from bilm.training.hosts.joining import Cluster, find_cluster
+from bilm.training.hosts import Cluster, find_cluster
 
 TWO = ["a:1", "b:2"]
 

@@ -8,10 +8,9 @@ import threading
 from pathlib import Path
 
 import pytest
-from command_runs import output_of
 
 from bilm.errors import BilmError
-from bilm.training.reading_ahead import ReadAhead
+from bilm.training.training_text import read_ahead
 
 SECONDS = 20  # in which a program must end
 PROGRAM = """
@@ -155,11 +154,11 @@ def test_program_that_reads_ahead_ends(tmp_path, ending, moment):
 
 
 def reading_threads():
-    return [thread for thread in threading.enumerate() if thread.name == "reading ahead"]
+    return [thread for thread in threading.enumerate() if thread.name.startswith("reading ahead")]
 
 
 def test_thread_ends_after_its_reader_is_deleted():
-    values = ReadAhead(iter(range(100)), 2)
+    values = read_ahead(iter(range(100)), 2)
     assert next(values) == 0
     (thread,) = reading_threads()
     del values
@@ -169,10 +168,10 @@ def test_thread_ends_after_its_reader_is_deleted():
 
 def test_thread_computes_a_bounded_number_of_values():
     used = []
-    values = ReadAhead(map(used.append, range(100)), 3)
+    values = read_ahead(map(used.append, range(100)), 3)
     next(values)
     threading.Event().wait(0.3)
-    assert len(used) == 5  # one used, three in the queue, and one that waits
+    assert len(used) == 4  # one used, and three ahead
     assert len(list(values)) == 99 and len(used) == 100
 
 
@@ -181,29 +180,8 @@ def test_error_is_raised_after_the_values_before_it():
         yield 1
         raise BilmError("bad line")
 
-    values = ReadAhead(fails(), 4)
+    values = read_ahead(fails(), 4)
     assert next(values) == 1
     with pytest.raises(BilmError, match="bad line"):
         next(values)
     assert list(values) == []
-
-
-@pytest.mark.skipif(not hasattr(os, "fork"), reason="requires fork")
-def test_fork_raises_instead_of_waiting():
-    program = (
-        "import os, time\n"
-        "from bilm.errors import BilmError\n"
-        "from bilm.training.reading_ahead import ReadAhead\n"
-        "values = ReadAhead(iter(range(9)), 2)\n"
-        "next(values)\n"
-        "child = os.fork()\n"
-        "if child:\n"
-        "    _, status = os.waitpid(child, 0)\n"
-        "    assert next(values) == 1\n"
-        "    raise SystemExit(os.waitstatus_to_exitcode(status))\n"
-        "try:\n"
-        "    next(values)\n"
-        "except BilmError as error:\n"
-        "    print(error)\n"
-    )
-    assert "start reading after the fork" in output_of(program, PYTHONWARNINGS="ignore")

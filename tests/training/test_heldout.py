@@ -20,7 +20,7 @@ from bilm.storage.checkpoint import CheckpointContent, latest_checkpoint
 from bilm.training import run as training
 from bilm.training.history import read_history
 from bilm.training.run_folder import RunFolder
-from bilm.training.texts import Inputs, count_new
+from bilm.training.texts import Inputs, count
 
 
 def measured_as(monkeypatch, *values):
@@ -259,7 +259,7 @@ def test_signs_in_the_text_of_a_new_run_are_warned_of(tmp_path, log):
     (tmp_path / "train").write_text("Not tokenized, as one sees.\n" * 20)
     (tmp_path / "vocab").write_text("<S>\n</S>\n<UNK>\nas\none\n")
     train, vocab = resolve_shards(tmp_path / "train"), Vocabulary(tmp_path / "vocab")
-    count_new(Inputs(train, None, vocab), None, check_order=False)
+    count(Inputs(train, None, vocab), None, check_order=False)
     assert "such as 'tokenized,'" in log.text
 
 
@@ -269,7 +269,7 @@ def test_bigrams_of_the_training_text_are_the_baseline(tmp_path):
         (tmp_path / name).write_text(text)
     train, heldout = (resolve_shards(tmp_path / name) for name in ("train", "heldout"))
     vocab = Vocabulary(tmp_path / "vocab")
-    facts, _ = count_new(Inputs(train, heldout, vocab), None, check_order=False)
+    facts, _ = count(Inputs(train, heldout, vocab), None, check_order=False)
     compared = facts.compared
     # Pairs: </S> a (twice), a b, b </S>, a <UNK>, <UNK> </S>. Words by the pairs that end in them:
     # </S> 2; <UNK>, a and b 1; each of the 5 has a part of 0.75 (4 + 1).

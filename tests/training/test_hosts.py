@@ -20,8 +20,7 @@ from worker_runs import addresses
 import bilm
 from bilm.errors import BilmError, DataError, HostError
 from bilm.training.devices import Devices
-from bilm.training.hosts.exchange import Hosts
-from bilm.training.hosts.joining import Cluster
+from bilm.training.hosts import Cluster, Hosts
 
 SOON = 0.05  # minutes, in which the workers that are there find each other
 PATIENCE = 60  # seconds, after which a process hangs

@@ -368,8 +368,8 @@ def test_blank_text_is_refused(tmp_path):
 
 @pytest.mark.parametrize("is_new", [True, False], ids=["new run", "resumed run"])
 def test_training_text_is_read_once_before_the_first_step(tmp_path, a_run, monkeypatch, is_new):
-    """For counts and the comparison with held-out text together; its first words also before that,
-    for warnings."""
+    """For counts and the comparison with held-out text together; its first words also apart from
+    that, for warnings and for the profile."""
     opened = []
     open_file = text_files.opened
 
@@ -384,7 +384,7 @@ def test_training_text_is_read_once_before_the_first_step(tmp_path, a_run, monke
     monkeypatch.setattr(training, "TrainingText", stop)
     with pytest.raises(KeyboardInterrupt):
         run(tmp_path / "new" if is_new else a_run, 4, heldout=HELDOUT)
-    assert opened.count(next(Path(TEXT).parent.iterdir()).name) == (2 if is_new else 1)
+    assert opened.count(next(Path(TEXT).parent.iterdir()).name) == 2
 
 
 def test_warning_if_heldout_text_is_trained_on(tmp_path, log):

@@ -26,11 +26,11 @@ from bilm.data.vocabulary import Vocabulary, vocabulary_of
 from bilm.errors import BilmError
 from bilm.export.hdf5 import dump_weights
 from bilm.scoring.running_text import heldout_dataset, perplexity
+from bilm.storage.checkpoint import CheckpointContent
 from bilm.training import run as training
 from bilm.training import texts
-from bilm.training.checkpoints import RunCheckpoints
 from bilm.training.finetuning import finetune
-from bilm.training.hosts.exchange import Hosts
+from bilm.training.hosts import Hosts
 from bilm.training.run_folder import RunFolder
 from bilm.training.step import Trainer
 from bilm.training.texts import Inputs
@@ -106,7 +106,7 @@ def test_vocabulary_edited_after_its_load_is_stored_as_loaded(tmp_path, n_before
 
 def test_process_other_than_the_chief_writes_nothing(tmp_path):
     inputs = Inputs(resolve_shards(TEXT), resolve_shards(HELDOUT), Vocabulary(VOCABULARY))
-    facts, _ = texts.count_new(inputs, n_train_tokens=None, check_order=True)
+    facts, _ = texts.count(inputs, n_train_tokens=None, check_order=True)
     hosts = Hosts()
     hosts.is_chief = False
     hosts.from_chief = lambda what, make: facts.to_dict() if what == "texts" else make()
@@ -139,7 +139,7 @@ def test_run_ends_if_its_folder_is_moved_or_replaced(tmp_path, monkeypatch, chan
     folder, done = tmp_path / "run", []
     owner, name = {
         "before a save": (Trainer, "step"),
-        "before an evaluation": (RunCheckpoints, "save"),
+        "before an evaluation": (CheckpointContent, "write"),
         "while evaluating": (training.Evaluator, "__call__"),
     }[when]
     original = getattr(owner, name)
@@ -161,17 +161,17 @@ def test_run_ends_if_its_folder_is_moved_or_replaced(tmp_path, monkeypatch, chan
 def test_second_start_is_refused_before_it_reads_or_writes_a_file(tmp_path, monkeypatch):
     """The first one has the folder from its first file on, also while it counts a long text."""
     match = f"{tmp_path}: another process is training in this folder"
-    count = texts.count_new
+    count = texts.count
 
     def second_meanwhile(*arguments, **named):
-        monkeypatch.setattr(texts, "count_new", count)
+        monkeypatch.setattr(texts, "count", count)
         before = contents(tmp_path)
         with pytest.raises(BilmError, match=match):
             bilm.train(HELDOUT, tmp_path, n_steps=1, n_gpus=0)
         assert contents(tmp_path) == before
         return count(*arguments, **named)
 
-    monkeypatch.setattr(texts, "count_new", second_meanwhile)
+    monkeypatch.setattr(texts, "count", second_meanwhile)
     assert run(tmp_path, 2).finished
 
 

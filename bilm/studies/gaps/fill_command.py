@@ -46,7 +46,7 @@ none of them; they share the rest. A gap that no candidate matches has no rows.
 )  # fmt: skip
 @constraint(mutually_exclusive, ["output", "json", "restored"])
 def fill(
-    model_choice: scoring.ModelChoice, input_: str, mask: str, words: str | None, n: int,
+    model: scoring.Model, input_: str, mask: str, words: str | None, n: int,
     output: str | None, json: bool, restored: bool, **reading: Any
 ) -> None:  # fmt: skip
     """List the most probable words for gaps in a text.
@@ -63,7 +63,6 @@ def fill(
     from bilm.studies.gaps.filling import Filler, n_predictions
     from bilm.studies.gaps.gap_marks import marks, pattern
 
-    model = scoring.Model(model_choice)
     text = scoring.Text(input_, marks=marks(mask), are_gaps=True, **reading)
 
     def n_computed(tokens: list[str]) -> int:

@@ -26,7 +26,7 @@ is --heldout. The time of a prediction grows with the training text.
                "as long as is useful"),
 )  # fmt: skip
 def memory(
-    model_choice: scoring.ModelChoice, input_: str, heldout: str, output: str, hours: float | None
+    model: scoring.Model, input_: str, heldout: str, output: str, hours: float | None
 ) -> None:
     """Write a memory of the training text, for --memory.
 
@@ -39,11 +39,10 @@ def memory(
     from bilm.studies.gaps.memory_builder import build_memory
     from bilm.support import HELDOUT, OPTIONS, protect
 
-    model = scoring.Model(model_choice)
-    text, heldout_text = resolve_shards(input_), resolve_shards(heldout)
+    text, heldout_text = resolve_shards(input_, reads_once=True), resolve_shards(heldout)
     part = Path(heldout).expanduser()
     if part.name == HELDOUT and part.with_name(OPTIONS).exists():
-        text = text.without(heldout_text.digests())  # a run has not read its held-out part
+        text = text.leaving_out(heldout_text.digests())  # a run has not read its held-out part
     protect(output, *text.paths, *heldout_text.paths, *model.files, *model.stored.own_files)
     text.examine(model.vocabulary, model.stored.profile)
     check_training_text(text, None, model.vocabulary.filename)

@@ -61,7 +61,7 @@ vocabulary lacks. --per_pair writes differences log2 p(good) - log2 p(bad) in bi
 )
 @constraint(If("per_pair", require_all), ["output"])
 def minimal_pairs(
-    model_choice: scoring.ModelChoice, input_: str, output: str | None, per_pair: bool,
+    model: scoring.Model, input_: str, output: str | None, per_pair: bool,
     json: bool, **reading: Any
 ) -> None:  # fmt: skip
     """Measure accuracy on minimal pairs of sentences.
@@ -79,7 +79,6 @@ def minimal_pairs(
     from bilm.studies.reading.minimal_pairs import PairResults, read_pairs, score_pairs
     from bilm.support import Progress
 
-    model = scoring.Model(model_choice)
     paths = matching_files(input_)
     pairs: list[MinimalPair] = []
     bar = Progress("reading", "pairs")

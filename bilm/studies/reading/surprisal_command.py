@@ -71,7 +71,7 @@ With --regions, words equal to MARK separate regions and are not read. More colu
 @constraint(If("region_names", require_all), ["regions"])
 @constraint(If("items", require_all), ["context"])
 def surprisal(
-    model_choice: scoring.ModelChoice, input_: str, context: int, items: str | None,
+    model: scoring.Model, input_: str, context: int, items: str | None,
     top: int | None, regions: str | None, region_names: tuple[str, ...] | None, output: str | None,
     ngrams: str | None, **reading: Any
 ) -> None:  # fmt: skip
@@ -90,7 +90,6 @@ def surprisal(
     from bilm.studies.gaps import marks
     from bilm.studies.reading.surprisal import load_trigrams, rows_of, word_surprisals
 
-    model = scoring.Model(model_choice)
     marks_of_regions = None if regions is None else marks(regions)
     text = scoring.Text(input_, marks=marks_of_regions, **reading)
     if items is not None and items not in text.columns:

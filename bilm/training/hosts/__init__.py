@@ -1,1 +1,0 @@
-"""Training by several worker processes."""
