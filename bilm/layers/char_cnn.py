@@ -7,6 +7,7 @@ import keras
 from keras import initializers, ops
 
 from bilm.activations import ACTIVATIONS
+from bilm.layers.functional import product
 from bilm.layers.types import Shape, Tensor
 from bilm.layers.weighted import WeightedLayer
 from bilm.tensors import Kind, character_cnn
@@ -85,22 +86,15 @@ class CharacterCNN(WeightedLayer):
 
     def _maxima(self, characters: Tensor, kernels: Sequence[Tensor]) -> Tensor:
         """Return the maximum of every filter: float (U, C, E) -> (U, F)."""
-        n_tokens = ops.shape(characters)[0]
-        may_be_none = keras.backend.backend() == "tensorflow" and characters.shape[0] in (None, 0)
-        if may_be_none:
-            # TensorFlow infers wrong shapes for a convolution of no tokens, so add one token.
-            characters = ops.pad(characters, [[0, ops.maximum(1 - n_tokens, 0)], [0, 0], [0, 0]])
-
+        n_chars = ops.shape(characters)[1]
         by_width = []
         for kernel in kernels:
-            operands = characters, kernel
-            if self.precision != "float32":
-                operands = ops.cast(characters, self.precision), ops.cast(kernel, self.precision)
-            # The tensors have their channels last, whatever Keras' setting is.
-            scores = ops.conv(*operands, data_format="channels_last")  # U, C - width + 1, n
-            # With keepdims, because TensorFlow otherwise computes a shape for the gradient on the
-            # GPU.
-            maximum = ops.max(scores, axis=1, keepdims=True)
-            by_width.append(ops.squeeze(maximum, axis=1))
-        maxima = ops.cast(ops.concatenate(by_width, axis=-1), self.embedding.dtype)
-        return maxima[:n_tokens] if may_be_none else maxima
+            # The inputs of the filters at each place, one beside the other
+            width, dim, n_filters = kernel.shape
+            n_places = n_chars - width + 1
+            shifted = [characters[:, k : k + n_places] for k in range(width)]
+            windows = ops.concatenate(shifted, axis=2)  # U, C - width + 1, width E
+            matrix = ops.reshape(kernel, (width * dim, n_filters))
+            scores = product(windows, matrix, self.precision)  # U, C - width + 1, n
+            by_width.append(ops.max(scores, axis=1))
+        return ops.concatenate(by_width, axis=-1)
