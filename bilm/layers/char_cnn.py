@@ -4,6 +4,7 @@ from collections.abc import Sequence
 from typing import Any
 
 import keras
+import numpy as np
 from keras import initializers, ops
 
 from bilm.activations import ACTIVATIONS
@@ -96,5 +97,8 @@ class CharacterCNN(WeightedLayer):
             windows = ops.concatenate(shifted, axis=2)  # U, C - width + 1, width E
             matrix = ops.reshape(kernel, (width * dim, n_filters))
             scores = product(windows, matrix, self.precision)  # U, C - width + 1, n
-            by_width.append(ops.max(scores, axis=1))
+            # `initial` allows 0 tokens. With keepdims, because TensorFlow otherwise computes a shape
+            # for the gradient on the GPU.
+            maximum = ops.max(scores, axis=1, keepdims=True, initial=-np.inf)
+            by_width.append(ops.squeeze(maximum, axis=1))
         return ops.concatenate(by_width, axis=-1)
