@@ -97,8 +97,8 @@ class CharacterCNN(WeightedLayer):
             windows = ops.concatenate(shifted, axis=2)  # U, C - width + 1, width E
             matrix = ops.reshape(kernel, (width * dim, n_filters))
             scores = product(windows, matrix, self.precision)  # U, C - width + 1, n
-            # `initial` allows 0 tokens. With keepdims, because TensorFlow otherwise computes a shape
-            # for the gradient on the GPU.
+            # `initial` allows no tokens. With keepdims, because TensorFlow otherwise computes a
+            # shape for the gradient on the GPU.
             maximum = ops.max(scores, axis=1, keepdims=True, initial=-np.inf)
             by_width.append(ops.squeeze(maximum, axis=1))
         return ops.concatenate(by_width, axis=-1)

@@ -20,8 +20,6 @@ if TYPE_CHECKING:
     from bilm.embedding import ElmoEmbedder
     from bilm.storage import StoredModel
 
-READING = ("column", "tokenize", "on_bad_utf8", "quoting")  # arguments of `open_texts`
-
 
 def collect_usages(
     model: str | Path | StoredModel,
@@ -29,6 +27,10 @@ def collect_usages(
     texts: Mapping[str, str | Path | Sequence[str | Path]],
     *,
     layers: Sequence[int] | None = None,
+    column: str | None = None,
+    tokenize: str | None = None,
+    on_bad_utf8: str = "error",
+    quoting: str | None = None,
     **how: Any,
 ) -> Usages:
     """Return the usages of words in texts with their vectors, in memory.
@@ -36,10 +38,9 @@ def collect_usages(
     Args:
         model: a stored model, see `bilm.storage.stored_model.open_model`.
         words: entries as in a list of words, see `parse_query`.
-        texts: see `open_texts`.
+        texts, column, tokenize, on_bad_utf8, quoting: see `open_texts`.
         layers: numbers of the layers; None for all.
-        how: `column`, `tokenize`, `on_bad_utf8` and `quoting` of `open_texts`; `ignore_case`,
-            `lemma`, `tags`, `sample` and `seed` of `find_usages`.
+        how: `ignore_case`, `lemma`, `tags`, `sample` and `seed` of `find_usages`.
 
     Example:
         usages = collect_usages("novels-en", ["cell: cell cells"], {"then": "then.txt"})
@@ -47,8 +48,10 @@ def collect_usages(
     from bilm.embedding import ElmoEmbedder
 
     queries = [parse_query(word, "words") for word in words]
-    reading = {name: how.pop(name) for name in READING if name in how}
-    found_usages = find_usages(open_texts(texts, **reading), queries, **how)
+    opened = open_texts(
+        texts, column=column, tokenize=tokenize, on_bad_utf8=on_bad_utf8, quoting=quoting
+    )
+    found_usages = find_usages(opened, queries, **how)
     with TemporaryDirectory() as folder:
         path = Path(folder) / "usages.parquet"
         return write_usages(found_usages, ElmoEmbedder(model), path, layers=layers).read()
