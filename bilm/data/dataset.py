@@ -99,10 +99,8 @@ class LMDataset:
         `returned`: numbers of the rows to encode and return, None for all. Raises: DataError, also
         for a position with other rows."""
         returned = range(batch_size) if returned is None else returned
-        by_direction = [
-            self._training(direction, batch_size, num_steps, position, returned)
-            for direction in self.suffixes
-        ]
+        how = batch_size, num_steps, position, returned
+        by_direction = [self._training(direction, *how) for direction in self.suffixes]
         for placed in zip(*by_direction, strict=True):
             windows, positions = zip(*placed, strict=True)
             yield _merged(windows), _merged(positions)
@@ -157,10 +155,8 @@ class LMDataset:
             are on the left. Elsewhere ids are 0 and characters are padding.
         Raises: DataError if a shard cannot be read.
         """
-        by_direction = [
-            self._evaluation(direction, batch_size, n_steps, drop_remainder)
-            for direction in self.suffixes
-        ]
+        how = batch_size, n_steps, drop_remainder
+        by_direction = [self._evaluation(direction, *how) for direction in self.suffixes]
         return map(_merged, zip(*by_direction, strict=True))
 
     def _evaluation(

@@ -187,7 +187,7 @@ class Usages:
 def frame_of(usages: Iterable[Usage]) -> pandas.DataFrame:
     """Return the columns of usages, without vectors."""
     pandas = optional("pandas", "analysis", "tables of usages")
-    frame = pandas.DataFrame(usages, columns=COLUMNS)
+    frame = pandas.DataFrame(usages, columns=list(COLUMNS))
     without_marks = {name: frame[name].str.replace(JOINED, BLANK) for name in ("sentence", "form")}
     return frame.assign(**without_marks)
 
