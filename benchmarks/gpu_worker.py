@@ -207,7 +207,7 @@ def resume(work: Work) -> Iterator[Row]:
                 text.train, folder / run, options=work.options(), vocab=text.vocab_file,
                 n_steps=n_steps,
             )  # fmt: skip
-            variables = stored_variables(open_model(folder / run).build_language_model())
+            variables = stored_variables(open_model(folder / run).weights(has_softmax=True).build())
             return {name: variable.numpy() for name, variable in variables.items()}
 
         weights("resumed", work.n_steps // 2)

@@ -194,7 +194,7 @@ def run_bilm(texts: Texts) -> dict[str, Any]:
         {"seconds": seconds * int(row["step"]) / last, "perplexity": float(row["heldout_forward"])}
         for row in rows
     ]
-    model = open_model(run).build_language_model()
+    model = open_model(run).weights(has_softmax=True).build()
     return {
         "perplexity": figures["forward_perplexity"],
         "predictions": figures["predictions_per_direction"],

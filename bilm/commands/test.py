@@ -139,7 +139,7 @@ def _of_keras(model: scoring.Model, text: Shards, n_rows: int, start: str | None
     start_tensorflow()
     from bilm.scoring.running_text import heldout_dataset, perplexity
 
-    built = model.stored.build_language_model()
+    built = model.stored.weights(has_softmax=True).build()
     state = None
     if start == "checkpoint":
         stored = model.stored.require_run().state

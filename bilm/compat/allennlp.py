@@ -24,8 +24,7 @@ import torch
 
 from bilm.data.alphabets import ByteAlphabet
 from bilm.data.marks import BOS, EOS
-from bilm.data.model_ids import shifted
-from bilm.data.tokenization import checked_sentences
+from bilm.data.model_ids import padded, shifted
 from bilm.embedding.embedder import ElmoEmbedder as Embedder
 from bilm.inference.words import batches
 from bilm.language_model import BiLM
@@ -50,12 +49,7 @@ ID_TYPES = (torch.int16, torch.int32, torch.int64)  # smaller types cannot hold 
 def batch_to_ids(batch: Iterable[Iterable[str]]) -> torch.Tensor:
     """Convert sentences, lists of words, to character ids without marks of sentences: int64
     (B, T, 50), padded with 0. Raises: DataError if a sentence is not a list of words."""
-    sentences = list(checked_sentences(batch))
-    shape = len(sentences), max(map(len, sentences), default=0), MAX_CHARACTERS
-    ids: np.ndarray = np.zeros(shape, np.int64)
-    for row, words in zip(ids, sentences, strict=True):
-        row[: len(words)] = shifted(SPELL(words))
-    return torch.as_tensor(ids)
+    return torch.as_tensor(padded(batch, SPELL, shape=(MAX_CHARACTERS,)))
 
 
 def _check_ids(ids: torch.Tensor) -> None:

@@ -104,7 +104,8 @@ def test(
             f"{index}: file not found; expected a checkpoint of a run, such as run/model.ckpt-1000"
         )
     stored = open_model(index.parent, index.name)
-    model = stored.build_language_model("be tested")
+    stored.require_softmax("be tested")
+    model = stored.weights(has_softmax=True).build()
     reads_both_directions = isinstance(data, BidirectionalLMDataset)
     reads_words = data.max_word_length is None
     has_words = model.options.char_cnn is None

@@ -30,9 +30,6 @@ class Embedder:
         self.model_dir, self.batch_size = model_dir, batch_size
         self._embedder = ElmoEmbedder(model_dir, backend=backend)
         n_layers, dim = self._embedder.n_layers, self._embedder.dim
-        # The layers of the embedder by `output_layer`.
-        self._layers: dict[int, str | list[int]] = {-2: "all", -1: "average"}
-        self._layers |= {layer: [layer] for layer in range(n_layers)}
         logging.info("%s: loaded, %d layers of %d", model_dir, n_layers, dim)
 
     def sents2elmo(
@@ -41,9 +38,8 @@ class Embedder:
         """Return the vectors of each sentence, float32 (T, 2 P). `output_layer`: number of a layer,
         0 for the token vectors; -1 for their mean; -2 for all, (layers, T, 2 P). Raises:
         OptionsError for another layer; DataError for other sentences."""
-        require_one_of("output_layer", output_layer, self._layers)
-        layers = self._layers[output_layer]
-        embedded = self._embedder.embed_batch(checked_sentences(sents), layers)
-        if isinstance(layers, str):
-            return embedded
-        return [vectors[0] for vectors in embedded]  # without the axis of the one layer
+        require_one_of("output_layer", output_layer, range(-2, self._embedder.n_layers))
+        sentences = checked_sentences(sents)
+        if output_layer < 0:
+            return self._embedder.embed_batch(sentences, "all" if output_layer == -2 else "average")
+        return [layers[0] for layers in self._embedder.embed_batch(sentences, [output_layer])]

@@ -6,7 +6,7 @@ import math
 from collections import deque
 from collections.abc import Iterable, Iterator
 from itertools import chain, count, pairwise
-from typing import Any
+from typing import Any, NamedTuple
 
 import numpy as np
 
@@ -26,13 +26,19 @@ ROW_LINES = 8
 MAX_PIECE = 1_000
 
 Window = dict[str, Any]  # arrays by key; None for the characters of a model of words
-# A piece of a sentence: its reference in the text (see `stream`), its words in reading order with a
-# mark at each end, and the first prediction of the piece and the one after its last; a sentence of
-# n words has n + 1.
-Piece = tuple[int, list[str], int, int]
 # A part of a sentence in a row of a window: its words, and the word that follows them.
 Part = tuple[list[str], str]
 Windows = Iterator[Window]
+
+
+class Piece(NamedTuple):
+    """A piece of a sentence, whose n words, in reading order and between marks, have n + 1
+    predictions."""
+
+    reference: int  # of the sentence in the text, see `stream`
+    tokens: list[str]  # of the piece, and the one after it
+    first: int  # prediction
+    end: int  # one after the last prediction
 
 
 class LMDataset:
@@ -62,6 +68,8 @@ class LMDataset:
         self.words = NumberedWords(vocab)
         self.max_word_length: int | None = getattr(vocab, "max_word_length", None)
         self.reverse = reverse
+        # The directions that are read, and what the keys of their windows end with
+        self.suffixes = {"backward" if reverse else "forward": ""}
         self.test = test
         self.seed = seed
         self._shuffle_buffer = SHUFFLE_BUFFER if shuffle_on_load and not test else 0
@@ -91,48 +99,50 @@ class LMDataset:
         `returned`: numbers of the rows to encode and return, None for all. Raises: DataError, also
         for a position with other rows."""
         returned = range(batch_size) if returned is None else returned
-        for placed in self._placed_batches(batch_size, num_steps, position, returned):
-            yield placed
+        how = batch_size, num_steps, position, returned
+        by_direction = [self._training(direction, *how) for direction in self.suffixes]
+        for placed in zip(*by_direction, strict=True):
+            windows, positions = zip(*placed, strict=True)
+            yield _merged(windows), _merged(positions)
             self.words.trim()
 
-    def _placed_batches(
-        self, batch_size: int, num_steps: int, position: Position | None, returned: range
+    def _training(
+        self, direction: str, n_rows: int, n_steps: int, position: Position | None, returned: range
     ) -> Iterator[tuple[Window, Position]]:
-        """See `iter_placed_batches`."""
-        prefix = "backward_" if self.reverse else "forward_"
+        """Yield the windows of one direction: see `iter_placed_batches`."""
         start: Position | None = None  # the arrays of the position that belong to this direction
         if position is not None:
-            start = {name: position[prefix + name] for name in ("reader", "buffer", "rows")}
+            start = {name: position[f"{direction}_{name}"] for name in ("reader", "buffer", "rows")}
 
-        key = self.seed, int(self.reverse)
+        key = self.seed, int(direction == "backward")
         stream = SentenceStream(self.shards, self._shuffle_buffer, key, start)
-        length = self._piece_length(batch_size, num_steps)
-        pieces = self._pieces(stream, length)
-        rows = [Row(pieces) for _ in range(batch_size)]
+        length = self._piece_length(n_rows, n_steps)
+        pieces = self._pieces(stream, length, direction)
+        rows = [Row(pieces) for _ in range(n_rows)]
         if start is not None:
-            self._put_back(rows, start["rows"], length)
+            self._put_back(rows, start["rows"], length, direction)
 
         while True:
             parts: list[Part] = []
             for i, row in enumerate(rows):
-                if row.advance(num_steps, parts if i in returned else None) < num_steps:
+                if row.advance(n_steps, parts if i in returned else None) < n_steps:
                     return
-            window = self._window(parts, (len(returned), num_steps))
-            places = np.array([(row.reference, row.at) for row in rows], np.int64)
+            window = self._window(parts, (len(returned), n_steps), direction)
+            places = np.array([(row.piece.reference, row.at) for row in rows], np.int64)
             arrays = stream.position() | {"rows": places}
-            yield window, {prefix + name: array for name, array in arrays.items()}
+            yield window, {f"{direction}_{name}": array for name, array in arrays.items()}
 
-    def _put_back(self, rows: list[Row], places: np.ndarray, length: float) -> None:
+    def _put_back(self, rows: list[Row], places: np.ndarray, length: float, direction: str) -> None:
         """Move each row back to its place in its sentence. Raises: DataError if it has none."""
         if len(rows) != len(places):
             raise DataError(f"the position has {len(places)} rows, expected {len(rows)}")
         texts = read_references(self.shards, places[:, 0])
         for row, text, (reference, at) in zip(rows, texts, places.tolist(), strict=True):
-            tokens = self._tokens(text.split())
-            spans = [span for span in _spans(len(tokens) - 1, length) if span[1] >= at]
-            if not spans:
+            pieces = _cut(reference, _tokens(text.split(), direction), length)
+            reaching = [piece for piece in pieces if piece.end >= at]
+            if not reaching:
                 raise text_changed(self.shards, reference)
-            row.go_to((reference, tokens, *spans[0]), at)
+            row.piece, row.at = reaching[0], at
 
     def iter_evaluation(
         self, batch_size: int, n_steps: int, drop_remainder: bool = False
@@ -145,10 +155,18 @@ class LMDataset:
             are on the left. Elsewhere ids are 0 and characters are padding.
         Raises: DataError if a shard cannot be read.
         """
+        how = batch_size, n_steps, drop_remainder
+        by_direction = [self._evaluation(direction, *how) for direction in self.suffixes]
+        return map(_merged, zip(*by_direction, strict=True))
+
+    def _evaluation(
+        self, direction: str, n_rows: int, n_steps: int, drop_remainder: bool
+    ) -> Windows:
+        """Yield the windows of one direction: see `iter_evaluation`."""
         sentences = self.shards.sentences()
-        queues: list[deque[Piece | None]] = [deque() for _ in range(batch_size)]
+        queues: list[deque[Piece | None]] = [deque() for _ in range(n_rows)]
         rows = [Row(iter(queue.popleft, None)) for queue in queues]
-        ends = [0] * batch_size  # steps at which the rows end
+        ends = [0] * n_rows  # steps at which the rows end
         last: float = math.inf  # step at which a row found no sentence left
         for start in count(0, n_steps):
             # Assign sentences to the row that ends first, until no row ends in this window.
@@ -161,12 +179,12 @@ class LMDataset:
                 else:
                     i = ends.index(end)
                     n_predictions = len(sentence) + 1
-                    queues[i].append((0, self._tokens(sentence), 0, n_predictions))
+                    queues[i].append(Piece(0, _tokens(sentence, direction), 0, n_predictions))
                     ends[i] += n_predictions
 
             limit = int(min(n_steps, last - start)) if drop_remainder else n_steps
             parts: list[Part] = []
-            mask: np.ndarray = np.zeros((batch_size, n_steps), bool)
+            mask: np.ndarray = np.zeros((n_rows, n_steps), bool)
             for i, row in enumerate(rows):
                 n = row.advance(limit, parts)
                 mask[i, :n] = True
@@ -174,11 +192,11 @@ class LMDataset:
                     parts.append(([BOS] * (n_steps - n), BOS))  # masked
             if not mask.any():
                 return
-            window = self._spelled(self._window(parts, (batch_size, n_steps)))
+            window = self._spelled(self._window(parts, mask.shape, direction))
             self.words.trim()
             for name, array in window.items():
                 if array is not None:
-                    array[~mask] = PAD_CHAR if name == "tokens_characters" else 0
+                    array[~mask] = PAD_CHAR if name.startswith("tokens_characters") else 0
             yield window | {"mask": mask}
 
     def _piece_length(self, n_rows: int, n_steps: int) -> float:
@@ -193,42 +211,39 @@ class LMDataset:
                 return MAX_PIECE
         return max(n_steps, math.ceil(n_predictions / n_pieces))
 
-    def _pieces(self, stream: SentenceStream, length: float) -> Iterator[Piece]:
+    def _pieces(self, stream: SentenceStream, length: float, direction: str) -> Iterator[Piece]:
         """Yield the pieces of the text from the position of a stream, which moves with them."""
         while True:
             for reference, text in stream.read_epoch():
                 _, at = stream.rest or (reference, 0)
-                tokens = self._tokens(text.split())
-                n_predictions = len(tokens) - 1
-                for first, end in _spans(n_predictions, length):
-                    if first >= at:
-                        stream.rest = (reference, end) if end < n_predictions else ()
-                        yield reference, tokens, first, end
+                pieces = _cut(reference, _tokens(text.split(), direction), length)
+                for piece in pieces:
+                    if piece.first >= at:
+                        is_last = piece is pieces[-1]
+                        stream.rest = () if is_last else (reference, piece.end)
+                        yield piece
                 stream.rest = ()
             if self.test:
                 return
             if not stream.next_epoch():
                 raise DataError(f"{self.shards.name}: contains no sentence: every line is blank")
 
-    def _tokens(self, words: list[str]) -> list[str]:
-        """Return the words of a sentence in reading order, between its marks."""
-        return [EOS, *reversed(words), BOS] if self.reverse else [BOS, *words, EOS]
-
-    def _window(self, parts: list[Part], shape: tuple[int, int]) -> Window:
+    def _window(self, parts: list[Part], shape: tuple[int, ...], direction: str) -> Window:
         """Return a window of the parts of its rows: see `iter_placed_batches`."""
+        suffix = self.suffixes[direction]
         numbers = self.words(list(chain.from_iterable(words for words, _ in parts)))
         ids = self.words.ids[numbers]
         next_ids = np.roll(ids, -1)
         ends = np.cumsum([len(words) for words, _ in parts])
         next_ids[ends - 1] = self.vocab.known_ids([following for _, following in parts])
         return {
-            "token_ids": ids.reshape(shape),
-            "word_numbers": numbers.reshape(shape),
-            "next_token_id": next_ids.reshape(shape),
+            f"token_ids{suffix}": ids.reshape(shape),
+            f"word_numbers{suffix}": numbers.reshape(shape),
+            f"next_token_id{suffix}": next_ids.reshape(shape),
         }
 
     def _spelled(self, window: Window) -> Window:
-        """Return a window of one or two directions with characters instead of word numbers."""
+        """Return a window with characters instead of word numbers."""
         spelled: Window = {}
         characters = self.words.characters
         for name, array in window.items():
@@ -239,16 +254,28 @@ class LMDataset:
         return spelled
 
 
-def _spans(n_predictions: int, length: float) -> Iterable[tuple[int, int]]:
-    """Return the first prediction and the one after the last of pieces of nearly equal length."""
-    n_pieces = int(n_predictions // length)
-    if n_pieces < 2:
-        return [(0, n_predictions)]
-    return pairwise(n_predictions * k // n_pieces for k in range(n_pieces + 1))
+def _merged(directions: Iterable[dict]) -> dict:
+    return {key: value for content in directions for key, value in content.items()}
+
+
+def _tokens(words: list[str], direction: str) -> list[str]:
+    """Return the words of a sentence in reading order, between its marks."""
+    return [EOS, *reversed(words), BOS] if direction == "backward" else [BOS, *words, EOS]
+
+
+def _cut(reference: int, tokens: list[str], length: float) -> list[Piece]:
+    """Return the pieces of a sentence, of nearly equal length."""
+    n_predictions = len(tokens) - 1
+    n_pieces = max(int(n_predictions // length), 1)
+    places = [n_predictions * k // n_pieces for k in range(n_pieces + 1)]
+    pieces = []
+    for first, end in pairwise(places):
+        pieces.append(Piece(reference, tokens[first : end + 1], first, end))
+    return pieces
 
 
 class BidirectionalLMDataset(LMDataset):
-    """A forward and a backward `LMDataset`, which shuffle independently; see there for arguments.
+    """A text in both directions, which are shuffled independently; see `LMDataset` for arguments.
     Keys of the backward windows end with `_reverse`. In evaluation, `mask` is common."""
 
     def __init__(
@@ -260,56 +287,32 @@ class BidirectionalLMDataset(LMDataset):
         seed: int = 0,
     ):
         super().__init__(filepattern, vocab, False, test, shuffle_on_load, seed)
-        self._backward = LMDataset(self.shards, vocab, True, test, shuffle_on_load, seed)
-        self._backward.words = self.words
-
-    def _placed_batches(self, *sizes: Any) -> Iterator[tuple[Window, Position]]:
-        """See `LMDataset.iter_placed_batches`."""
-        forward = super()._placed_batches(*sizes)
-        backward = self._backward._placed_batches(*sizes)
-        for (window, position), (other_window, other) in zip(forward, backward, strict=True):
-            yield _join(window, other_window), position | other
-
-    def iter_evaluation(self, *sizes: Any, **how: Any) -> Windows:
-        """See `LMDataset.iter_evaluation`."""
-        forward = super().iter_evaluation(*sizes, **how)
-        backward = self._backward.iter_evaluation(*sizes, **how)
-        return map(_join, forward, backward)
-
-
-def _join(forward: Window, backward: Window) -> Window:
-    suffix = KEY_SUFFIX["backward"]
-    return forward | {key + suffix: value for key, value in backward.items() if key != "mask"}
+        self.suffixes = KEY_SUFFIX
 
 
 class Row:
-    """A row of the windows, and its position in a piece of a sentence: its `reference`, the next
-    prediction, `at`, and the one after the last, `end`."""
+    """A row of the windows; its position is before prediction `at` of a sentence, in a piece."""
 
     def __init__(self, pieces: Iterator[Piece | None]):
         self._pieces = pieces
-        self.go_to((0, [], 0, 0))  # an empty piece
-
-    def go_to(self, piece: Piece, at: int | None = None) -> None:
-        """Move to the position before prediction `at` of a sentence; None for the piece's first."""
-        self.reference, tokens, self._first, self.end = piece
-        self.at = self._first if at is None else at
-        self._tokens = tokens[self._first : self.end + 1]  # the rest of the line is not kept
+        self.piece = Piece(0, [], 0, 0)
+        self.at = 0
 
     def advance(self, n_steps: int, parts: list[Part] | None) -> int:
         """Advance by up to `n_steps` predictions; add their words to `parts`, unless the window
         lacks this row; return their number."""
         done = 0
         while done < n_steps:
-            if self.at == self.end:
+            if self.at == self.piece.end:
                 piece = next(self._pieces, None)
                 if piece is None:
                     break
-                self.go_to(piece)
-            n = min(n_steps - done, self.end - self.at)
+                self.piece, self.at = piece, piece.first
+            n = min(n_steps - done, self.piece.end - self.at)
             if parts is not None:
-                start = self.at - self._first
-                parts.append((self._tokens[start : start + n], self._tokens[start + n]))
+                start = self.at - self.piece.first
+                tokens = self.piece.tokens
+                parts.append((tokens[start : start + n], tokens[start + n]))
             self.at += n
             done += n
         return done

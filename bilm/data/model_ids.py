@@ -37,7 +37,7 @@ class Batcher:
         number of words of the longest sentence, and `<S>` and `</S>` enclose each one. An empty
         batch gives (0, 2, C). Raises: DataError if a sentence is not a list of words."""
         spell = self._alphabet
-        return _padded(sentences, spell, (spell.begin, spell.end), (spell.width,))
+        return padded(sentences, spell, [spell.begin], [spell.end], (spell.width,))
 
 
 class TokenBatcher:
@@ -52,22 +52,23 @@ class TokenBatcher:
         """Return the words of a batch, int64 (n, T + 2), 0 after a sentence's end; (0, 2) if empty.
         Raises: DataError if a sentence is not a list of words, or for a missing word and `<UNK>`.
         """
-        return _padded(sentences, self._vocab.known_ids, (BOS, EOS), ())
+        return padded(sentences, self._vocab.known_ids, [BOS], [EOS])
 
 
-def _padded(
+def padded(
     sentences: Iterable[Iterable[str]],
     encode: Callable[[list[str]], np.ndarray],
-    marks: tuple[str, str],
-    shape: tuple[int, ...],
+    begin: Sequence[str] = (),
+    end: Sequence[str] = (),
+    shape: tuple[int, ...] = (),
 ) -> np.ndarray:
-    """Return the ids of sentences with their marks, plus 1: int64 (n, T + 2, *shape)."""
-    batch = list(checked_sentences(sentences))
-    begin, end = marks
-    n_steps = max(map(len, batch), default=0) + 2
+    """Return the ids of sentences, between words such as marks, plus 1: int64 (n, T, *shape), where
+    T includes these words. Raises: DataError if a sentence is not a list of words."""
+    batch = [[*begin, *words, *end] for words in checked_sentences(sentences)]
+    n_steps = max(map(len, batch), default=len(begin) + len(end))
     ids: np.ndarray = np.zeros((len(batch), n_steps, *shape), np.int64)
     for row, words in zip(ids, batch, strict=True):
-        row[: len(words) + 2] = shifted(encode([begin, *words, end]))
+        row[: len(words)] = shifted(encode(words))
     return ids
 
 

@@ -1,6 +1,8 @@
 """Words -> numbers, of which each word's id and characters are looked up only once."""
 
+from collections import defaultdict
 from collections.abc import Sequence
+from itertools import islice
 
 import numpy as np
 
@@ -20,7 +22,8 @@ class NumberedWords:
 
     def __init__(self, vocab: Vocabulary):
         self.vocab = vocab
-        self._numbers = _Numbers()
+        self._numbers: defaultdict[str, int] = defaultdict()
+        self._numbers.default_factory = self._numbers.__len__
         self.ids: np.ndarray = np.empty(0, np.int32)
         self.characters: np.ndarray | None = None
         if isinstance(vocab, UnicodeCharsVocabulary):
@@ -35,38 +38,19 @@ class NumberedWords:
         """Return the numbers of words, int64 (n,)."""
         n_known = len(self._numbers)
         numbers = np.fromiter(map(self._numbers.__getitem__, words), np.int64, len(words))
-        if len(self._numbers) > n_known:
-            self._look_up(self._numbers.new, n_known)
-            self._numbers.new = []
+        n_new = len(self._numbers) - n_known
+        if n_new:
+            latest_first = list(islice(reversed(self._numbers), n_new))
+            self._look_up(latest_first[::-1], n_known)
         return numbers
 
     def _look_up(self, words: list[str], first: int) -> None:
         """Store ids and characters of words, whose numbers start at `first`."""
         end = first + len(words)
-        self.ids = _of_length(self.ids, end)
+        if end > len(self.ids):  # what is added to the arrays has no meaning
+            self.ids = np.resize(self.ids, 2 * end)
+            if self.characters is not None:
+                self.characters = np.resize(self.characters, (2 * end, self.characters.shape[1]))
         self.ids[first:end] = self.vocab.known_ids(words)
         if isinstance(self.vocab, UnicodeCharsVocabulary) and self.characters is not None:
-            self.characters = _of_length(self.characters, end)
             self.characters[first:end] = self.vocab.spell(words)
-
-
-class _Numbers(dict):
-    """Numbers the words that are looked up, and lists the new ones."""
-
-    def __init__(self) -> None:
-        super().__init__()
-        self.new: list[str] = []
-
-    def __missing__(self, word: str) -> int:
-        number = self[word] = len(self)
-        self.new.append(word)
-        return number
-
-
-def _of_length(array: np.ndarray, n: int) -> np.ndarray:
-    """Return an array with at least `n` rows that starts with the rows of another one."""
-    if n <= len(array):
-        return array
-    longer: np.ndarray = np.empty((2 * n, *array.shape[1:]), array.dtype)
-    longer[: len(array)] = array
-    return longer

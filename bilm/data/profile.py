@@ -78,6 +78,7 @@ WORD, LINE, STOP = _any_of("word"), _any_of("line"), re.compile(SIGNS["stop"].pa
 IN_WORDS = {name: re.compile(sign.pattern) for name, sign in SIGNS.items() if sign.kind == "trait"}
 PLAIN = re.compile("[a-z]{2,30}")
 LONG = re.compile(SIGNS["long"].pattern)
+NUMBER = re.compile(r"\d+")
 LAST = (".", "!", "?", "…")  # words at the end of a sentence
 LINE_ENDS = re.compile(r"[\r\v\x85\u2028\u2029]")
 START = re.compile(r"[>*•|+]|#+|(?=\D?\d)[\d:./-]+[)\]]?")  # marks of lists, and numbers
@@ -111,7 +112,13 @@ class Profile(NamedTuple):
         for word, n in Counter(words[-1] for words in sentences).items():
             if STOP.fullmatch(word) and word not in known:
                 found["stop"][word] += n
-        for name, unit in chain(_signs_of_sentences(sentences), *map(_signs_of_line, lines)):
+        signs = chain(
+            chain.from_iterable(map(_signs_of_line, lines)),
+            chain.from_iterable(map(_signs_of_sentence, sentences)),
+            _alike(sentences),
+            _header(sentences),
+        )
+        for name, unit in signs:
             found[name][unit] += 1
         found["once"].update(word for word, n in words.items() if n == 1)
 
@@ -281,26 +288,32 @@ def _signs_of_line(line: str) -> Found:
         yield str(match.lastgroup), line
 
 
-def _signs_of_sentences(sentences: Sequence[Sequence[str]]) -> Found:
-    alike: defaultdict[str, list[str]] = defaultdict(list)  # sentences by their start
-    copies: Counter[str] = Counter()  # of each sentence, whatever its numbers are
-    n_open = 0  # sentences without a mark at the end
+def _signs_of_sentence(words: Sequence[str]) -> Found:
+    if any(end in LAST and word[:1].isupper() for end, word in pairwise(words)):
+        yield "joined", " ".join(words[:MAX_SHOWN])
+    if len(words) == 1 and not LONG.fullmatch(words[0]):
+        yield "single", words[0]
+
+
+def _alike(sentences: Sequence[Sequence[str]]) -> Found:
+    """Yield the largest group of sentences that start alike, if many of them differ after that."""
+    groups: defaultdict[str, list[str]] = defaultdict(list)  # by mark of a list, or first words
     for words in sentences:
-        start = " ".join(words[:MAX_SHOWN])
-        if any(end in LAST and word[:1].isupper() for end, word in pairwise(words)):
-            yield "joined", start
-        if len(words) == 1 and not LONG.fullmatch(words[0]):
-            yield "single", words[0]
-        first = re.sub(r"\d+", "0", words[0])
+        first = NUMBER.sub("0", words[0])
         if not START.fullmatch(first):
             has_mark = len(words) > 1 and not any(map(str.isalnum, words[1]))
             first = " ".join(words[:2] if has_mark else words[:3])
-        alike[first].append(start)
-        copies[re.sub(r"\d+", "0", " ".join(words))] += 1
-        n_open += words[-1][-1:].isalnum()
-    most = max(alike.values(), key=len, default=[])
-    if len(set(most)) >= MIN_ALIKE:
-        yield from (("alike", start) for start in most)
+        groups[first].append(" ".join(words[:MAX_SHOWN]))
+    largest = max(groups.values(), key=len, default=[])
+    if len(set(largest)) >= MIN_ALIKE:
+        yield from (("alike", start) for start in largest)
+
+
+def _header(sentences: Sequence[Sequence[str]]) -> Found:
+    """Yield all copies of a line that is repeated much more often than others and, unlike most
+    sentences, has no mark at its end."""
+    copies = Counter(NUMBER.sub("0", " ".join(words)) for words in sentences)
+    n_open = sum(words[-1][-1:].isalnum() for words in sentences)  # without a mark at the end
     (line, n), (_, n_next) = [*copies.most_common(2), ("", 0), ("", 0)][:2]
     is_rare = 2 * n <= len(sentences) and 2 * n_open < len(sentences) + n
     if is_rare and n > 3 * n_next and " " in line and line[-1].isalnum():

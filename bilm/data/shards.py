@@ -7,6 +7,7 @@ import os
 from collections.abc import Collection, Container, Iterator, Sequence
 from dataclasses import dataclass, replace
 from functools import cached_property
+from itertools import chain
 from pathlib import Path
 from typing import NamedTuple
 
@@ -71,11 +72,14 @@ class Shards:
 
     def sentences(self) -> Iterator[list[str]]:
         """Yield the words of each line that is not blank or left out. Raises: DataError."""
-        for path in self.paths:
-            for *_, text in placed_lines(path, self.on_bad_utf8):
-                words = text.split()
-                if words and not self.leaves_out(words):
-                    yield words
+        return chain.from_iterable(map(self.sentences_of, self.paths))
+
+    def sentences_of(self, path: str) -> Iterator[list[str]]:
+        """Yield the same of one of the files."""
+        for *_, text in placed_lines(path, self.on_bad_utf8):
+            words = text.split()
+            if words and not self.leaves_out(words):
+                yield words
 
     def leaves_out(self, words: Sequence[str]) -> bool:
         """Return whether readers skip this sentence."""

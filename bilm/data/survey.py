@@ -12,7 +12,6 @@ from absl import logging
 
 from bilm.data.marks import MARKS
 from bilm.data.shards import Shards, TextCounts, sentence_digest
-from bilm.data.text import placed_lines
 from bilm.data.vocabulary import Vocabulary
 from bilm.errors import DataError
 from bilm.support.progress import Progress
@@ -52,10 +51,7 @@ def survey(
     counted = Progress("counting", "files", len(shards.paths))
     for path in counted.over(shards.paths):
         n_read = 0  # words of this file
-        for *_, line in placed_lines(path, shards.on_bad_utf8):
-            sentence = line.split()
-            if not sentence or shards.leaves_out(sentence):
-                continue
+        for sentence in shards.sentences_of(path):
             if n_read < max_sample:
                 sample.frombytes(vocab.known_ids(sentence).tobytes())
                 sample.append(vocab.eos)

@@ -281,7 +281,7 @@ class Elmo(keras.layers.Layer):
             "options_file": options,
             "n_words": self.n_words,
             "mix": [mix.start for mix in self.mixes],
-            "weights_key": self._weights.key,  # for copies in this process
+            "weights_key": self._weights.remember(),  # for copies in this process
         }
 
     @classmethod

@@ -1,13 +1,14 @@
 """Character CNN: convolutions of several widths over the characters of a token, max over time."""
 
-import math
 from collections.abc import Sequence
 from typing import Any
 
 import keras
+import numpy as np
 from keras import initializers, ops
 
 from bilm.activations import ACTIVATIONS
+from bilm.layers.functional import product
 from bilm.layers.types import Shape, Tensor
 from bilm.layers.weighted import WeightedLayer
 from bilm.tensors import Kind, character_cnn
@@ -85,22 +86,20 @@ class CharacterCNN(WeightedLayer):
         return ops.reshape(features, (*axes[:-1], features.shape[-1]))
 
     def _maxima(self, characters: Tensor, kernels: Sequence[Tensor]) -> Tensor:
-        """Return the maximum of every filter, by one product per width with the windows of all
-        tokens: float (U, C, E) -> (U, F). GPUs round the inputs of convolutions more often."""
-        n_tokens, n_chars, _ = ops.shape(characters)
-        dtype = self.embedding.dtype if self.precision == "float32" else self.precision
-        inputs = ops.cast(characters, dtype)
+        """Return the maximum of every filter: float (U, C, E) -> (U, F). Products, because GPUs
+        round the inputs of convolutions more."""
+        n_chars = ops.shape(characters)[1]
         by_width = []
         for kernel in kernels:
-            width, dim, n = kernel.shape
+            # The inputs of the filters at each place, one beside the other
+            width, dim, n_filters = kernel.shape
             n_places = n_chars - width + 1
-            characters_of_places = [inputs[:, k : k + n_places] for k in range(width)]
-            windows = ops.concatenate(characters_of_places, axis=-1)  # U, n_places, width * E
-            windows = ops.reshape(windows, (n_tokens * n_places, width * dim))
-            weight = ops.cast(ops.reshape(kernel, (width * dim, n)), dtype)
-            scores = ops.reshape(ops.matmul(windows, weight), (n_tokens, n_places, n))
-            # With keepdims, because TensorFlow otherwise computes a shape for the gradient on the
-            # GPU; with a first value, because Keras refuses the maximum for no token.
-            maximum = ops.max(scores, axis=1, keepdims=True, initial=-math.inf)
+            shifted = [characters[:, k : k + n_places] for k in range(width)]
+            windows = ops.concatenate(shifted, axis=2)  # U, C - width + 1, width E
+            matrix = ops.reshape(kernel, (width * dim, n_filters))
+            scores = product(windows, matrix, self.precision)  # U, C - width + 1, n
+            # `initial` allows no tokens. With keepdims, because TensorFlow otherwise computes a
+            # shape for the gradient on the GPU.
+            maximum = ops.max(scores, axis=1, keepdims=True, initial=-np.inf)
             by_width.append(ops.squeeze(maximum, axis=1))
-        return ops.cast(ops.concatenate(by_width, axis=-1), self.embedding.dtype)
+        return ops.concatenate(by_width, axis=-1)

@@ -90,6 +90,4 @@ class SampledSoftmax(WeightedLayer):
         for chunk in chunks:
             scores = ops.matmul(hidden, ops.transpose(kernel[chunk])) + bias[chunk]
             by_chunk.append(ops.logsumexp(scores, axis=1))
-        if len(chunks) == 1:
-            return by_chunk[0]
         return ops.logsumexp(ops.stack(by_chunk), axis=0)

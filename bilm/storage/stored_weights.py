@@ -6,7 +6,7 @@ import hashlib
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
 from threading import Lock
-from typing import TYPE_CHECKING, Any, ClassVar
+from typing import TYPE_CHECKING, Any
 
 import numpy as np
 from absl import logging
@@ -22,7 +22,7 @@ if TYPE_CHECKING:
     from bilm.language_model import BiLM
 
 MAX_KNOWN = 64  # weights that `known_weights` finds; their values are not in memory
-_known: dict[str, StoredWeights] = {}  # by key, those opened last at the end
+_known: dict[str, StoredWeights] = {}  # by key, those remembered last at the end
 _changing = Lock()  # of `_known`
 
 
@@ -33,8 +33,6 @@ class StoredWeights:
     Args:
         n_words: number of words of the table of token vectors or the softmax; None without both.
         sources: the tensors that are read, of the biLM and, if `has_softmax`, of its softmax.
-    Attributes:
-        key: hash of the options and the current version of the files, for `known_weights`.
     """
 
     def __init__(
@@ -48,12 +46,17 @@ class StoredWeights:
         self._specs = tensors_of(options, n_words, has_softmax)
         self._sources = sources
         self._versions = self._file_versions()
-        self.key = hashlib.sha256(repr([options, self._versions]).encode()).hexdigest()
+
+    def remember(self) -> str:
+        """Return a key under which this process finds these weights: see `known_weights`. It is a
+        hash of the options and the versions of the files."""
+        key = hashlib.sha256(repr([self.options, self._versions]).encode()).hexdigest()
         with _changing:
-            _known.pop(self.key, None)
-            _known[self.key] = self
+            _known.pop(key, None)
+            _known[key] = self
             if len(_known) > MAX_KNOWN:
                 del _known[next(iter(_known))]
+        return key
 
     def _file_versions(self) -> list[tuple]:
         paths = [path for tensors in self._sources for path in tensors.paths]
@@ -163,8 +166,8 @@ def _checked(tensor: LazyTensor, spec: TensorSpec, padding: bool, where: str) ->
 
 
 def known_weights(key: str | None) -> StoredWeights | None:
-    """Return the weights that this process has opened under a key; None if their files changed, or
-    if `MAX_KNOWN` others were opened since."""
+    """Return the weights that this process has remembered under a key; None if their files changed,
+    or if `MAX_KNOWN` others were remembered since."""
     stored = _known.get(key or "")
     return stored if stored is not None and stored.unchanged else None
 
@@ -175,7 +178,9 @@ class UnsetWeights:
 
     options: ModelOptions
     n_words: int | None
-    key: ClassVar[None] = None
+
+    def remember(self) -> None:
+        """Return no key, as there are no files."""
 
     def start(self, model: BiLM) -> None:
         """Set the initializers of a model that is not built yet."""

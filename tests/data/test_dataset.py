@@ -37,9 +37,10 @@ def folders(tmp_path_factory):
 
 def sentences_of(reader):
     """The words of each sentence of a reader between its marks, in order."""
+    direction = "backward" if reader.reverse else "forward"
     key = reader.seed, int(reader.reverse)
     stream = SentenceStream(reader.shards, reader._shuffle_buffer, key, None)
-    return (tokens for _, tokens, *_ in reader._pieces(stream, math.inf))
+    return (piece.tokens for piece in reader._pieces(stream, math.inf, direction))
 
 
 def predictions(reader):

@@ -152,7 +152,7 @@ def three_steps() -> Path:
 
 def load_run(folder):
     """The language model of a run's latest whole checkpoint."""
-    return open_model(folder).build_language_model()
+    return open_model(folder).weights(has_softmax=True).build()
 
 
 def weights_of(folder):

@@ -156,7 +156,7 @@ def test_stored_model_softmax_matches_its_vocabulary(case, folder):
     assert softmax.n_words == case.n_words == len(np.asarray(softmax.tensors["softmax/b"]))
     words = model.vocabulary(GOLDEN / "data" / "vocab.txt")
     assert words.size == case.n_words
-    assert model.build_language_model().n_tokens == case.n_words
+    assert model.weights(has_softmax=True).build().n_tokens == case.n_words
 
 
 def test_pickled_model_opens_the_same_files(case, folder):
@@ -201,7 +201,7 @@ def test_damaged_weights_are_an_error(case, folder):
 
 @pytest.mark.parametrize("variant", ["characters", "words", "forward_only", "one_layer"])
 def test_names_of_weights_in_checkpoints(variant):
-    specs = specs_of(open_model(tiny_run(variant)).build_language_model())
+    specs = specs_of(open_model(tiny_run(variant)).weights(has_softmax=True).build())
     assert set(specs) == latest_checkpoint(tiny_run(variant)).tensors.keys()
     others = "global_step", "lm/char_embed/Adagrad", "char_embed", "lm/rnn/lstm_cell/gate"
     assert variables_of(dict.fromkeys(others), ROWS, "checkpoint") == {}

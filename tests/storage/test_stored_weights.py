@@ -1,4 +1,4 @@
-"""The weights that a process has opened, which copies of its layers find by a key."""
+"""The weights that a process remembers, which copies of its layers find by a key."""
 
 import os
 import shutil
@@ -7,14 +7,16 @@ from bilm.storage.stored_model import open_model
 from bilm.storage.stored_weights import MAX_KNOWN, known_weights
 
 
-def test_known_weights_are_those_opened_last(stored_model, tmp_path):
+def test_known_weights_are_those_remembered_last(stored_model, tmp_path):
     first = open_model(stored_model).weights()
+    key = first.remember()
     other = shutil.copytree(stored_model, tmp_path / "other")
     for second in range(MAX_KNOWN):
-        assert known_weights(first.key) is first
+        assert known_weights(key) is first
         os.utime(other / "weights.hdf5", (second, second))
         newer = open_model(other).weights()
-    assert known_weights(first.key) is None
-    assert known_weights(newer.key) is newer
+        newer_key = newer.remember()
+    assert known_weights(key) is None
+    assert known_weights(newer_key) is newer
     os.utime(other / "weights.hdf5")
-    assert known_weights(newer.key) is None
+    assert known_weights(newer_key) is None

@@ -228,7 +228,7 @@ def test_longer_runs_are_expected_to_be_better(n_steps, better):
 
 def test_run_starts_from_the_encoder_of_a_packaged_model_only():
     stored = open_model(auto.ENCODER)
-    model = stored.build_language_model()
+    model = stored.weights(has_softmax=True).build()
     model.set_weights([0 * value for value in model.get_weights()])
     stored.assign(model, softmax=False, stacks=False)
     names = [name for name, value in stored_values(model).items() if value.any()]

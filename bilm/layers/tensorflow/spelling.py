@@ -51,41 +51,17 @@ def spelled(tokens: tf.Tensor, alphabet: Alphabet) -> tf.Tensor:
     """Return the ids of tokens, string (B, T) with `""` as padding, between the marks of a
     sentence: int32 (B, T + 2, C), shifted by one and 0 for padding."""
     if isinstance(alphabet, ByteAlphabet):
-        return char_ids(tokens, alphabet.width)
+        ids = _byte_ids(tokens, alphabet.width)
+    else:
 
-    def rows_of(tokens: np.ndarray) -> np.ndarray:
-        words = [token.decode("utf-8", "replace") for token in tokens.ravel()]
-        return alphabet(words).reshape(*tokens.shape, alphabet.width)
+        def rows_of(tokens: np.ndarray) -> np.ndarray:
+            words = [token.decode("utf-8", "replace") for token in tokens.ravel()]
+            return alphabet(words).reshape(*tokens.shape, alphabet.width)
 
-    # Lexicons are looked up in Python, so a SavedModel cannot contain them.
-    ids = tf.numpy_function(rows_of, [tokens], tf.int32, stateful=False)
-    ids = tf.ensure_shape(ids, (*tokens.shape, alphabet.width))
-    return _sentences(ids, tokens, alphabet)
+        # Lexicons are looked up in Python, so a SavedModel cannot contain them.
+        ids = tf.numpy_function(rows_of, [tokens], tf.int32, stateful=False)
+        ids = tf.ensure_shape(ids, (*tokens.shape, alphabet.width))
 
-
-def char_ids(tokens: tf.Tensor, max_characters: int) -> tf.Tensor:
-    """Return the ids of tokens for models of bytes: see `spelled`. Tokens are truncated to
-    `max_characters`; `<S>` and `</S>` are read as the marks of a sentence."""
-    # The bytes of each token, or the letter of a mark: B, T, C - 2
-    n_bytes = max_characters - 2
-    letters = tf.cast(tf.io.decode_raw(tokens, tf.uint8, fixed_length=n_bytes), tf.int32)
-    lengths = tf.minimum(tf.strings.length(tokens), n_bytes)[..., None]  # B, T, 1
-    for mark, letter in ((BOS, BOS_CHAR), (EOS, EOS_CHAR)):
-        is_mark = tf.equal(tokens, mark)[..., None]
-        letters = tf.where(is_mark, tf.one_hot(0, n_bytes, letter, 0, dtype=tf.int32), letters)
-        lengths = tf.where(is_mark, 1, lengths)
-
-    # The marks of a word before and after them
-    place = tf.range(max_characters)
-    ids = tf.pad(letters, [[0, 0], [0, 0], [1, 1]])  # B, T, C
-    ids = tf.where(place <= lengths, ids, PAD_CHAR)
-    ids = tf.where(place == lengths + 1, EOW_CHAR, ids)
-    ids = tf.where(place == 0, BOW_CHAR, ids)
-    return _sentences(ids, tokens, ByteAlphabet(max_characters))
-
-
-def _sentences(ids, tokens, alphabet):
-    """Shift ids (B, T, C), and add the marks of sentences: int32 (B, T + 2, C)."""
     ids = tf.where(tf.equal(tokens, "")[..., None], 0, shifted(ids))
     ids = tf.pad(ids, [[0, 0], [1, 1], [0, 0]])
 
@@ -97,3 +73,21 @@ def _sentences(ids, tokens, alphabet):
     begin, end = shifted(alphabet([alphabet.begin, alphabet.end]))  # C each
     ids = tf.where(place == 0, begin, ids)
     return tf.where(place == ends[:, None, None], end, ids)
+
+
+def _byte_ids(tokens: tf.Tensor, width: int) -> tf.Tensor:
+    """Return the bytes of tokens between the marks of a word: string (B, T) -> int32 (B, T, C).
+    `<S>` and `</S>` are one character each."""
+    n_bytes = width - 2
+    letters = tf.cast(tf.io.decode_raw(tokens, tf.uint8, fixed_length=n_bytes), tf.int32)
+    lengths = tf.minimum(tf.strings.length(tokens), n_bytes)[..., None]  # B, T, 1
+    for mark, letter in ((BOS, BOS_CHAR), (EOS, EOS_CHAR)):
+        is_mark = tf.equal(tokens, mark)[..., None]
+        letters = tf.where(is_mark, tf.one_hot(0, n_bytes, letter, 0, dtype=tf.int32), letters)
+        lengths = tf.where(is_mark, 1, lengths)
+
+    place = tf.range(width)
+    ids = tf.pad(letters, [[0, 0], [0, 0], [1, 1]])  # B, T, C
+    ids = tf.where(place <= lengths, ids, PAD_CHAR)
+    ids = tf.where(place == lengths + 1, EOW_CHAR, ids)
+    return tf.where(place == 0, BOW_CHAR, ids)

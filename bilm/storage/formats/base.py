@@ -262,11 +262,6 @@ class StoredModel(ABC):
         """Build a biLM with padding, for ids of batchers; for the arguments, see `weights`."""
         return self.weights(token_ids, token_table).build(padding=True)
 
-    def build_language_model(self, purpose: str = SCORING) -> BiLM:
-        """Build a biLM with its softmax; without one, the model cannot `purpose`."""
-        self.require_softmax(purpose)
-        return self.weights(has_softmax=True).build()
-
     def assign(self, model: BiLM, softmax: bool = True, stacks: bool = True) -> None:
         """Set the variables of a built model; `softmax`, `stacks`: whether to set these too."""
         variables = names.stored_variables(model)

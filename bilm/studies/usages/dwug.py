@@ -94,9 +94,11 @@ def _read_uses(path: Path, split: Callable[[str], list[str]]) -> Iterator[Usage]
         n_usages += 1
         if words[position][:1].casefold() != lemma[:1].casefold():
             others.append(words[position])
-        place = str(path), rows.line_num, position, as_sentence(words)
         optional = [row.get(name, "").strip() or None for name in OPTIONAL]
-        yield Usage(lemma, row["grouping"], row["identifier"], *place, lemma, *optional)
+        yield Usage(
+            lemma, row["grouping"], row["identifier"], str(path), rows.line_num, position,
+            as_sentence(words), as_sentence([words[position]]), lemma, *optional
+        )  # fmt: skip
     if len(others) > n_usages / 2:
         logging.warning(
             "%s: %d of the %d targets, such as %r, do not begin like the lemma; "

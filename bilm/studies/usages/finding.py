@@ -175,6 +175,7 @@ def find_usages(
                         line=line,
                         position=position,
                         sentence=as_sentence(record.words),
+                        form=as_sentence([record.words[position]]),
                         lemma=record.lemmas[position] if record.lemmas else None,
                         tag=record.tags[position] if record.tags else None,
                     )

@@ -8,15 +8,10 @@ A measure is a function of the means of some features over the usages of each gr
     prt          distance of prototypes: cosine distance between the mean vectors. Kutuzov and
                  Giulianelli 2020, arXiv:2005.00050, who report 1 / similarity (the same ranks)
 
-The fewer the usages, the larger is `prt` of a word that did not change, because few usages estimate
-means badly. Therefore, its mean over random splits of the word's usages into groupings of the same
-sizes is subtracted: the expected value is 0 without change. The expected value of `apd` does not
-depend on the number of usages; without change, it is the mean over random splits, `apd_same`.
-
-Intervals are percentile bootstrap intervals (usages are drawn with replacement within each
-grouping), shifted by the bootstrap's estimate of the bias. In simulations without change, those of
-`prt` contained 0 in at least 96 % from 20 usages per grouping on, but in 81 % with fewer. p-values
-are results of a permutation test: the share of the random splits with a measure at least as large.
+The mean over random splits of the word's usages into groupings of the same sizes is the value that
+is expected without change. It is subtracted from `prt`, which few usages make larger: see
+docs/change.md. Intervals are percentile bootstrap intervals (usages are drawn with replacement
+within each grouping), shifted by the bootstrap's estimate of the bias.
 
 The baseline `ppmi` needs no biLM: the cosine distance between a word's rows of positive pointwise
 mutual information in both groupings, after Hamilton et al. 2016, arXiv:1605.09096. The entry of a

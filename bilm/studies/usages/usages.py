@@ -1,5 +1,5 @@
 """Usages of words in memory: the places where words occur, with a vector per layer. `usages_file`
-describes the columns, and stores them as a table."""
+stores them as a table, whose columns docs/usages.md describes."""
 
 from __future__ import annotations
 
@@ -20,14 +20,10 @@ VERSION = 1  # of the metadata of a table
 WINDOW = 5  # words to each side of a usage that count as its context
 BLANK = "\u00a0"  # replaces a blank inside a word in a table
 JOINED = "\ufdd0"  # replaces it in memory: texts contain no-break spaces, but no such characters
-COLUMNS = (  # of a table, without the vectors
-    "word", "grouping", "identifier", "text", "line", "position", "sentence", "form", "lemma",
-    "tag", "date", "description",
-)  # fmt: skip
 
 
 class Usage(NamedTuple):
-    """A place where a word occurs; `usages_file` describes the fields, which are columns."""
+    """A place where a word occurs. The fields are columns of the table, see docs/usages.md."""
 
     word: str
     grouping: str
@@ -36,6 +32,7 @@ class Usage(NamedTuple):
     line: int
     position: int
     sentence: str
+    form: str
     lemma: str | None = None
     tag: str | None = None
     date: str | None = None
@@ -46,10 +43,8 @@ class Usage(NamedTuple):
         """The words of the sentence, which may contain blanks."""
         return [word.replace(JOINED, " ") for word in self.sentence.split(" ")]
 
-    @property
-    def form(self) -> str:
-        """The word as it occurs, without blanks."""
-        return self.words[self.position].replace(" ", BLANK)
+
+COLUMNS = Usage._fields  # of a table, without the vectors
 
 
 def as_sentence(words: Iterable[str]) -> str:
@@ -192,9 +187,9 @@ class Usages:
 def frame_of(usages: Iterable[Usage]) -> pandas.DataFrame:
     """Return the columns of usages, without vectors."""
     pandas = optional("pandas", "analysis", "tables of usages")
-    rows = ({**usage._asdict(), "form": usage.form} for usage in usages)
-    frame = pandas.DataFrame(rows, columns=list(COLUMNS))
-    return frame.assign(sentence=frame["sentence"].str.replace(JOINED, BLANK))
+    frame = pandas.DataFrame(usages, columns=list(COLUMNS))
+    without_marks = {name: frame[name].str.replace(JOINED, BLANK) for name in ("sentence", "form")}
+    return frame.assign(**without_marks)
 
 
 def words_near(sentence: str, position: int) -> list[str]:

@@ -1,17 +1,7 @@
 """Tables of usages on the disk.
 
-The table is a Parquet file. Each row is a usage, ordered by word, grouping and place. Columns:
-
-    word                       name of the entry in the list of words
-    grouping                   name of the text, such as a period
-    identifier                 unique for each usage of a word
-    text, line, position       file, number of the line or record from 1, index of the word from 0
-    sentence                   the words, joined by blanks
-    form                       the word as it occurs, `sentence.split(" ")[position]`
-    lemma, tag                 from CoNLL-U or DWUG, else null
-    date, description          from DWUG, else null
-    layer_0, layer_1, ...      vectors: fixed-size lists of float32 or float16. Layer 0 does not
-                               depend on the context
+The table is a Parquet file; docs/usages.md describes its columns. Vectors are fixed-size lists of
+float32 or float16. A row is a usage, and the rows are ordered by word, grouping and place.
 
 A row group contains one word, so that reading one word does not read the others. The key
 `bilm.usages` of the schema's metadata contains counts and the description of the model, as JSON.
