@@ -187,7 +187,7 @@ def _count_again(
     if files is None or not is_compared:
         files = compare_texts(heldout, known.repeated)
     ngrams = Ngrams.of(known.sample, vocab)
-    heldout.examine(vocab)
+    heldout.examine(vocab, text.profile())
     return facts.replace(files=files, compared=_compared(heldout, files, vocab, ngrams)), ngrams
 
 
