@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import hashlib
 import os
+from collections import Counter
 from collections.abc import Collection, Container, Iterator, Sequence
 from dataclasses import dataclass, replace
 from functools import cached_property
@@ -28,7 +29,7 @@ MIN_WORDS = 3  # of a sentence that is compared: any two texts share shorter one
 BLOCK = 20  # consecutive sentences, at most: the model reads each after those before it
 PERIOD = 20  # one of these blocks is held out; of a long text, fewer are
 MAX_WORDS = 20_000  # of the held-out part, about
-MAX_LOST = 1.1  # words that training leaves out for a word drawn
+MAX_LOST = 1.1  # words that training leaves out for each word of an average block
 
 
 @dataclass
@@ -163,10 +164,11 @@ def draw_heldout_part(shards: Shards, output: Path) -> None:
     length = min(BLOCK, n_sentences // PERIOD)
     n_blocks = n_sentences // length
     period = min(n_blocks, max(PERIOD, counts.n_tokens // MAX_WORDS))
+    limit = MAX_LOST * counts.n_tokens / period
     best: list[list[str]] = []
     n_lost = 0
     for place in (period - 1, period // 2, 0):
-        part, n_lost_by_part = _part_with_few_copies(shards, length, period, place)
+        part, n_lost_by_part = _part_with_few_copies(shards, length, period, place, limit)
         if sum(map(len, part)) > sum(map(len, best)):
             best = part
             n_lost = n_lost_by_part
@@ -187,24 +189,26 @@ def draw_heldout_part(shards: Shards, output: Path) -> None:
 
 
 def _part_with_few_copies(
-    shards: Shards, length: int, period: int, place: int
+    shards: Shards, length: int, period: int, place: int, limit: float
 ) -> tuple[list[list[str]], int]:
     """Draw the block at a place of each period, of so many sentences. Return those of its sentences
-    that have the fewest copies in the text, and the number of words of all copies."""
+    that have the fewest copies elsewhere, and the number of words of all copies, up to `limit`."""
     drawn: list[tuple[int, list[str]]] = []
+    n_drawn: Counter[int] = Counter()  # words of each sentence that is drawn
     for number, words in enumerate(shards.sentences()):
-        if number // length % period == place:
-            drawn.append((sentence_digest(words), words))
-    n_copied = dict.fromkeys((digest for digest, _ in drawn if digest), 0)  # words of copies
+        if number // length % period == place and len(words) >= MIN_WORDS:
+            digest = sentence_digest(words)
+            drawn.append((digest, words))
+            n_drawn[digest] += len(words)
+    n_copied: Counter[int] = Counter()  # words of all copies
     for words in shards.sentences():
         digest = sentence_digest(words)
-        if digest in n_copied:
+        if digest in n_drawn:
             n_copied[digest] += len(words)
 
-    limit = MAX_LOST * sum(len(words) for _, words in drawn)
     heldout: set[int] = set()
     n_lost = 0
-    for digest in sorted(n_copied, key=n_copied.__getitem__):
+    for digest in sorted(n_drawn, key=lambda digest: n_copied[digest] / n_drawn[digest]):
         if n_lost + n_copied[digest] > limit:
             break
         heldout.add(digest)

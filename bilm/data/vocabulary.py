@@ -17,7 +17,7 @@ from bilm.data.text import read_lines
 from bilm.data.tokenization import checked_sentence
 from bilm.errors import DataError
 from bilm.options.model_options import ModelOptions
-from bilm.support.files import LEFT_BY_CLONES, expanded, unusable
+from bilm.support.files import expanded, left_instead
 from bilm.support.urls import PathLike
 
 
@@ -45,8 +45,10 @@ class Vocabulary:
         self.filename = expanded(filename)
         lines = (word for _, word in read_lines(self.filename) if word != NOT_A_WORD)
         self.words = list(lines if words is None else words)
-        if not self.words or self.words[0].startswith(LEFT_BY_CLONES):
-            raise DataError(unusable(self.filename, "empty, expected one word per line"))
+        first = next(filter(str.strip, self.words), "")
+        problem = left_instead(first) if first else "empty, expected one word per line"
+        if problem:
+            raise DataError(f"{self.filename}: {problem}")
         self._ids = {word: i for i, word in enumerate(self.words)}
         self.bos, self.eos, self.unk = (self._ids.get(mark, -1) for mark in MARKS)
 

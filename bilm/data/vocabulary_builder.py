@@ -7,7 +7,7 @@ from typing import NamedTuple
 from bilm.data.marks import BOS, EOS, MARKS, NOT_A_WORD
 from bilm.data.shards import TextFiles, resolve_shards
 from bilm.data.text import writing_text
-from bilm.errors import DataError
+from bilm.errors import ArgumentError, DataError
 from bilm.support.files import expanded, protect
 from bilm.support.progress import Progress
 from bilm.support.urls import PathLike
@@ -43,8 +43,10 @@ def build_vocabulary(
         min_count: skip words that occur less often; None for `chosen_min_count`.
         max_size: maximum number of lines of the output, including the marks.
     Raises: DataError if a shard cannot be read or is also the output, or if no word is left;
-        OSError if the output cannot be written.
+        ArgumentError if `min_count` is less than 1; OSError if the output cannot be written.
     """
+    if min_count is not None and min_count < 1:
+        raise ArgumentError(f"min_count is {min_count}, expected at least 1")
     output = expanded(output)
     shards = resolve_shards(input, on_bad_utf8, reads_once=True)
     protect(output, *shards.paths)

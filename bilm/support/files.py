@@ -1,7 +1,6 @@
 """Atomic outputs: files and folders are written in a temporary folder and renamed into place, or
 uploaded to a URL. Locks tell the temporary folders of running writers from those of killed ones."""
 
-import codecs
 import errno
 import functools
 import hashlib
@@ -20,7 +19,6 @@ from bilm.support.remote import check_writable, upload
 from bilm.support.urls import PathLike, is_url, name_of, require_local
 
 PREFIX = ".bilm-"  # prefix of the names of temporary folders
-LEFT_BY_CLONES = "version https://git-lfs"  # the start of a pointer of Git LFS
 LOCK, CONTENT = "lock", "new"  # the two entries of a temporary folder
 FULL = (errno.ENOSPC, errno.EDQUOT, errno.EFBIG)  # errors that do not name a file
 
@@ -156,12 +154,18 @@ def unusable(path: PathLike, problem: str, *files: str) -> str:
     problem, or what a clone or download has left instead of a file."""
     for file in filter(os.path.isfile, files or (path,)):  # a pipe would block
         with suppress(OSError), open(file, "rb") as content:
-            start = content.read(512).removeprefix(codecs.BOM_UTF8).lstrip().lower()
-            if start.startswith(LEFT_BY_CLONES.encode()):
-                problem = "a Git LFS pointer instead of the file; run git lfs pull to download it"
-            elif start.startswith((b"<!doctype html", b"<html")):
-                problem = "an HTML page instead of the file; download the file that it shows"
+            problem = left_instead(content.read(512).decode("utf-8-sig", "replace")) or problem
     return f"{os.fspath(path)}: {problem}"
+
+
+def left_instead(start: str) -> str | None:
+    """Return what a clone or download has left instead of a file that starts so, if anything."""
+    start = start.lstrip().lower()
+    if start.startswith("version https://git-lfs"):
+        return "a Git LFS pointer instead of the file; run git lfs pull to download it"
+    if start.startswith(("<!doctype html", "<html")):
+        return "an HTML page instead of the file; download the file that it shows"
+    return None
 
 
 def sha256_of(path: PathLike) -> str:

@@ -68,10 +68,11 @@ def texts_that_repeat(random):
         ],
         "liturgy": [random.choice([*responses, *different]) for _ in range(400)] + responses * 900,
         "dialogue": [*different, *(["yes it is", "no it is not"] * 200)],
+        "long blocks": ["w " * (6 if n // 20 % 20 < 19 else 12) + f"{n}" for n in range(2_000)],
     }
 
 
-@pytest.mark.parametrize("name", ["twenty copies", "log", "liturgy", "dialogue"])
+@pytest.mark.parametrize("name", ["twenty copies", "log", "liturgy", "dialogue", "long blocks"])
 def test_text_that_repeats_its_sentences_loses_few_words(tmp_path, name, log):
     lines = texts_that_repeat(Random(3))[name]
     (tmp_path / "a.txt").write_text("\n".join(lines))
@@ -82,6 +83,15 @@ def test_text_that_repeats_its_sentences_loses_few_words(tmp_path, name, log):
     n_left = count_tokens(text.leaving_out(heldout.digests())).n_tokens
     assert 0.94 * n_tokens <= n_left < n_tokens
     assert f"training reads {n_left} of {n_tokens} words" in log.text
+
+
+def test_sentences_without_copies_are_held_out_first(tmp_path):
+    lines = [f"a sentence of six words {number}" for number in range(400)]
+    lines[380:390] = ["long " * 11 + f"sentence {number}" for number in range(10)]
+    lines[390:400] = lines[:10]
+    (tmp_path / "a.txt").write_text("\n".join(lines))
+    draw_heldout_part(Shards([tmp_path / "a.txt"]), tmp_path / "heldout.txt")
+    assert (tmp_path / "heldout.txt").read_text().splitlines() == lines[380:390]
 
 
 def test_text_of_one_sentence_is_trained_on_whole_with_a_warning(tmp_path, log):

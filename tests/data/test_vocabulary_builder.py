@@ -9,7 +9,7 @@ from hypothesis import strategies as st
 
 from bilm.data.vocabulary import MARKS, Vocabulary
 from bilm.data.vocabulary_builder import build_vocabulary, chosen_min_count
-from bilm.errors import DataError
+from bilm.errors import BilmError, DataError
 
 
 def expected_counts(sentences):
@@ -73,13 +73,14 @@ def test_vocabulary_of_any_text_is_that_of_a_counter(
     ("changes", "message"),
     [
         ({"min_count": 9}, "no word is left"),
+        ({"min_count": 0}, "min_count is 0, expected at least 1"),
         ({"max_size": 3}, "no word is left"),
         ({"input": "nowhere/*"}, r"nowhere/\*: no file matches"),
     ],
 )
 def test_vocabulary_builder_arguments_are_validated(corpus, tmp_path, changes, message):
     (tmp_path / "v").write_text("before")
-    with pytest.raises(DataError, match=message):
+    with pytest.raises(BilmError, match=message):
         build_vocabulary(**{"input": corpus, "output": tmp_path / "v"} | changes)
     assert (tmp_path / "v").read_text() == "before"
     assert sorted(p.name for p in tmp_path.iterdir()) == ["corpus", "v"]

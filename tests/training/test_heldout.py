@@ -198,9 +198,10 @@ def test_heldout_text_that_is_the_training_text_is_measured_whole(tmp_path, log)
 
 
 def another_text(tmp_path):
-    """A part of the held-out text, in another file."""
+    """A part of the held-out text, in capitals."""
     path = tmp_path / "other.txt"
-    path.write_text(" ".join(next(resolve_shards(HELDOUT).sentences())) + "\n")
+    words = next(resolve_shards(HELDOUT).sentences())
+    path.write_text((" ".join(words).upper() + "\n") * 20)
     return str(path)
 
 
@@ -209,6 +210,7 @@ def test_finished_run_measures_another_heldout_text(a_run, tmp_path, log):
     found = run(a_run, 3, heldout=other).heldout
     assert found.n_predictions != before.n_predictions
     assert "heldout.json: the held-out text was" in log.text and "other.txt, " in log.text
+    assert "in the text of the model" in log.text
     log.clear()
     assert run(a_run, 3, heldout=other).heldout == found
     assert "the held-out text was" not in log.text

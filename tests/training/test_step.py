@@ -142,3 +142,13 @@ def test_initial_softmax_biases():
     np.testing.assert_allclose(np.exp(biases["log_uniform"]).sum(), 1, rtol=1e-6)
     drawn = expected_count(np.arange(50), 50, 1)
     np.testing.assert_allclose(np.exp(biases["log_uniform"]), drawn, rtol=1e-5)
+
+
+def test_step_after_a_change_of_regularization_compiles():
+    options = tiny_options(**WORDS, dropout=0.1)
+    trainer = Trainer(options, 50, Devices(tf.distribute.OneDeviceStrategy("CPU:0")))
+    trainer.is_compiled = True
+    trainer.change(options.replace(learning_rate=0.5), trainer.schedule)
+    assert trainer.is_compiled
+    trainer.change(options.replace(dropout=0.2), trainer.schedule)
+    assert not trainer.is_compiled

@@ -36,7 +36,7 @@ none of them; they share the rest. A gap that no candidate matches has no rows.
     opt.option("--mask", opt.TEXT, "Token that represents a lost word.", default="[MASK]"),
     opt.option("--words", opt.FETCHED, "File of more candidates, separated by whitespace."),
     scoring.memory_option,
-    opt.option("--n", opt.Integer(1), "Number of words for each gap.", default=10),
+    opt.option("--n", opt.Integer(1, 1000), "Number of words for each gap.", default=10),
 )
 @opt.group(
     "Results",

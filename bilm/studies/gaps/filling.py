@@ -20,7 +20,7 @@ from bilm.studies.gaps.memory import Memory
 from bilm.support import Progress
 
 N_COMPARED = 40  # candidates with which the whole sentence is scored
-MAX_COMPARED = 1000  # if more of them fit as well as the last
+MAX_COMPARED = 1000  # if more of them fit as well as the last; the most that --n requests
 ROUNDING = 1e-6  # difference between equal logarithms, or between equal probabilities in relation
 N_NAMED = 3  # warnings of a problem
 UNREAD, UNFILLED = "tokens that look like gaps, but are not", "gaps without a candidate"
@@ -135,10 +135,10 @@ class Filler:
         Args:
             tokens: a sentence. `mask` is a lost word; for other gaps, see `pattern`. A warning
                 names tokens that only look like gaps, and gaps that no word matches.
-            n: maximum number of words for each gap.
+            n: maximum number of words for each gap, up to `MAX_COMPARED`.
         """
-        if n < 1:
-            raise ValueError(f"n is {n}, expected at least 1")
+        if not 1 <= n <= MAX_COMPARED:
+            raise ValueError(f"n is {n}, expected 1 to {MAX_COMPARED}")
         tokens = checked_sentence(tokens, "the sentence")
 
         # The best words of each gap, given the best words of all others
@@ -238,7 +238,7 @@ class Filler:
         order = np.argsort(-fit, kind="stable")
         last = fit[order[:n]][-1]
         best = allowed[order[: np.count_nonzero(fit >= last - ROUNDING)]]
-        best, others = np.split(best, [max(n, MAX_COMPARED)])
+        best, others = np.split(best, [MAX_COMPARED])
         self._report(CUT, [self.words[k] for k in others])
         return best
 

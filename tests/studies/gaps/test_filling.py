@@ -239,8 +239,9 @@ def test_fill_offers_no_gap_marks_and_no_second_form_of_a_word(scorer):
 
 
 def test_fill_refuses_invalid_arguments(scorer):
-    with pytest.raises(ValueError, match="n is 0"):
-        Filler(scorer).fill(["[MASK]"], 0)
+    for n in (0, 1_001):
+        with pytest.raises(ValueError, match=f"n is {n}, expected 1 to 1000"):
+            Filler(scorer).fill(["[MASK]"], n)
     with pytest.raises(DataError, match="the sentence is 'a \\[MASK\\]'"):
         Filler(scorer).fill("a [MASK]")
 
