@@ -64,8 +64,8 @@ SIGNS = _read_signs()
 NORMAL_FORMS: tuple[Literal["NFC", "NFD", "NFKC"], ...] = ("NFC", "NFD", "NFKC")
 # Only the first of these signs that is frequent is reported, because it explains the others.
 FORMS = {
-    "pointer", "fasta", "json", "csv", "long", "returns", "columns", "tabs", "alike", "joined",
-    "single",
+    "pointer", "fasta", "json", "csv", "long", "returns", "columns", "tabs", "alike", "wrapped",
+    "joined", "single",
 }  # fmt: skip
 # They depend on the size or the lines of a text, too.
 NOT_COMPARED = FORMS | {"header", "hyphens", "once", "unknown"}
@@ -290,7 +290,10 @@ def _signs_of_line(line: str) -> Found:
 
 def _signs_of_sentence(words: Sequence[str]) -> Found:
     if any(end in LAST and word[:1].isupper() for end, word in pairwise(words)):
-        yield "joined", " ".join(words[:MAX_SHOWN])
+        start = " ".join(words[:MAX_SHOWN])
+        yield "joined", start
+        if words[-1].isalnum():
+            yield "wrapped", start
     if len(words) == 1 and not LONG.fullmatch(words[0]):
         yield "single", words[0]
 

@@ -31,7 +31,7 @@ def matching_files(filepattern: PathLike) -> list[str]:
     if is_url(pattern):
         return matching(pattern)
     # A file name may contain pattern characters, such as corpus[1].txt.
-    paths = [pattern] if os.path.exists(pattern) else sorted(glob.glob(pattern))
+    paths = [pattern] if os.path.exists(pattern) else sorted(glob.glob(pattern, recursive=True))
     if not paths:
         raise DataError(f"{pattern}: no file matches this name or pattern")
     return paths

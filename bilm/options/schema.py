@@ -212,7 +212,7 @@ def read_object(path: str | Path) -> dict[str, Any]:
     if len(content) > MAX_BYTES:
         raise OptionsError(f"{path}: more than {MAX_BYTES:,} bytes, expected a small JSON object")
     try:
-        values = json.loads(content, object_pairs_hook=_object)
+        values = json.loads(content, object_pairs_hook=object_of)
     except (ValueError, RecursionError) as error:  # not Unicode, endless digits or nesting
         raise OptionsError(unusable(path, f"invalid JSON: {error}")) from None
     if not isinstance(values, dict):
@@ -220,7 +220,8 @@ def read_object(path: str | Path) -> dict[str, Any]:
     return values
 
 
-def _object(pairs: list[tuple[str, Any]]) -> dict[str, Any]:
+def object_of(pairs: list[tuple[str, Any]]) -> dict[str, Any]:
+    """Return a JSON object, for `json.loads`. Raises: ValueError for a key that occurs twice."""
     values = dict(pairs)
     if len(values) < len(pairs):
         [(name, n)] = Counter(name for name, _ in pairs).most_common(1)

@@ -97,6 +97,8 @@ def _filesystem(url: str) -> tuple[Any, str]:
             from aiohttp import ClientTimeout
 
             timeout = ClientTimeout(None, sock_read=READ_SECONDS)  # large files take long
+            # Ranges of compressed responses cannot be decompressed.
+            settings["headers"] = {"Accept-Encoding": "identity"}
             settings["client_kwargs"] = {"trust_env": True, "timeout": timeout}
         return fsspec.core.url_to_fs(url, **settings)
     except ImportError as error:

@@ -50,8 +50,11 @@ def test_tables_give_equal_records(tmp_path, name, is_packed):
         ("t.jsonl", '{"text": "a"}\n{"text": 1}', r"line 2: 'text' is 1, expected text or a list"),
         ("t.jsonl", '{"text": ["a", 1]}', r"line 1: 'text' is \['a', 1\], expected"),
         ("t.jsonl", '{"a": 1}', r"line 1: column 'text' is missing; found 'a'"),
-        ("t.jsonl", '{"text": ', r"line 1: not JSON"),
-        ("t.jsonl", "[" * 100_000, r"line 1: not JSON"),
+        ("t.jsonl", '{"text": ', r"line 1: invalid JSON"),
+        ("t.jsonl", "[" * 100_000, r"line 1: invalid JSON"),
+        ("t.jsonl", '{"text": "a", "text": "b"}', r"line 1: .* key 'text' 2 times"),
+        ("t.jsonl", '{"text": "\\ud83d"}', r"line 1: .* surrogates not allowed"),
+        ("t.csv", "id,text\n1,a\nid,text\n", r"line 3: the header again"),
     ],
 )
 def test_invalid_tables_are_refused(tmp_path, name, content, message):

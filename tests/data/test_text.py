@@ -14,6 +14,10 @@ def test_shards_are_sorted(tmp_path):
         (tmp_path / name).write_text("x\n")
     expected = [str(tmp_path / name) for name in ("a.txt", "b.txt", "c.txt")]
     assert resolve_shards(tmp_path / "*.txt").paths == expected
+    (tmp_path / "e/f").mkdir(parents=True)
+    (tmp_path / "e/f/g.txt").write_text("x\n")
+    expected.append(str(tmp_path / "e/f/g.txt"))
+    assert resolve_shards(tmp_path / "**/*.txt").paths == expected
 
 
 def test_a_name_that_looks_like_a_pattern_is_found(tmp_path):

@@ -5,6 +5,7 @@ import sys
 import threading
 from functools import partial
 from http.server import SimpleHTTPRequestHandler, ThreadingHTTPServer
+from typing import ClassVar
 
 import pytest
 from command_runs import assert_fails
@@ -137,8 +138,10 @@ def test_wrong_address_is_one_line(url, expected):
 class Quiet(SimpleHTTPRequestHandler):
     """A web server that does not answer ranges."""
 
+    encodings: ClassVar[set[str]] = set()
+
     def log_message(self, *_):
-        pass
+        self.encodings.add(self.headers["Accept-Encoding"])
 
 
 def test_text_of_a_web_server_is_read(tmp_path):
@@ -158,3 +161,4 @@ def test_text_of_a_web_server_is_read(tmp_path):
         with pytest.raises(RemoteError, match="cannot be written; expected"):
             check_writable(f"{address}/a.txt")
         server.shutdown()
+    assert Quiet.encodings == {"identity"}

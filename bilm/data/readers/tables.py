@@ -14,6 +14,7 @@ from typing import Any
 from bilm.data.readers.form import TOKENIZE, Form, InputFile, Record, Split, checked_id
 from bilm.data.text import MAX_LINE_BYTES, opened, placed_lines, read_lines, unpacked_name
 from bilm.errors import DataError
+from bilm.options.schema import object_of
 from bilm.support.imports import optional
 
 QUOTING: dict[str, Any] = {"csv": csv.QUOTE_MINIMAL, "none": csv.QUOTE_NONE}
@@ -43,6 +44,8 @@ def delimited_rows(source: InputFile, columns: Sequence[str]) -> Rows:
                 )
             if source.reading.quoting is None and _may_be_rows(row, delimiter):
                 raise csv.Error("a field contains line ends, which may be those of several rows")
+            if len(row) > 1 and row == header:
+                raise DataError(f"{where}: the header again; remove the headers of joined files")
             if row:
                 yield where, dict(zip(header, row, strict=True))
             where = f"{source.path}, line {rows.line_num + 1}"
@@ -69,9 +72,11 @@ def jsonl_rows(source: InputFile, columns: Sequence[str]) -> Rows:
             continue
         where = f"{source.path}, line {number}"
         try:
-            row = json.loads(line)
+            row = json.loads(line, object_pairs_hook=object_of)
+            if "\\u" in line:  # may be half a character, which no file can contain
+                json.dumps(row, ensure_ascii=False).encode()
         except (ValueError, RecursionError) as error:
-            raise DataError(f"{where}: not JSON ({error})") from error
+            raise DataError(f"{where}: invalid JSON: {error}") from error
         if not isinstance(row, dict):
             raise DataError(f"{where}: found {line[:40]!r}, expected a JSON object")
         check_columns(columns, list(row), where)
