@@ -376,6 +376,7 @@ class Run:
 
     def _change_pace(self, change: Pace) -> None:
         """Change the length of the run and the options that depend on it, and save."""
+        logged_steps = self._logged_steps
         self.spec = self.spec.with_pace(change.n_steps, change.changes)
         options = self.spec.options_of_replica(self.devices.n_replicas)
         self.trainer.change(options, self.spec.schedule)
@@ -390,11 +391,8 @@ class Run:
             values = ", ".join(f"{key}={value}" for key, value in change.changes.items())
             again = "" if self.trainer.is_compiled else "; the next step compiles the graph again"
             logging.info("auto: for this length %s%s", values, again)
-        # The bar shows every length
-        if not 0.75 < change.n_steps / self._logged_steps < 1.33:
-            logging.info(
-                "%d steps instead of %d, to end on time", change.n_steps, self._logged_steps
-            )
+        if not 0.75 < change.n_steps / logged_steps < 1.33:  # the bar shows every length
+            logging.info("%d steps instead of %d, to end on time", change.n_steps, logged_steps)
             self._logged_steps = change.n_steps
             self._log_expected()
         self.save()

@@ -96,12 +96,9 @@ def test_pictures_of_maps(n, tmp_path):
     draw_map(make_usages(n), tmp_path / "m.svg")
     assert "then (" in (tmp_path / "m.svg").read_text()
     usages = make_usages(n)
-    is_first = usages.frame.index < 4
-    words = usages.frame["word"].where(is_first, "monk")
-    figure = draw_map(replace(usages, frame=usages.frame.assign(word=words)))
-    assert [text.get_text() for text in figure.axes[0].get_legend().texts] == [
-        "cell (4)", f"monk ({n - 4})"
-    ]  # fmt: skip
+    words = usages.frame["word"].where(usages.frame.index < 4, "monk")
+    legend = draw_map(replace(usages, frame=usages.frame.assign(word=words))).axes[0].get_legend()
+    assert [text.get_text() for text in legend.texts] == ["cell (4)", f"monk ({n - 4})"]
 
 
 @pytest.mark.parametrize("n_words", [1, 5, 200])
