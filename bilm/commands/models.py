@@ -56,7 +56,7 @@ def _show_cached(pattern: str | None, json: bool) -> None:
 
     cached = entries(pattern or "*")
     if pattern is not None:
-        if not cached:
+        if not cached and "*" not in pattern:
             raise BilmError(f"{pattern}: no model in {cache_folder()} has this name")
         for entry in cached:
             shutil.rmtree(entry.folder)

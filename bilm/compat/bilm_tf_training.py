@@ -13,6 +13,7 @@ from absl import logging
 from bilm.data.dataset import BidirectionalLMDataset, LMDataset
 from bilm.errors import BilmError, DataError, WeightsError
 from bilm.options import schema
+from bilm.options.model_options import PROFILE
 from bilm.options.run_options import RunOptions
 from bilm.scoring.running_text import perplexity
 from bilm.storage.stored_model import open_model
@@ -124,6 +125,7 @@ def test(
 def _run_options(values: Mapping[str, Any]) -> RunOptions:
     # As JSON: NumPy numbers and tuples would change when written and read back.
     plain = json.loads(json.dumps(dict(values), default=lambda value: value.item()))
+    plain.pop(PROFILE, None)  # of the run that is continued
     options = schema.read(RunOptions, plain)
     unknown = list(options.other_names())
     if unknown:

@@ -84,6 +84,9 @@ class ElmoEmbedder:
         self.dim = len(self.options.directions) * lstm.projection_dim
         self.signs = TextSigns("sentences to embed", of_model=self.stored.profile)
 
+    def __repr__(self) -> str:
+        return f"<ElmoEmbedder of {self.stored}; {self.n_layers} layers, {self.dim} features>"
+
     def __reduce__(self):
         return type(self), (self.stored, None, *self._settings)
 

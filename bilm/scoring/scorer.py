@@ -61,6 +61,9 @@ class Scorer:
         self._softmax = backend.softmax
         self._reader = TextReader(backend, self.vocabulary.known_ids)
 
+    def __repr__(self) -> str:
+        return f"<Scorer; {len(self.words):,} words, {' and '.join(self.directions)}>"
+
     # --- sentences ---
 
     def score(

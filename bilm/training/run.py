@@ -206,6 +206,7 @@ class Run:
         history = History(folder.history_file if folder.writes else None, self.progress.step)
         self.report = RunReport(self.spec, history)
         self.timing = Timing.start(time)
+        self._logged_steps = spec.n_steps  # the length that the log has stated
 
     def _restored(self, checkpoint: Checkpoint) -> RunProgress:
         """Restore a checkpoint; return its progress with the last evaluation, as the chief reads
@@ -396,7 +397,7 @@ class Run:
 
     def _change_pace(self, change: Pace) -> None:
         """Change the length of the run and the options that depend on it, and save."""
-        n_steps = self.spec.n_steps
+        logged_steps = self._logged_steps
         self.spec = self.spec.with_pace(change.n_steps, change.changes)
         options = self.spec.options_of_replica(self.devices.n_replicas)
         self.trainer.change(options, self.spec.schedule)
@@ -411,8 +412,9 @@ class Run:
             values = ", ".join(f"{key}={value}" for key, value in change.changes.items())
             again = "" if self.trainer.is_compiled else "; the next step compiles the graph again"
             logging.info("auto: for this length %s%s", values, again)
-        if change.n_steps != n_steps:
-            logging.info("%d steps instead of %d, to end on time", change.n_steps, n_steps)
+        if not 0.75 < change.n_steps / logged_steps < 1.33:  # the bar shows every length
+            logging.info("%d steps instead of %d, to end on time", change.n_steps, logged_steps)
+            self._logged_steps = change.n_steps
             self._log_expected()
         self.save()
 

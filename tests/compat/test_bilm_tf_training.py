@@ -120,8 +120,10 @@ def test_reference_test_measures_the_named_checkpoint(ending, capsys):
         bilm.training.test({}, f"{run}/model.ckpt-7{ending}", text)
 
 
-def test_reference_restart_requires_the_latest_checkpoint(tmp_path):
+def test_reference_restart_requires_the_latest_checkpoint(tmp_path, caplog):
     bilm.training.train(options(n_epochs=1), dataset(shuffle_on_load=True), 1, tmp_path, tmp_path)
+    stored, _ = bilm.training.load_options_latest_checkpoint(tmp_path)
     with pytest.raises(BilmError, match=r"ckpt-77: expected .*ckpt-4, since a run continues"):
-        given = options(n_epochs=2), dataset(shuffle_on_load=True), 1, tmp_path, tmp_path
+        given = {**stored, "n_epochs": 2}, dataset(shuffle_on_load=True), 1, tmp_path, tmp_path
         bilm.training.train(*given, restart_ckpt_file=f"{tmp_path}/model.ckpt-77")
+    assert "training_text" in stored and "unknown keys" not in caplog.text

@@ -121,6 +121,7 @@ def test_empty_sentences_and_layers(embedder):
     embedder.warm_up([])
     words = ["a", "bank", "."]
     layers = embedder.embed_sentence(words)
+    assert repr(embedder).endswith(f"hdf5; {len(layers)} layers, {layers.shape[2]} features>")
     for choice, expected in [
         ("top", layers[-1]),
         ("average", layers.mean(axis=0)),

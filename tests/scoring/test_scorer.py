@@ -52,6 +52,7 @@ def test_score_reads_an_endless_stream(scorer):
     found = list(islice(scorer.score(endless), 5))
     check(found[3:], found[:2])
     assert list(scorer.score([])) == []
+    assert repr(scorer).startswith(f"<Scorer; {len(scorer.words)} words, forward")
 
 
 @given(st.lists(tokens, min_size=1, max_size=10), tokens, st.data())

@@ -43,7 +43,8 @@ def test_removal_keeps_folders_without_a_record_and_targets_of_links(cache, tmp_
         (folder / "thesis.txt").write_text("x")
     (mine / RECORD).write_text("[]")  # not a record of ours
     (entry("small", 5) / "link").symlink_to(outside)
-    assert run_here("bilm models", "--remove=*").returncode == 0
+    for _ in range(2):  # the second finds none
+        assert run_here("bilm models", "--remove=*").returncode == 0
     assert files_in(cache) == [mine / "thesis.txt"] and (outside / "thesis.txt").exists()
 
 

@@ -20,7 +20,8 @@ from bilm.scoring.ngrams import Ngrams, text_ids
 from bilm.scoring.verdict import Comparison
 from bilm.storage.run_record import AutoChoice, RunRecord
 from bilm.storage.stored_model import open_model
-from bilm.training import auto, devices
+from bilm.training import auto, devices, run
+from bilm.training.decisions import Pace
 from bilm.training.request import request_run
 from bilm.training.run_folder import RunFolder
 from bilm.training.starting import new_run, resumed_run
@@ -186,6 +187,14 @@ def test_auto_announces_a_range_of_perplexity_that_depends_on_the_bigrams(tmp_pa
     assert compared.bigrams == pytest.approx(bigrams, abs=0.005)
     expected = compared.replace(ratio=auto.expected_ratio(2 * 10, 100, VOCAB.size)).expected
     assert found == [tuple(f"{bound:.0f}" for bound in expected)]
+
+
+def test_the_log_states_large_changes_of_the_length_alone(tmp_path, log, tiny_auto, monkeypatch):
+    lengths = iter([16, 14, 12, 9, 5])
+    monkeypatch.setattr(run, "pace", lambda *state: Pace(next(lengths), {}, 20))
+    assert tiny_auto_run(tmp_path).step == 5
+    found = re.findall(r"(\d+) steps instead of (\d+), to end on time", log.text)
+    assert found == [("14", "20"), ("9", "14"), ("5", "9")]
 
 
 def expected_range(n_read, n_train_tokens, bigrams, words=1e9, n_words=1):

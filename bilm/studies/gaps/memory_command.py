@@ -11,7 +11,7 @@ The file (HDF5) has about 6 bytes per token of the training text. The shares of 
 fitted on the sentences of the held-out text that the training text does not contain, and the
 perplexities describe them. Many unknown words, whose share is printed, lower a perplexity: <UNK> is
 easy to predict. The part that a run held out of its text, RUN/heldout.txt, is not remembered if it
-is --heldout. The time of a prediction grows with the training text.
+is the held-out text. The time of a prediction grows with the training text.
 """
 
 
@@ -20,18 +20,18 @@ is --heldout. The time of a prediction grows with the training text.
 @opt.group(
     "Text",
     opt.text_input("Training text of the model: a file or a quoted pattern."),
-    opt.option("--heldout", opt.FILE_OR_URL, "Held-out text, as --input.", required=True),
+    opt.option("--heldout", opt.FILE_OR_URL, "Held-out text, as --input.", "RUN/heldout.txt"),
     opt.option("--output", opt.FILE, "File to write.", required=True),
     opt.option("--hours", opt.Number(0), "Time of the command on this machine.",
                "as long as is useful"),
 )  # fmt: skip
 def memory(
-    model: scoring.Model, input_: str, heldout: str, output: str, hours: float | None
+    model: scoring.Model, input_: str, heldout: str | None, output: str, hours: float | None
 ) -> None:
     """Write a memory of the training text, for --memory.
 
     Examples:
-      bilm memory --model run --input train.txt --heldout dev.txt --output run/memory.hdf5
+      bilm memory --model run --input text.txt --output memory.hdf5
       bilm memory --model elmo --input 'corpus/*.gz' --heldout dev.txt --output memory.hdf5
     """
     from bilm.data import check_training_text, count_tokens, resolve_shards
@@ -39,8 +39,9 @@ def memory(
     from bilm.studies.gaps.memory_builder import build_memory
     from bilm.support import HELDOUT, OPTIONS, protect
 
-    text, heldout_text = resolve_shards(input_, reads_once=True), resolve_shards(heldout)
-    part = Path(heldout).expanduser()
+    part = Path(heldout or model.stored.folder / HELDOUT).expanduser()
+    text = resolve_shards(input_, reads_once=True)
+    heldout_text = resolve_shards(heldout or part)
     if part.name == HELDOUT and part.with_name(OPTIONS).exists():
         text = text.leaving_out(heldout_text.digests())  # a run has not read its held-out part
     protect(output, *text.paths, *heldout_text.paths, *model.files, *model.stored.own_files)

@@ -71,7 +71,7 @@ def find_neighbours(
     """
     chosen = [k for k, word in enumerate(words) if is_chosen(word)]
     if not chosen:
-        raise DataError("found no usage of the word; compare its case and spelling with the text")
+        raise DataError("found no usage of the word; compare case, spelling and line with the text")
     directions = normalized(vectors)
     mean = directions[chosen].mean(axis=0, keepdims=True)
     similarity = directions @ normalized(mean)[0]  # N

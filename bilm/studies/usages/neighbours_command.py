@@ -5,8 +5,9 @@ from typing import Any
 
 from cloup.constraints import If, constraint, require_all, require_one
 
-from bilm.commands import command, write_table
 from bilm.commands import options as opt
+from bilm.commands import write_table
+from bilm.commands.main import command, start_tensorflow
 
 COLUMNS = {"similarity": float, "word": str, "line": int, "position": int, "sentence": str}
 NOTE = """
@@ -20,7 +21,7 @@ are often the nearest words: --exclude leaves them out.
 """
 
 
-@command(tensorflow=True, notes=[NOTE, opt.INPUT_FORMS, opt.MODEL_FORMS])
+@command(tensorflow=False, notes=[NOTE, opt.INPUT_FORMS, opt.MODEL_FORMS])
 @opt.model_options(help="Stored model, for --input.", required=False)
 @opt.group(
     "Text or table",
@@ -74,6 +75,7 @@ def neighbours(
     if usages is not None:
         vectors, all_words = words_of_usages(read_usages(usages), layer)
     elif input_ is not None:
+        start_tensorflow()
         embedder = ElmoEmbedder(model, weights, vocab)
         embedder.signs.done = True  # the reader of a text warns of its signs
         (corpora,) = open_texts({"text": input_}, embedder.stored.profile, **reading).values()

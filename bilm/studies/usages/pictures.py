@@ -86,19 +86,20 @@ def draw_map(
     usages: Usages,
     output: str | Path | None = None,
     layer: int | None = None,
-    color: str = "grouping",
+    color: str | None = None,
     n_clusters: int = N_CLUSTERS,
     seed: int = 0,
 ) -> Figure:
-    """Draw a map of the usages of a word, and return the figure.
+    """Draw a map of the usages of words, and return the figure.
 
     Args:
         output: picture; the ending .png, .svg or .pdf selects its form. None writes no file.
-        color: "grouping" or "cluster".
+        color: "grouping", "cluster" or "word"; None for words if there are several, or "grouping".
         layer, n_clusters, seed: see `usage_map`.
     Raises: OptionsError for another ending, and as `usage_map` does.
     """
     frame = usage_map(usages, layer, n_clusters, seed)
+    color = color or ("word" if len(usages.words) > 1 else "grouping")
     number = max(usages.layers) if layer is None else layer
     size = float(np.clip(ALL_POINTS / len(frame), SMALLEST, LARGEST))
     with drawing(output, WIDTH, HEIGHT) as figure:

@@ -170,13 +170,14 @@ class Usages:
 
     def nearest(self, row: int, n: int = 10, layer: int | None = None) -> pandas.DataFrame:
         """Return the `n` other usages whose vectors in a layer, None for the highest, are most
-        similar to that of usage number `row`: rows of `frame`, the most similar first, with the
-        column `similarity`, the cosine. Raises: OptionsError if the layer does not exist."""
+        similar to that of usage number `row`: rows of `frame` without its empty columns, the most
+        similar first, with the cosine `similarity`. Raises: OptionsError for an unknown layer."""
         vectors = normalized(self.vectors(layer))
         similarity = vectors @ vectors[row]  # N
         order = np.argsort(-similarity, kind="stable")
         nearest = order[order != row][:n]
-        return self.frame.iloc[nearest].assign(similarity=similarity[nearest])
+        frame = self.frame.dropna(axis=1, how="all")
+        return frame.iloc[nearest].assign(similarity=similarity[nearest])
 
     def _rows(self, numbers: np.ndarray) -> Usages:
         frame = self.frame.iloc[numbers].reset_index(drop=True)

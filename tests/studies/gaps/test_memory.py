@@ -217,8 +217,8 @@ def test_memory_does_not_remember_the_part_that_its_run_held_out(run_here, tmp_p
     run = shutil.copytree(tiny_run("words"), tmp_path / "run")
     copied = [words for words in resolve_shards(TEXT).sentences() if len(words) > 2][:5]
     (run / "heldout.txt").write_text("\n".join(map(" ".join, copied)), encoding="utf-8")
-    files = ["--heldout", run / "heldout.txt", "--output", tmp_path / "memory.hdf5"]
-    done = run_here("bilm memory", "--model", run, "--input", TEXT, *files, "--hours", "0")
+    files = ["--input", TEXT, "--output", tmp_path / "memory.hdf5"]
+    done = run_here("bilm memory", "--model", run, *files, "--hours", "0")
     assert done.returncode == 0 and "contains" not in done.stderr
     model = open_model(run)
     stored = Memory.load(tmp_path / "memory.hdf5", model, model.vocabulary().words)

@@ -1,6 +1,7 @@
 """Maps of usages: coordinates, pictures, and the page in a real browser without network."""
 
 import shutil
+from dataclasses import replace
 
 import numpy as np
 import pytest
@@ -93,6 +94,10 @@ def test_pictures_of_maps(n, tmp_path):
     assert figure._repr_png_().startswith(PNG)  # which notebooks show
     draw_map(make_usages(n), tmp_path / "m.svg")
     assert "then (" in (tmp_path / "m.svg").read_text()
+    usages = make_usages(n)
+    words = usages.frame["word"].where(usages.frame.index < 4, "monk")
+    legend = draw_map(replace(usages, frame=usages.frame.assign(word=words))).axes[0].get_legend()
+    assert [text.get_text() for text in legend.texts] == ["cell (4)", f"monk ({n - 4})"]
 
 
 @pytest.mark.parametrize("n_words", [1, 5, 200])

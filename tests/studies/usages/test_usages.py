@@ -198,7 +198,8 @@ def test_nearest_usages_are_ordered_by_cosine(texts, embedder, tmp_path):
     write_usages(find_usages(texts, queries("cell")), embedder, path)
     usages = read_usages(path)
     near = usages.nearest(0, 3)
-    assert 0 not in near.index and near["similarity"].is_monotonic_decreasing
+    assert 0 not in near.index and "lemma" not in near
+    assert near["similarity"].is_monotonic_decreasing
     a, b = usages.vectors(2)[0], usages.vectors(2)[near.index[0]]
     cosine = a @ b / np.linalg.norm(a) / np.linalg.norm(b)
     assert near["similarity"].iloc[0] == pytest.approx(cosine, abs=1e-6)
