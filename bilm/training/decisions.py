@@ -175,8 +175,9 @@ def pace(spec: RunSpec, progress: RunProgress, timing: Timing) -> Pace | None:
 
 
 def _seconds_left(spec: RunSpec, timing: Timing) -> float:
-    """Return the time of a budget that is left for steps, without the evaluation at the end."""
-    left = spec.deadline - timing.now
+    """Return the time of a budget that is left for steps, without the evaluation at the end and,
+    before the first change, compiling the step again."""
+    left = spec.deadline - timing.now - (timing.compiling if spec.awaits_pace else 0.0)
     if spec.texts.heldout is None:
         return left
     compiling = 0.0 if timing.n_evaluations else timing.compiling / 2
