@@ -167,17 +167,24 @@ def pace(spec: RunSpec, progress: RunProgress, timing: Timing) -> Pace | None:
     if is_close or rises:
         n_steps = spec.n_steps
 
-    if spec.auto is not None and spec.auto.n_steps is None:
+    if _awaits_pace(spec):
         changes = changes_for(spec.options, spec.n_epochs(n_steps))
         missing_hours = missing / 3600 if n_steps < shortest else None
         return Pace(n_steps, changes, shortest, missing_hours)
     return None if n_steps == spec.n_steps else Pace(n_steps, {}, shortest)
 
 
+def _awaits_pace(spec: RunSpec) -> bool:
+    """Return whether the pace of the first steps will determine the length."""
+    return spec.auto is not None and spec.auto.n_steps is None
+
+
 def _seconds_left(spec: RunSpec, timing: Timing) -> float:
     """Return the time of a budget that is left for steps, without the evaluation at the end and,
     before the first change, compiling the step again."""
-    left = spec.deadline - timing.now - (timing.compiling if spec.awaits_pace else 0.0)
+    left = spec.deadline - timing.now
+    if _awaits_pace(spec):
+        left -= timing.compiling
     if spec.texts.heldout is None:
         return left
     compiling = 0.0 if timing.n_evaluations else timing.compiling / 2

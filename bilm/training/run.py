@@ -215,7 +215,7 @@ class Run:
         record = checkpoint.record
         self._saved_step = record.step
         # The score in the folder `best` takes precedence: the checkpoint may predate it.
-        kept = self.folder.find_best(whole=True)
+        kept = self.folder.find_best()
         progress = RunProgress(
             step=record.step,
             position=checkpoint.position,
