@@ -53,7 +53,8 @@ def chosen_backend(
         logging.warning("%s: after a fork, NumPy computes, because Keras would hang", stored)
         return "numpy"
     library = backend_of_keras()
-    if name or library is None or (library != "tensorflow" and not may_have_gpu()):
+    is_slow = library in ("torch", "jax") and not may_have_gpu()
+    if name or library is None or is_slow:
         return name or "numpy"
     is_open = "keras" not in sys.modules and BACKEND not in os.environ
     return "numpy" if is_open and n_tokens <= most_tokens(stored.options) else "keras"

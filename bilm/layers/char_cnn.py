@@ -96,8 +96,10 @@ class CharacterCNN(WeightedLayer):
             n_places = n_chars - width + 1
             shifted = [characters[:, k : k + n_places] for k in range(width)]
             windows = ops.concatenate(shifted, axis=2)  # U, C - width + 1, width E
+            windows = ops.reshape(windows, (-1, width * dim))
             matrix = ops.reshape(kernel, (width * dim, n_filters))
-            scores = product(windows, matrix, self.precision)  # U, C - width + 1, n
+            scores = product(windows, matrix, self.precision)
+            scores = ops.reshape(scores, (-1, n_places, n_filters))  # U, C - width + 1, n
             # `initial` allows no tokens. With keepdims, because TensorFlow otherwise computes a
             # shape for the gradient on the GPU.
             maximum = ops.max(scores, axis=1, keepdims=True, initial=-np.inf)
