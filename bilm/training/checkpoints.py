@@ -53,7 +53,7 @@ class RunCheckpoints:
         record = checkpoint.record
         self._saved_step = record.step
         # The score in the folder `best` takes precedence: the checkpoint may predate it.
-        kept = self.folder.find_best()
+        kept = self.folder.find_best(whole=True)
         best = record.best if kept is None else kept.record.best
         return RunProgress(
             step=record.step,
