@@ -163,11 +163,11 @@ class RunFolder:
         """Open the run's latest checkpoint: see `bilm.storage.checkpoint.latest_checkpoint`."""
         return latest_checkpoint(self.path, None if whole else lambda name: False)
 
-    def find_best(self) -> Checkpoint | None:
-        """Open the checkpoint with the lowest held-out perplexity, whose tensors are not read; None
-        if there is none, or if its index or record is damaged."""
+    def find_best(self, whole: bool = False) -> Checkpoint | None:
+        """Open the checkpoint with the lowest held-out perplexity; None if none can be read.
+        `whole`: whether to read its weights, which shows whether they are damaged."""
         try:
-            return latest_checkpoint(self.best, lambda name: False)
+            return latest_checkpoint(self.best, lambda name: whole)
         except WeightsError as error:
             logging.warning("%s", error)
             return None
