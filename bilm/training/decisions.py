@@ -215,9 +215,7 @@ def evaluation_seconds(spec: RunSpec, heldout: Heldout, timing: Timing) -> float
     # A step computes forward and twice as much backward, an evaluation always all words.
     share = 1.0 if spec.is_sampled else 1 / 3
     n_batches = heldout.n_predictions / spec.predictions_a_step
-    return max(
-        share * timing.step_seconds * n_batches, timing.last_evaluation - timing.compiling / 2
-    )
+    return max(share * timing.step_seconds * n_batches, timing.last_evaluation - timing.compiling)
 
 
 def processor_share(timing: Timing, n_cores: int) -> float | None:

@@ -171,7 +171,9 @@ def test_run_becomes_longer_unless_its_rate_would_rise(decay, n_steps):
     assert after.n_steps == pytest.approx(n_steps, abs=6)
 
 
-@pytest.mark.parametrize(("evaluations", "expected"), [([], 2.0), ([9.0], 3.0), ([12.0, 9.0], 9.0)])
+@pytest.mark.parametrize(
+    ("evaluations", "expected"), [([], 2.0), ([15.0], 3.0), ([12.0, 9.0], 9.0)]
+)
 def test_evaluation_is_expected_by_its_batches_then_without_compiling(evaluations, expected):
     """It takes the third of a step for each batch of 10 predictions."""
     options = TINY.replace(sample_softmax=False, batch_size=2, unroll_steps=5)

@@ -17,6 +17,7 @@ from bilm.studies.gaps.remembered_text import OFFSETS, RememberedText
 from bilm.support import Progress
 
 SHARE_COMPARED = 0.6  # about the share of words whose sentence is scored with each candidate
+N_TIMED = 100  # sentences that are scored again to know the time of a score
 MIN_WORK = 0.05  # share of the useful work that is done in any time
 
 
@@ -35,7 +36,12 @@ def build_memory(
     n_words = sum(lengths)
     if not n_words:
         raise DataError("held-out text: found no words, expected at least one sentence")
-    seconds_per_score = (time.monotonic() - started) / (n_words + len(scores))
+
+    # Some again, as the first ones compile the model
+    again = [score.tokens for score in scores[:N_TIMED]]
+    first = time.monotonic()
+    n_again = sum(score.n_predictions for score in scorer.score(again))
+    seconds_per_score = (time.monotonic() - first) / n_again
     remembered = RememberedText.of(sentences_to_score(text), scorer.vocabulary)
     n_directions = len(scorer.directions)
 
