@@ -215,7 +215,7 @@ class Run:
         record = checkpoint.record
         self._saved_step = record.step
         # The score in the folder `best` takes precedence: the checkpoint may predate it.
-        kept = self.folder.find_best()
+        kept = self.folder.find_best(whole=True)
         progress = RunProgress(
             step=record.step,
             position=checkpoint.position,

@@ -42,9 +42,10 @@ def test_warm_up_rises_to_the_full_rate():
 
 
 def test_limited_warm_up_takes_a_fifth_of_the_run():
-    schedule = Schedule(tiny_options(learning_rate=1.0, warmup_steps=4), 10, limits_warmup=True)
+    options = tiny_options(learning_rate=1.0, warmup_steps=4)
+    schedule = Schedule(options, 10, limits_warmup=True)
     assert [schedule(step) for step in range(3)] == [0.5, 1, 1]
-    schedule.n_steps = 100
+    schedule = Schedule(options, 100, limits_warmup=True)
     assert [schedule(step) for step in range(5)] == [0.25, 0.5, 0.75, 1, 1]
 
 
