@@ -164,10 +164,9 @@ class RunFolder:
         return latest_checkpoint(self.path, None if whole else lambda name: False)
 
     def find_best(self, whole: bool = False) -> Checkpoint | None:
-        """Open the checkpoint with the lowest held-out perplexity; None if none can be read.
-        `whole`: whether to read its weights, which shows whether they are damaged."""
+        """Open the checkpoint with the lowest held-out perplexity; None if none can be read."""
         try:
-            return latest_checkpoint(self.best, lambda name: whole)
+            return latest_checkpoint(self.best, None if whole else lambda name: False)
         except WeightsError as error:
             logging.warning("%s", error)
             return None
