@@ -124,9 +124,9 @@ def is_save_due(spec: RunSpec, progress: RunProgress, is_late: bool) -> bool:
     return is_late or at_interval or is_last or is_evaluation_due(spec, progress)
 
 
-def is_save_late(spec: RunSpec, timing: Timing) -> bool:
+def is_save_late(spec: RunSpec, timing: Timing, now: float) -> bool:
     """Return whether the last save is too long ago."""
-    return timing.now - timing.saved > 60 * spec.settings.checkpoint_minutes
+    return now - timing.saved > 60 * spec.settings.checkpoint_minutes
 
 
 def is_done(spec: RunSpec, progress: RunProgress) -> bool:

@@ -273,7 +273,7 @@ class Run:
                 if not self.devices.several_hosts and self.progress.position is not None:
                     logging.info("step %d: saved %s", self.progress.step, self._write())
                 raise
-            is_late = is_save_late(self.spec, self.timing)
+            is_late = is_save_late(self.spec, self.timing, time.monotonic())
             turn = self.hosts.gather("step", [stop.is_set(), is_late])
             if any(stopped for stopped, _ in turn):
                 break

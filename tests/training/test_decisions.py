@@ -278,8 +278,8 @@ def test_save_is_due_at_intervals_before_evaluations_and_at_the_end():
 
 def test_save_is_late_after_the_minutes():
     spec = run_of()
-    assert not is_save_late(spec, Timing(saved=100.0, now=100.0 + 15 * 60))
-    assert is_save_late(spec, Timing(saved=100.0, now=100.0 + 15 * 60 + 1))
+    assert not is_save_late(spec, Timing(saved=100.0), now=100.0 + 15 * 60)
+    assert is_save_late(spec, Timing(saved=100.0), now=100.0 + 15 * 60 + 1)
 
 
 def test_evaluation_is_due_at_intervals_and_at_the_end():
