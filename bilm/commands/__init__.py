@@ -3,7 +3,7 @@
 from bilm.support.imports import lazily
 
 MODULES = {
-    "commands.main": "command",
+    "commands.main": "command start_tensorflow",
     "commands.output": "MISSING Row as_json print_table printable show write_table",
 }
 __getattr__, __dir__, __all__ = lazily(__name__, MODULES)

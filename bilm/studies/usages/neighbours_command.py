@@ -5,9 +5,8 @@ from typing import Any
 
 from cloup.constraints import If, constraint, require_all, require_one
 
+from bilm.commands import command, start_tensorflow, write_table
 from bilm.commands import options as opt
-from bilm.commands import write_table
-from bilm.commands.main import command, start_tensorflow
 
 COLUMNS = {"similarity": float, "word": str, "line": int, "position": int, "sentence": str}
 NOTE = """
