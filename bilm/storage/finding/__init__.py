@@ -1,1 +1,1 @@
-"""Finds the files of a model that a user names, in the cache or by downloading them."""
+"""Finds the files of a model that a user names; `locate` is the entry."""
