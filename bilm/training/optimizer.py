@@ -250,8 +250,8 @@ class Muon(Adam):
         """Return matrices (..., rows, columns) with their singular values replaced by about 1.
 
         An iteration is x = p(x x') x with p(g) = a + b g + c g^2. The factors p(x x') are
-        multiplied before they meet x, which takes two thirds of the time if a matrix is four times
-        as long as it is wide, as those of an LSTM.
+        multiplied before they meet x. This takes two thirds of the time if a matrix is four times
+        as long as it is wide, as in an LSTM.
         """
         n_rows, n_columns = matrices.shape[-2:]
         if n_rows > n_columns:

@@ -8,6 +8,7 @@ import threading
 from pathlib import Path
 
 import pytest
+from command_runs import output_of
 
 from bilm.errors import BilmError
 from bilm.training.training_text import read_ahead
@@ -185,3 +186,24 @@ def test_error_is_raised_after_the_values_before_it():
     with pytest.raises(BilmError, match="bad line"):
         next(values)
     assert list(values) == []
+
+
+@pytest.mark.skipif(not hasattr(os, "fork"), reason="requires fork")
+def test_fork_raises_instead_of_waiting():
+    program = (
+        "import os\n"
+        "from bilm.errors import BilmError\n"
+        "from bilm.training.training_text import read_ahead\n"
+        "values = read_ahead(iter(range(9)), 2)\n"
+        "next(values)\n"
+        "child = os.fork()\n"
+        "if child:\n"
+        "    _, status = os.waitpid(child, 0)\n"
+        "    assert next(values) == 1\n"
+        "    raise SystemExit(os.waitstatus_to_exitcode(status))\n"
+        "try:\n"
+        "    next(values)\n"
+        "except BilmError as error:\n"
+        "    print(error)\n"
+    )
+    assert "start reading after the fork" in output_of(program, PYTHONWARNINGS="ignore")
