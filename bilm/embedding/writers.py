@@ -153,9 +153,10 @@ class OrderedWriter(Writer):
 
     def add(self, number: int, record: Record, vectors: np.ndarray) -> None:
         # It waits for those before it.
-        self._waiting[number] = record, rows_of(vectors, self._content)
+        self._waiting[number] = record, vectors
         while self._next in self._waiting:
-            self._write(*self._waiting.pop(self._next))
+            record, vectors = self._waiting.pop(self._next)
+            self._write(record, rows_of(vectors, self._content))
             self._next += 1
 
     @abstractmethod
