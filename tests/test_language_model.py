@@ -5,14 +5,12 @@ import dataclasses
 import numpy as np
 import pytest
 from keras import ops
+from options_examples import CHAR_CNN
 
 from bilm.language_model import BiLM
 from bilm.options.model_options import ModelOptions
 
-CHARACTERS = {
-    "activation": "relu", "embedding": {"dim": 4}, "filters": [[1, 5], [3, 6]],
-    "max_characters_per_token": 9, "n_characters": 261, "n_highway": 1,
-}  # fmt: skip
+CHARACTERS = CHAR_CNN | {"filters": [[1, 5], [3, 6]], "max_characters_per_token": 9}
 LSTM = {"dim": 8, "projection_dim": 6, "n_layers": 2, "use_skip_connections": True}
 
 

@@ -7,13 +7,11 @@ from concurrent.futures import ThreadPoolExecutor
 
 import numpy as np
 import pytest
-from conftest import golden_cases
+from stored_files import CASE, FILES
 
 from bilm.embedding.embedder import ElmoEmbedder
 from bilm.inference.words import TokenCache
 
-CASE = golden_cases("inference")[0].values[0]
-FILES = CASE / "options.json", CASE / "weights.hdf5"
 N_THREADS, ATOL = 8, 1e-5
 
 

@@ -9,7 +9,7 @@ from bilm.storage.names import specs_of, stored_variables
 from bilm.storage.stored_model import open_model
 
 CASE = golden_cases("inference")[0].values[0]
-OPTIONS, WEIGHTS = CASE / "options.json", CASE / "weights.hdf5"
+OPTIONS, WEIGHTS = FILES = CASE / "options.json", CASE / "weights.hdf5"
 
 
 def resolve(*given):

@@ -9,6 +9,7 @@ from collections.abc import Callable
 from pathlib import Path
 
 import numpy as np
+from options_examples import CHAR_CNN, LSTM, RUN
 
 from bilm.options.run_options import RunOptions
 from bilm.storage.stored_model import open_model
@@ -22,27 +23,12 @@ TEXT, HELDOUT = str(GOLDEN / "data" / "train" / "*"), str(GOLDEN / "data" / "hel
 VOCABULARY = GOLDEN / "data" / "vocab.txt"
 N_CHARACTERS = 10  # of a word: the graph of a step has several operations for each
 
-OPTIONS = {
-    "bidirectional": True,
-    "char_cnn": {
-        "activation": "relu",
-        "embedding": {"dim": 4},
-        "filters": [[1, 4], [2, 6]],
-        "max_characters_per_token": N_CHARACTERS,
-        "n_characters": 261,
-        "n_highway": 1,
-    },
-    "lstm": {
-        "dim": 8,
-        "projection_dim": 4,
-        "n_layers": 2,
-        "cell_clip": 3,
-        "proj_clip": 3,
-        "use_skip_connections": True,
-    },
-    "dropout": 0.1,
-    "all_clip_norm_val": 10.0,
+OPTIONS = RUN | {
+    "char_cnn": CHAR_CNN | {"filters": [[1, 4], [2, 6]], "max_characters_per_token": N_CHARACTERS},
+    "lstm": LSTM | {"dim": 8, "projection_dim": 4},
     "n_epochs": 2,
+    "n_train_tokens": None,
+    "n_tokens_vocab": None,
     "batch_size": 2,
     "unroll_steps": 5,
     "n_negative_samples_batch": 16,

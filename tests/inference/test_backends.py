@@ -14,6 +14,7 @@ import pytest
 import threadpoolctl
 from command_runs import output_of
 from conftest import golden_cases, others_slow
+from options_examples import CHAR_CNN, LSTM
 from stored_files import stored_values
 
 from bilm.activations import ACTIVATIONS, Activation
@@ -52,12 +53,8 @@ SENTENCES = [
     )
 ]
 
-LSTM = {"dim": 10, "projection_dim": 6, "n_layers": 2, "cell_clip": 3, "proj_clip": 3}
-LSTM |= {"use_skip_connections": True}
-CNN = {
-    "activation": "relu", "embedding": {"dim": 4}, "filters": [[1, 5], [2, 4], [3, 6]],
-    "max_characters_per_token": 50, "n_characters": 262, "n_highway": 1,
-}  # fmt: skip
+CNN = CHAR_CNN | {"filters": [[1, 5], [2, 4], [3, 6]], "max_characters_per_token": 50}
+CNN |= {"n_characters": 262}
 
 
 def lstm(**changes):
