@@ -111,7 +111,7 @@ def test_compressed_values_have_a_size_limit(model):
 def test_hdf5_with_too_many_groups_is_refused(model):
     with h5py.File(model / "weights.hdf5", "r+") as file:
         group = file
-        for _ in range(5000):
+        for _ in range(1500):
             group = group.create_group("g")
     for read in (load_bilm, lambda folder: hdf5_tensors(folder / "weights.hdf5")):
         refused(read, model, match="expected the weights of a model")
