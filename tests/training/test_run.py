@@ -276,8 +276,9 @@ def test_resume_with_another_vocabulary_is_refused(a_run, tmp_path, monkeypatch)
 
 
 def test_resume_logs_changed_options(a_run, log):
-    run(a_run, n_steps=4, changes=WORDS | {"dropout": 0.5})
-    assert f"{a_run}: dropout was 0.1 so far, and is 0.5 from here" in log.text
+    run(a_run, n_steps=4, changes=WORDS | {"dropout": 0.5, "warmup_steps": 3})
+    for change in ("dropout was 0.1 so far, and is 0.5", "warmup_steps was 0 so far, and is 3"):
+        assert f"{a_run}: {change} from here" in log.text
 
 
 # Without masks of rows and words.
@@ -358,12 +359,6 @@ def test_setting_resume_is_compared_with_the_folder(a_run, tmp_path):
         run(tmp_path / "new", resume="must")
     assert run(a_run, n_steps=4, resume="must").step == 4
     assert run(tmp_path / "new", n_steps=1, resume="never").step == 1
-
-
-def test_blank_text_is_refused(tmp_path):
-    (tmp_path / "blank.txt").write_text("\n \n")
-    with pytest.raises(DataError, match=r"blank\.txt: no sentence"):
-        run(tmp_path / "run", text=str(tmp_path / "blank.txt"))
 
 
 @pytest.mark.parametrize("is_new", [True, False], ids=["new run", "resumed run"])
