@@ -241,6 +241,8 @@ def test_numpy_is_chosen_for_short_texts_before_keras_is_imported(monkeypatch):
     for n_tokens, name in ((most, "numpy"), (most + 1, "keras")):
         assert chosen_backend(model, n_tokens) == name
     assert chosen_backend(model, 1, precision="bfloat16") == "keras"
+    monkeypatch.setenv("KERAS_BACKEND", "tensorflow")  # the user's choice
+    assert chosen_backend(model, 1) == "keras"
 
 
 @pytest.mark.parametrize("library", ["torch", "jax"])
