@@ -6,7 +6,7 @@ import h5py
 import numpy as np
 import pytest
 from stored_files import load_bilm, stored_values
-from tiny_runs import VARIANTS, VOCABULARY, load_run, tiny_run
+from tiny_runs import VARIANTS, VOCABULARY, load_run, tiny_options, tiny_run
 
 from bilm.activations import ACTIVATIONS
 from bilm.data.model_ids import Batcher, TokenBatcher
@@ -105,6 +105,7 @@ def test_export_of_a_model_that_reads_words_contains_its_vocabulary(tmp_path):
 @pytest.mark.parametrize(
     ("variant", "reason"),
     [
+        ("characters", "it spells words in 10 characters, not 50"),
         ("words", "it reads words, not characters"),
         ("forward_only", "it reads forwards only"),
         ("no_cnn_projection", "its token encoder has no CNN_proj"),
@@ -112,10 +113,14 @@ def test_export_of_a_model_that_reads_words_contains_its_vocabulary(tmp_path):
         ("plain", "it spells words in 12 characters, not 50; its layers have no skip connections"),
     ],
 )
-def test_export_warns_if_allennlp_cannot_load_the_model(variant, reason, tmp_path, caplog):
-    dump_weights(tiny_run(variant), tmp_path / "weights.hdf5")
+def test_allennlp_cannot_load_models_that_it_does_not_know(variant, reason):
+    assert reason in "; ".join(missing_for_allennlp(tiny_options(**VARIANTS[variant]).model))
+
+
+def test_export_warns_if_allennlp_cannot_load_the_model(tmp_path, caplog):
+    dump_weights(tiny_run("words"), tmp_path / "weights.hdf5")
     (warning,) = [m for m in caplog.messages if "AllenNLP" in m]
-    assert "cannot load this model (" in warning and reason in warning
+    assert "cannot load this model (it reads words, not characters" in warning
 
 
 def test_allennlp_cannot_load_an_activation_other_than_its_two(monkeypatch):
