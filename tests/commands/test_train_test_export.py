@@ -227,7 +227,7 @@ def test_finetune_names_the_model_in_a_warning_about_the_order_of_its_words(run_
     *_, rarest = VOCABULARY.read_text(encoding="utf-8").split()
     text.write_text(f"{rarest} {rarest} .\n" * 50, encoding="utf-8")
     values = {"model": model, "input": text, "output": tmp_path / "run", "n_steps": 1}
-    done = run_here("bilm finetune", *words(values))
+    done = run_here("bilm finetune", *words(values), "--batch_size=2", "--unroll_steps=5")
     assert done.returncode == 0, done.stderr
     expected = f"{model / 'weights_softmax.hdf5'}: not sorted by descending frequency in this text"
     assert expected in done.stderr

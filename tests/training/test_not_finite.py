@@ -25,8 +25,15 @@ def values_of(trainer):
     return named
 
 
-@pytest.mark.parametrize("what", ["loss", "gradient's norm"])
-@pytest.mark.parametrize("n_replicas", [1, 2])
+@pytest.mark.parametrize(
+    ("what", "n_replicas"),
+    [
+        ("loss", 2),
+        ("gradient's norm", 1),
+        pytest.param("loss", 1, marks=pytest.mark.slow),
+        pytest.param("gradient's norm", 2, marks=pytest.mark.slow),
+    ],
+)
 def test_not_finite_step_changes_nothing(tmp_path, monkeypatch, what, n_replicas):
     before = {}
 

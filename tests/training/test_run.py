@@ -51,7 +51,14 @@ def copy_of_the_text(folder):
     return Path(shutil.copy(next(Path(TEXT).parent.iterdir()), folder / "a.txt"))
 
 
-@pytest.mark.parametrize("variant", VARIANTS)
+# Other tests train the other variants anyway.
+ALONE = "no_projection", "no_cnn_projection"
+
+
+@pytest.mark.parametrize(
+    "variant",
+    [pytest.param(v, marks=pytest.mark.slow if v in ALONE else ()) for v in VARIANTS],
+)
 def test_training_of_each_model_variant_has_finite_weights(variant):
     values = weights_of(tiny_run(variant))
     assert all(np.isfinite(value).all() for value in values.values())
@@ -212,7 +219,7 @@ def test_error_in_the_text_saves_the_steps_before(tmp_path):
     assert int(read_history(saved / "history.csv")[-1]["step"]) == step
 
 
-@pytest.mark.parametrize("n_replicas", [1, 2])
+@pytest.mark.parametrize("n_replicas", [1, pytest.param(2, marks=pytest.mark.slow)])
 def test_resume_is_bit_identical(tmp_path, log, n_replicas):
     """Each replica gets its own rows' states back after a kill."""
     straight, killed = tmp_path / "straight", tmp_path / "killed"
