@@ -1,12 +1,11 @@
 """Results of commands: JSON and tables."""
 
-import csv
 import json
 import subprocess
 
 import numpy as np
 import pytest
-from command_runs import run, words_of
+from command_runs import rows_of, run, words_of
 from stored_files import CASE, OPTIONS, WEIGHTS
 from tiny_runs import tiny_run
 
@@ -49,10 +48,6 @@ def scored(run_here, tmp_path):
         return done.stdout
 
     return score
-
-
-def rows_of(text, delimiter="\t"):
-    return list(csv.DictReader(text.splitlines(), delimiter=delimiter))
 
 
 def test_scores_mark_unknown_words_in_each_output(scored):
