@@ -5,7 +5,7 @@ import dataclasses
 import h5py
 import numpy as np
 import pytest
-from stored_files import load_bilm, stored_values
+from stored_files import check_vectors, load_bilm, stored_values
 from tiny_runs import VARIANTS, VOCABULARY, load_run, tiny_options, tiny_run
 
 from bilm.activations import ACTIVATIONS
@@ -94,8 +94,7 @@ def test_export_of_a_model_that_reads_words_contains_its_vocabulary(tmp_path):
     sentences = [["the", "cat"], ["unheard-of"]]
     found = ElmoEmbedder(tmp_path / "out").embed_batch(sentences)
     expected = ElmoEmbedder(tiny_run("words")).embed_batch(sentences)
-    for ours, theirs in zip(found, expected, strict=True):
-        np.testing.assert_allclose(ours, theirs, atol=1e-6)
+    check_vectors(found, expected, 1e-6)
     dump_weights(tiny_run("words"), tmp_path / "out")
     (tmp_path / "out" / "vocab.txt").write_text("<S>\n</S>\n<UNK>\nx\n")
     with pytest.raises(DataError, match=r"vocab\.txt: contains other words than"):
