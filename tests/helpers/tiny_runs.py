@@ -67,7 +67,6 @@ def tiny_options(**changes) -> RunOptions:
 
 @functools.cache
 def on_cpu(n_replicas: int = 1):
-    """The strategy of so many replicas on the CPU."""
     return make_strategy(n_gpus=0, cpu_replicas=n_replicas)
 
 
@@ -79,25 +78,11 @@ def train(options, vocab, text, save_dir, heldout=None, **others) -> TrainResult
     )
 
 
-def tiny_train(save_dir, n_steps=2, heldout=None, seed=0, text=TEXT, **changes) -> TrainResult:
-    """Train on one CPU device."""
-    return train(
-        tiny_options(**changes),
-        str(VOCABULARY),
-        text,
-        str(save_dir),
-        heldout=heldout,
-        strategy=on_cpu(),
-        n_steps=n_steps,
-        seed=seed,
-    )
-
-
 def tiny_run(variant: str) -> Path:
     """The folder of a run of two steps, not to be written to."""
 
     def make(folder):
-        result = tiny_train(folder, **VARIANTS[variant])
+        result = run(folder, 2, changes=VARIANTS[variant], checkpoint_steps=1_000)
         assert result.step == 2 and result.finished
 
     return made_once(variant, make)
@@ -166,7 +151,6 @@ def before_last_save(folder, step, copy):
 
 
 def damage(folder, step, how):
-    """Damage a checkpoint as `how` says."""
     data, index = (folder / f"model.ckpt-{step}.{end}" for end in ("data-00000-of-00001", "index"))
     if how == "cut":
         data.write_bytes(data.read_bytes()[: data.stat().st_size // 2])
