@@ -18,10 +18,12 @@ from options_examples import CHAR_CNN, LSTM
 from stored_files import stored_values
 
 from bilm.activations import ACTIVATIONS, Activation
-from bilm.data.model_ids import batcher
+from bilm.data.model_ids import TokenBatcher, batcher
 from bilm.embedding.embedder import ElmoEmbedder
+from bilm.inference import onnx_int8
 from bilm.inference.numpy_policy import SMALL_WORK, SMALL_WORK_WITH_GPU, chosen_backend, most_tokens
 from bilm.language_model import BiLM
+from bilm.layers.int8_graphs import Int8Graph, encoder_model, stack_model
 from bilm.layers.weighted import Int8Matrix, quantized
 from bilm.options.model_options import ModelOptions
 from bilm.storage.hdf5 import save_hdf5
@@ -103,8 +105,6 @@ def reference(model, folder):
     """Return the layers of each sentence, from the ids of all sentences in one batch."""
     options = model.options
     if options.reads_words:
-        from bilm.data.model_ids import TokenBatcher
-
         ids = TokenBatcher(folder / "vocab.txt").batch_sentences(SENTENCES)
     else:
         ids = batcher(options).batch_sentences(SENTENCES)
@@ -139,24 +139,16 @@ def check_backend(folder, model, way):
         np.testing.assert_allclose(embedder.embed_sentence(words), vectors, atol=1e-3)
 
 
-@pytest.mark.parametrize("way", ["numpy", pytest.param("int8", marks=with_onnx)])
-@pytest.mark.parametrize("name", MODELS)
+# The golden models have the other options.
+QUICK = "forward only", "4 layers", "words"
+
+
+@pytest.mark.parametrize("way", ["keras", "numpy", pytest.param("int8", marks=with_onnx)])
+@pytest.mark.parametrize(
+    "name", [pytest.param(name, marks=() if name in QUICK else pytest.mark.slow) for name in MODELS]
+)
 def test_backend_equals_the_keras_model(name, way, tmp_path):
     check_backend(tmp_path, random_model(tmp_path, name), way)
-
-
-# The golden models have the other options.
-@pytest.mark.parametrize(
-    "name",
-    [
-        pytest.param(
-            name, marks=() if name in ("forward only", "4 layers", "words") else pytest.mark.slow
-        )
-        for name in MODELS
-    ],
-)
-def test_keras_backend_equals_the_keras_model(name, tmp_path):
-    check_backend(tmp_path, random_model(tmp_path, name), "keras")
 
 
 @pytest.mark.parametrize("name", ["activation tanh", "words"])  # the same layers as in float32
@@ -319,8 +311,6 @@ def test_quantized_weights_are_within_half_a_step():
 
 
 def test_int8_without_onnx_runtime_names_the_extra(monkeypatch):
-    from bilm.inference import onnx_int8
-
     onnx_int8.largest_input.cache_clear()
     monkeypatch.setitem(sys.modules, "onnxruntime", None)
     with pytest.raises(MissingExtraError, match=r"precision int8 requires onnx.*\.\[onnx\]'"):
@@ -337,9 +327,6 @@ def rounded_product(x, weight):
 @pytest.mark.parametrize("way", [pytest.param("int8", marks=with_onnx)])
 def test_int8_product_equals_numpy(way):
     """A value near the middle of two integers may be rounded to another one."""
-    from bilm.inference import onnx_int8
-    from bilm.layers.int8_graphs import Int8Graph
-
     random = np.random.default_rng(0)
     x = random.normal(size=(100, 64)).astype(np.float32)
     weight = Int8Matrix(*quantized(random.normal(size=(64, 32)).astype(np.float32)))
@@ -355,8 +342,6 @@ def test_int8_product_equals_numpy(way):
 @pytest.mark.parametrize("way", [pytest.param("int8", marks=with_onnx)])
 def test_int8_with_inputs_of_seven_bits(way, monkeypatch):
     """Processors whose 16-bit sums overflow use this range."""
-    from bilm.inference import onnx_int8
-
     expected = ElmoEmbedder("novels-en").embed_batch(SENTENCES)
     monkeypatch.setattr(onnx_int8, "largest_input", lambda: onnx_int8.REDUCED)
     found = ElmoEmbedder("novels-en", precision="int8").embed_batch(SENTENCES)
@@ -365,8 +350,6 @@ def test_int8_with_inputs_of_seven_bits(way, monkeypatch):
 
 @pytest.mark.parametrize("way", [pytest.param("int8", marks=with_onnx)])
 def test_int8_graphs_keep_the_layers_that_they_are_written_from(way):
-    from bilm.layers.int8_graphs import encoder_model, stack_model
-
     model = open_model("novels-en").weights().build(precision="int8", frozen=True)
     assert encoder_model(model.encoder, 127) == encoder_model(model.encoder, 127)
     for stack in model.stacks.values():
