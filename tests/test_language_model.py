@@ -47,7 +47,6 @@ def test_language_model_rows_are_independent_of_padding_and_neighbours(bidirecti
 
 
 def test_language_model_windows_with_carried_state_equal_one_window():
-    """Two windows with the state carried are one long window."""
     model = make(softmax=True, n_tokens=5)
     rng = np.random.default_rng(1)
     vectors = {d: ops.cast(rng.normal(size=(2, 6, 6)), "float32") for d in model.directions}
