@@ -17,7 +17,8 @@ PROGRAM = """
 import atexit, gc, os, signal, sys, threading, time
 from concurrent.futures import ThreadPoolExecutor
 
-from tiny_runs import TEXT, VOCABULARY, WORDS, on_cpu, tiny_options, tiny_train
+from tiny_runs import TEXT, VOCABULARY, WORDS, on_cpu, tiny_options
+from tiny_runs import run as train
 
 import bilm.data.dataset as dataset
 from bilm.data.shards import resolve_shards
@@ -67,7 +68,7 @@ MOMENTS = {
         "    return taken(trainer, batch, number)\n"
         "Trainer.step = step\n"
         "def run():\n"
-        "    tiny_train('run', n_steps=5, **WORDS)\n"
+        "    train('run', 5)\n"
     ),
 }
 # What a program does at the end, and its exit status.
