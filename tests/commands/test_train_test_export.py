@@ -69,7 +69,7 @@ def test_train_refuses_bad_input(changes, expected, run_here, train_arguments, t
 
 def test_train_refuses_the_folder_of_another_run(run_here, train_arguments):
     done = run_here("bilm train", *train_arguments(output=tiny_run("characters")))
-    assert_fails(done, "char_cnn is", "was requested")
+    assert_fails(done, "lstm is", "was requested")
 
 
 def test_train_makes_vocabulary_and_heldout_text_of_a_new_run(run_here, train_arguments, tmp_path):

@@ -37,7 +37,7 @@ from bilm.storage.stored_model import open_model
 from bilm.training import memory, texts
 from bilm.training import run as training
 from bilm.training.finetuning import finetune
-from bilm.training.history import COLUMNS, read_history
+from bilm.training.history import read_history
 from bilm.training.run_folder import RunFolder
 from bilm.training.signals import stop_on_signal
 from bilm.training.step import Trainer
@@ -47,7 +47,6 @@ PLAIN = WORDS | {"bidirectional": True, "dropout": 0.0, "sample_softmax": False}
 
 
 def copy_of_the_text(folder):
-    """Copy the training text to a separate file."""
     return Path(shutil.copy(next(Path(TEXT).parent.iterdir()), folder / "a.txt"))
 
 
@@ -79,14 +78,6 @@ def test_training_writes_options_vocabulary_and_checkpoint():
     assert open_model(folder).profile == Profile.from_record(options["training_text"])
     assert (folder / "vocab.txt").read_bytes() == VOCABULARY.read_bytes()
     assert (folder / "model.ckpt-2.index").exists()
-
-
-def test_training_writes_every_column_of_the_history(tmp_path):
-    run(tmp_path, 2, heldout=HELDOUT, changes={"char_cnn": None}, log_steps=1)
-    first, row = read_history(tmp_path / "history.csv")
-    assert not first["tokens_per_s"]  # it compiled the graph
-    assert all(float(row[name]) > 0 for name in COLUMNS)
-    assert sorted(path.name for path in tmp_path.iterdir() if path.is_dir()) == ["best"]
 
 
 def test_number_of_steps_from_epochs(tmp_path, log):
@@ -292,13 +283,11 @@ def test_resume_logs_changed_options(a_run, log):
 DECAYED = WORDS | {"optimizer": "adam", "weight_decay": 0.5, "learning_rate": 0.02}
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(
     "changes",
-    [
-        pytest.param(VARIANTS["shared_softmax"], id="shared softmax"),
-        pytest.param(VARIANTS["forward_only"], id="characters", marks=pytest.mark.slow),
-        pytest.param(DECAYED, id="weight decay", marks=pytest.mark.slow),
-    ],
+    [VARIANTS["shared_softmax"], VARIANTS["forward_only"], DECAYED],
+    ids=["shared softmax", "characters", "weight decay"],
 )
 def test_replicas_equal_one_of_all_rows(tmp_path, changes):
     changes = changes | {"lstm": {"n_layers": 1}, "dropout": 0, "sample_softmax": False}
