@@ -12,7 +12,7 @@ import pages
 import pytest
 from command_runs import help_texts
 from elmo_models import CASE
-from tiny_runs import tiny_options
+from tiny_runs import WORDS, tiny_options
 
 import bilm
 from bilm.commands.main import cli
@@ -84,7 +84,7 @@ def test_python_blocks_run(page, tmp_path, monkeypatch):
         copy(case, tmp_path / name)
     training = sorted((GOLDEN / "data" / "train").iterdir())
     (tmp_path / "text.txt").write_bytes(b"".join(shard.read_bytes() for shard in training))
-    schema.write(tmp_path / "small.json", tiny_options().to_dict())
+    schema.write(tmp_path / "small.json", tiny_options(**WORDS).to_dict())
     monkeypatch.chdir(tmp_path)
     text = TEXTS[page].replace('options="tiny"', 'options="small.json"')  # compiles sooner
     if find_spec("sklearn") is None:
