@@ -6,7 +6,7 @@ import shutil
 import h5py
 import numpy as np
 import pytest
-from stored_files import FILES
+from conftest import golden_cases
 
 from bilm.cluster import batches, embed_batches, output_schema
 from bilm.embedding import shared
@@ -17,7 +17,14 @@ pytestmark = pytest.mark.clients
 
 pyarrow = pytest.importorskip("pyarrow", reason="make test-clients has pyarrow")
 
+CASE = golden_cases("inference")[0].values[0]
+FILES = CASE / "options.json", CASE / "weights.hdf5"
 TEXTS = [f"sentence {i} of the table" for i in range(60)] + ["", None, "Где ты 😀 ?"]
+
+
+@pytest.fixture(scope="module")
+def embedder():
+    return ElmoEmbedder(*FILES)
 
 
 @pytest.fixture
@@ -36,47 +43,47 @@ def vectors_of(column, i):
 @pytest.mark.parametrize("layers", ["average", "all", [0, 2]])
 @pytest.mark.parametrize("pool", ["none", "mean"])
 @pytest.mark.parametrize("size", [1, 7, 1000])
-def test_vectors_of_batches_equal_those_of_the_embedder(stored_embedder, table, layers, pool, size):
-    parts = list(embed_batches(table.to_batches(size), stored_embedder, "text", layers, pool))
+def test_vectors_of_batches_equal_those_of_the_embedder(embedder, table, layers, pool, size):
+    parts = list(embed_batches(table.to_batches(size), embedder, "text", layers, pool))
     found = pyarrow.Table.from_batches(parts)
-    assert found.schema == output_schema(table.schema, stored_embedder, "text", layers, pool)
+    assert found.schema == output_schema(table.schema, embedder, "text", layers, pool)
     assert found["id"].to_pylist() == table["id"].to_pylist()
     text = "words" if pool == "none" else "sentence"
     names = {"average": ["vectors" if pool == "none" else "vector"]}.get(str(layers))
     names = names or [f"layer_{i}" for i in (range(3) if layers == "all" else layers)]
     assert found.column_names == ["id", "n", text, *names]
     for i in (0, 5, 60, 61, 62):
-        expected = stored_embedder.embed_sentence(words(TEXTS[i]), layers)
+        expected = embedder.embed_sentence(words(TEXTS[i]), layers)
         if pool == "mean":
-            expected = stored_embedder.sentence_vectors([words(TEXTS[i])], layers)[0]
+            expected = embedder.sentence_vectors([words(TEXTS[i])], layers)[0]
         expected = expected if len(names) > 1 else expected[None]
         for name, layer in zip(names, expected, strict=True):
             actual = vectors_of(found[name], i).reshape(layer.shape)
             np.testing.assert_allclose(actual, layer, atol=1e-5)
     kind = found.schema.field(names[0]).type
     kind = kind if pool == "mean" else kind.value_type
-    assert pyarrow.types.is_fixed_size_list(kind) and kind.list_size == stored_embedder.dim
+    assert pyarrow.types.is_fixed_size_list(kind) and kind.list_size == embedder.dim
 
 
-def test_lists_of_words_and_text_have_the_same_vectors(stored_embedder, table):
+def test_lists_of_words_and_text_have_the_same_vectors(embedder, table):
     lists = pyarrow.table({"text": [None if t is None else t.split() for t in TEXTS]})
     one, other = (
-        pyarrow.Table.from_batches(embed_batches(t.to_batches(), stored_embedder, "text", keep=[]))
+        pyarrow.Table.from_batches(embed_batches(t.to_batches(), embedder, "text", keep=[]))
         for t in (table, lists)
     )
     assert one.column_names == ["sentence", "vector"] and one.equals(other)
 
 
-def test_large_batch_is_divided(stored_embedder, table, monkeypatch):
+def test_large_batch_is_divided(embedder, table, monkeypatch):
     monkeypatch.setattr(batches, "GROUP_BYTES", 5_000)
-    parts = list(embed_batches(table.to_batches(), stored_embedder, "text", pool="none"))
+    parts = list(embed_batches(table.to_batches(), embedder, "text", pool="none"))
     assert len(parts) > 3
     found = pyarrow.Table.from_batches(parts)
     assert found["id"].to_pylist() == table["id"].to_pylist()
     assert found["words"].to_pylist() == [words(text) for text in TEXTS]
 
 
-def test_batches_are_read_as_they_are_needed(stored_embedder):
+def test_batches_are_read_as_they_are_needed(embedder):
     read = []
 
     def endless():
@@ -84,7 +91,7 @@ def test_batches_are_read_as_they_are_needed(stored_embedder):
             read.append(1)
             yield pyarrow.record_batch({"text": ["some words of a sentence"] * 1000})
 
-    found = embed_batches(endless(), stored_embedder, "text")
+    found = embed_batches(endless(), embedder, "text")
     assert next(found).num_rows == 1000
     assert len(read) < 60
 
@@ -117,15 +124,15 @@ def test_model_is_opened_once_per_process(table, monkeypatch):
         ("text", {"keep": ["x"]}, OptionsError, "column 'x' is missing"),
     ],
 )
-def test_wrong_arguments_are_refused(stored_embedder, table, column, how, error, message):
+def test_wrong_arguments_are_refused(embedder, table, column, how, error, message):
     with pytest.raises(error, match=message):
-        list(embed_batches(table.to_batches(), stored_embedder, column, **how))
+        list(embed_batches(table.to_batches(), embedder, column, **how))
 
 
-def test_kept_column_with_the_name_of_a_result_is_refused(stored_embedder, table):
+def test_kept_column_with_the_name_of_a_result_is_refused(embedder, table):
     renamed = table.rename_columns(["vector", "text", "n"])
     with pytest.raises(OptionsError, match="'vector' has the name of a column of the result"):
-        list(embed_batches(renamed.to_batches(), stored_embedder, "text"))
+        list(embed_batches(renamed.to_batches(), embedder, "text"))
 
 
 def test_model_that_is_replaced_is_opened_again(table, tmp_path):
@@ -147,21 +154,21 @@ def test_model_that_is_replaced_is_opened_again(table, tmp_path):
     np.testing.assert_allclose(after, expected, atol=1e-5)
 
 
-def test_columns_that_occur_twice_are_refused(stored_embedder, table):
+def test_columns_that_occur_twice_are_refused(embedder, table):
     with pytest.raises(OptionsError, match="the column 'id' occurs twice"):
-        list(embed_batches(table.to_batches(), stored_embedder, "text", keep=["id", "id"]))
+        list(embed_batches(table.to_batches(), embedder, "text", keep=["id", "id"]))
     columns = [table["id"], table["id"], table["text"]]
     twice = pyarrow.Table.from_arrays(columns, names=["id", "id", "text"])
     with pytest.raises(OptionsError, match="the column 'id' occurs twice"):
-        list(embed_batches(twice.to_batches(), stored_embedder, "text"))
+        list(embed_batches(twice.to_batches(), embedder, "text"))
 
 
-def test_table_and_missing_words_are_refused(stored_embedder, table):
+def test_table_and_missing_words_are_refused(embedder, table):
     with pytest.raises(DataError, match=r"pass table\.to_batches\(\)"):
-        list(embed_batches(table, stored_embedder, "text"))
+        list(embed_batches(table, embedder, "text"))
     batch = pyarrow.record_batch({"text": [["a", None]]})
     with pytest.raises(DataError, match="expected text or a list of words"):
-        list(embed_batches([batch], stored_embedder, "text"))
+        list(embed_batches([batch], embedder, "text"))
     batch = pyarrow.record_batch({"text": [["a\tb"]]})
     with pytest.raises(DataError, match=r"column 'text'.* contains a tab"):
-        list(embed_batches([batch], stored_embedder, "text"))
+        list(embed_batches([batch], embedder, "text"))

@@ -1,11 +1,15 @@
 """The profile of a text: its numbers, differences from a model's text, and the labelled texts."""
 
 import json
+import sys
+from pathlib import Path
 
 import pytest
-import texts
 
 from bilm.data.profile import Profile
+
+sys.path.append(str(Path(__file__).resolve().parents[2] / "benchmarks"))
+import texts
 
 SENTENCES = [line.split() for line in ["The old cat sleeps , and 2 dogs run .", "Él ran ."] * 10]
 

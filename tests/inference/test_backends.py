@@ -20,10 +20,8 @@ from stored_files import stored_values
 from bilm.activations import ACTIVATIONS, Activation
 from bilm.data.model_ids import TokenBatcher, batcher
 from bilm.embedding.embedder import ElmoEmbedder
-from bilm.inference import onnx_int8
 from bilm.inference.numpy_policy import SMALL_WORK, SMALL_WORK_WITH_GPU, chosen_backend, most_tokens
 from bilm.language_model import BiLM
-from bilm.layers.int8_graphs import Int8Graph, encoder_model, stack_model
 from bilm.layers.weighted import Int8Matrix, quantized
 from bilm.options.model_options import ModelOptions
 from bilm.storage.hdf5 import save_hdf5
@@ -311,6 +309,8 @@ def test_quantized_weights_are_within_half_a_step():
 
 
 def test_int8_without_onnx_runtime_names_the_extra(monkeypatch):
+    from bilm.inference import onnx_int8
+
     onnx_int8.largest_input.cache_clear()
     monkeypatch.setitem(sys.modules, "onnxruntime", None)
     with pytest.raises(MissingExtraError, match=r"precision int8 requires onnx.*\.\[onnx\]'"):
@@ -327,6 +327,9 @@ def rounded_product(x, weight):
 @pytest.mark.parametrize("way", [pytest.param("int8", marks=with_onnx)])
 def test_int8_product_equals_numpy(way):
     """A value near the middle of two integers may be rounded to another one."""
+    from bilm.inference import onnx_int8
+    from bilm.layers.int8_graphs import Int8Graph
+
     random = np.random.default_rng(0)
     x = random.normal(size=(100, 64)).astype(np.float32)
     weight = Int8Matrix(*quantized(random.normal(size=(64, 32)).astype(np.float32)))
@@ -342,6 +345,8 @@ def test_int8_product_equals_numpy(way):
 @pytest.mark.parametrize("way", [pytest.param("int8", marks=with_onnx)])
 def test_int8_with_inputs_of_seven_bits(way, monkeypatch):
     """Processors whose 16-bit sums overflow use this range."""
+    from bilm.inference import onnx_int8
+
     expected = ElmoEmbedder("novels-en").embed_batch(SENTENCES)
     monkeypatch.setattr(onnx_int8, "largest_input", lambda: onnx_int8.REDUCED)
     found = ElmoEmbedder("novels-en", precision="int8").embed_batch(SENTENCES)
@@ -350,6 +355,8 @@ def test_int8_with_inputs_of_seven_bits(way, monkeypatch):
 
 @pytest.mark.parametrize("way", [pytest.param("int8", marks=with_onnx)])
 def test_int8_graphs_keep_the_layers_that_they_are_written_from(way):
+    from bilm.layers.int8_graphs import encoder_model, stack_model
+
     model = open_model("novels-en").weights().build(precision="int8", frozen=True)
     assert encoder_model(model.encoder, 127) == encoder_model(model.encoder, 127)
     for stack in model.stacks.values():
