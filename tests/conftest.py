@@ -35,6 +35,9 @@ TENSORFLOW_ONLY = (
     "tests/test_public_interface.py", "tests/test_readme.py", "training/*.py",
 )  # fmt: skip
 
+# Tests of stored numbers and of resuming.
+OPTIMIZED = r"golden_(?!padding|scores)|packaged|bit_identical|earlier"
+
 GOLDEN = Path(os.environ.get("BILM_GOLDEN") or Path(__file__).parent / "golden")
 
 
@@ -74,14 +77,12 @@ def a_run(tmp_path) -> Path:
 
 @pytest.fixture
 def cache(tmp_path, monkeypatch) -> Path:
-    """A separate cache for each test."""
     monkeypatch.setenv("BILM_CACHE", str(tmp_path / "cache"))
     return tmp_path / "cache"
 
 
 @pytest.fixture
 def stored_model(tmp_path) -> Path:
-    """A copy of a stored model's folder."""
     from stored_files import CASE
 
     return Path(shutil.copytree(CASE, tmp_path / "elmo"))
@@ -169,7 +170,7 @@ def optimized_graphs(request):
     resuming. In other tests it would take a sixth of the time."""
     tf = sys.modules.get("tensorflow")  # None with other backends
     if tf is not None:
-        is_optimized = re.search("golden|packaged|bit_identical|earlier", request.node.nodeid)
+        is_optimized = re.search(OPTIMIZED, request.node.nodeid)
         tf.config.optimizer.set_experimental_options({"disable_meta_optimizer": not is_optimized})
 
 

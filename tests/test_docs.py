@@ -22,7 +22,6 @@ pytestmark = pytest.mark.skipif(not DOCS.is_dir(), reason="docs are not part of 
 
 @pytest.fixture(scope="module")
 def generated():
-    """Return the module that generates pages."""
     spec = importlib.util.spec_from_file_location("generated", DOCS / "generated.py")
     module = importlib.util.module_from_spec(spec)
     sys.modules["generated"] = module

@@ -7,7 +7,7 @@ import sys
 from pathlib import Path
 
 import pytest
-from command_runs import run_words
+from command_runs import printed_by, run_words
 from stored_files import CASE, OPTIONS, WEIGHTS
 
 import bilm
@@ -19,9 +19,7 @@ MODEL = ["--model", OPTIONS, "--weights", WEIGHTS]
 
 
 def run(name, *arguments):
-    done = finished(name, *arguments)
-    assert done.returncode == 0, done.stderr[-2000:]
-    return done.stdout
+    return printed_by([sys.executable, EXAMPLES / name, *arguments])
 
 
 def finished(name, *arguments):

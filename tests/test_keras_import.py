@@ -1,4 +1,4 @@
-"""Importing Keras after bilm; `tests/elmo/test_layer.py` loads a model."""
+"""Importing Keras after bilm."""
 
 from command_runs import run
 

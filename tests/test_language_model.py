@@ -5,14 +5,12 @@ import dataclasses
 import numpy as np
 import pytest
 from keras import ops
+from options_examples import CHAR_CNN
 
 from bilm.language_model import BiLM
 from bilm.options.model_options import ModelOptions
 
-CHARACTERS = {
-    "activation": "relu", "embedding": {"dim": 4}, "filters": [[1, 5], [3, 6]],
-    "max_characters_per_token": 9, "n_characters": 261, "n_highway": 1,
-}  # fmt: skip
+CHARACTERS = CHAR_CNN | {"filters": [[1, 5], [3, 6]], "max_characters_per_token": 9}
 LSTM = {"dim": 8, "projection_dim": 6, "n_layers": 2, "use_skip_connections": True}
 
 
@@ -49,7 +47,6 @@ def test_language_model_rows_are_independent_of_padding_and_neighbours(bidirecti
 
 
 def test_language_model_windows_with_carried_state_equal_one_window():
-    """Two windows with the state carried are one long window."""
     model = make(softmax=True, n_tokens=5)
     rng = np.random.default_rng(1)
     vectors = {d: ops.cast(rng.normal(size=(2, 6, 6)), "float32") for d in model.directions}

@@ -8,7 +8,7 @@ from inspect import Parameter, signature
 
 import pytest
 import tensorflow as tf
-from conftest import golden_cases
+from elmo_models import WORDS as CASE
 
 import bilm
 from bilm.commands.main import cli
@@ -17,9 +17,6 @@ from bilm.errors import BilmError, WeightsError
 from bilm.options.run_options import RunOptions
 from bilm.training.devices import make_strategy
 from bilm.training.settings import RunSettings
-
-CASES = [c.values[0] for c in golden_cases("inference")]
-CASE = next(folder for folder in CASES if (folder / "token_embeddings.hdf5").exists())
 
 
 def test_tilde_is_expanded_in_every_path(monkeypatch):

@@ -1,7 +1,6 @@
 """Check README.md and docs/: Python blocks run, and all named commands, flags and files exist."""
 
 import importlib
-import json
 import re
 import shlex
 import shutil
@@ -12,11 +11,13 @@ from pathlib import Path
 import pages
 import pytest
 from command_runs import help_texts
-from conftest import golden_cases
+from elmo_models import CASE
+from tiny_runs import WORDS, tiny_options
 
 import bilm
 from bilm.commands.main import cli
 from bilm.errors import BilmError
+from bilm.options import schema
 
 ROOT = Path(__file__).parent.parent
 GOLDEN = ROOT / "tests" / "golden"
@@ -72,28 +73,20 @@ def flags_of(program):
     return {flag.replace("-", "_") for flag in re.findall(r"--([a-z][\w-]*)", text)}
 
 
-def example_model():
-    """Return a stored model like those on the pages: 50 characters, two directions."""
-    for case in golden_cases("inference"):
-        options = json.loads((case.values[0] / "options.json").read_text())
-        if options["char_cnn"]["max_characters_per_token"] == 50 and options["bidirectional"]:
-            return case.values[0]
-    raise AssertionError("no golden case has 50 characters and two directions")
-
-
 @pytest.mark.parametrize("page", RUNNABLE, ids=lambda page: page.stem)
 def test_python_blocks_run(page, tmp_path, monkeypatch):
     for folder in (tmp_path, tmp_path / "elmo"):
         folder.mkdir(exist_ok=True)
         for name in ("options.json", "weights.hdf5", "vocab.txt"):
-            shutil.copy(example_model() / name, folder)
+            shutil.copy(CASE / name, folder)
     for name, case in MODELS.items():
         copy = shutil.copytree if case.is_dir() else shutil.copy
         copy(case, tmp_path / name)
     training = sorted((GOLDEN / "data" / "train").iterdir())
     (tmp_path / "text.txt").write_bytes(b"".join(shard.read_bytes() for shard in training))
+    schema.write(tmp_path / "small.json", tiny_options(**WORDS).to_dict())
     monkeypatch.chdir(tmp_path)
-    text = TEXTS[page]
+    text = TEXTS[page].replace('options="tiny"', 'options="small.json"')  # compiles sooner
     if find_spec("sklearn") is None:
         text = re.sub(r"```python\n[^`]*ElmoVectorizer", "```text\n", text)
     names = pages.run_blocks(text, page)

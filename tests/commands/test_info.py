@@ -41,9 +41,7 @@ def test_info_of_a_downloaded_model_lists_its_files(run_here, tmp_path, monkeypa
         (folder / "meta.json").write_text(json.dumps(meta))
         (tmp_path / "served" / "11").mkdir()
         shutil.make_archive(str(tmp_path / "served" / "11" / "144"), "zip", folder)
-        done = run_here("bilm info", "nlpl:144", "--json")
-    assert done.returncode == 0, done.stderr
-    found = json.loads(done.stdout)
+        found = info(run_here, "nlpl:144")
     assert (found["model"], found["format"]) == ("nlpl:144", "ELMoForManyLangs in an archive")
     assert found["expects"].startswith(
         "words tokenized like the treebanks of Universal Dependencies"
@@ -76,9 +74,7 @@ def test_info_of_a_run_and_its_export(run_here, tmp_path):
             hashlib.sha256(content).hexdigest(),
         )
     assert [Path(f["path"]) for f in export_info["files"]][:2] == [options_file, weight_file]
-    names = {}
-    exec(f"import bilm\n{export_info['use']}", names)
-    assert names["embedder"].embed_sentence(["a", "b"]).shape == (3, 2, run_info["vector_dim"])
+    assert used(export_info).shape == (3, 2, run_info["vector_dim"])
 
 
 def change_lstm(run):

@@ -1,10 +1,7 @@
 """SIGKILL at random moments: outputs are equal and no temporary files remain."""
 
 import random
-import sys
-from pathlib import Path
 
-sys.path.insert(0, str(Path(__file__).parents[2] / "benchmarks"))
 import kill
 
 

@@ -1,20 +1,18 @@
 """Results of commands: JSON and tables."""
 
-import csv
 import json
 import subprocess
 
 import numpy as np
 import pytest
-from command_runs import run, words_of
-from conftest import golden_cases
+from command_runs import rows_of, run, words_of
+from stored_files import CASE, OPTIONS, WEIGHTS
 from tiny_runs import tiny_run
 
 from bilm.commands.output import as_json
 
 pytestmark = pytest.mark.clients
 
-MODEL = golden_cases("inference")[0].values[0]
 SENTENCE = "w1 w2 w3"
 # Quotes break careless readers, and pandas reads NA as a missing value by default.
 ODD = 'w1 iPhone "NA" w2 NA'
@@ -22,7 +20,7 @@ ODD = 'w1 iPhone "NA" w2 NA'
 
 def test_embed_as_json_with_quiet_logs_nothing(run_here, tmp_path):
     (tmp_path / "text.jsonl").write_text('{"text": "a b"}\n{"text": ["c"]}\n')
-    arguments = ["--model", MODEL / "options.json", "--weights", MODEL / "weights.hdf5"]
+    arguments = ["--model", OPTIONS, "--weights", WEIGHTS]
     arguments += ["--input", tmp_path / "text.jsonl", "--output", tmp_path / "out.npz"]
     done = run_here("bilm embed", *arguments, "--column=text", "--pool=max", "--json", "--quiet")
     assert json.loads(done.stdout) == {"output": str(tmp_path / "out.npz"), "sentences": 2}
@@ -50,10 +48,6 @@ def scored(run_here, tmp_path):
         return done.stdout
 
     return score
-
-
-def rows_of(text, delimiter="\t"):
-    return list(csv.DictReader(text.splitlines(), delimiter=delimiter))
 
 
 def test_scores_mark_unknown_words_in_each_output(scored):
@@ -102,7 +96,7 @@ def test_a_dash_is_standard_input(command, tmp_path):
 def test_commands_that_read_twice_accept_a_redirected_file_and_refuse_a_pipe(tmp_path):
     (tmp_path / "text").write_text("a b\nc\n")
     out = tmp_path / "out.npz"
-    command = [*words_of("bilm embed"), "--model", MODEL, "--input", "-", "--output", out]
+    command = [*words_of("bilm embed"), "--model", CASE, "--input", "-", "--output", out]
     done = subprocess.run(command, input="a b\n", capture_output=True, text=True)
     assert done.returncode == 1
     assert "standard input: not a regular file, but the text is read more" in done.stderr

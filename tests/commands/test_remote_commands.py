@@ -11,7 +11,7 @@ import pytest
 from command_runs import assert_fails
 from object_server import BUCKET, s3_server
 from stored_files import CASE
-from tiny_runs import GOLDEN, WORDS, assert_same_weights, tiny_train
+from tiny_runs import GOLDEN, assert_same_weights, run
 
 fsspec = pytest.importorskip("fsspec")
 SENTENCES = [f"the {i} . sentence of a small text" for i in range(300)]
@@ -41,7 +41,6 @@ def get(url):
 
 
 def put_model(url, tmp_path, padding=b""):
-    """Store a small model."""
     packed = shutil.make_archive(str(tmp_path / "elmo"), "gztar", CASE)
     return put(url, Path(packed).read_bytes() + padding)
 
@@ -105,14 +104,14 @@ def test_training_from_a_store_equals_training_from_files_and_resumes(store, tmp
     for path in (GOLDEN / "data" / "train").iterdir():
         put(f"{store}/train/{path.name}", path.read_bytes())
     text = f"{store}/train/*"
-    tiny_train(tmp_path / "local", 4, **WORDS)
-    tiny_train(tmp_path / "remote", 2, text=text, **WORDS)
-    tiny_train(tmp_path / "remote", 4, text=text, **WORDS)
+    run(tmp_path / "local", 4)
+    run(tmp_path / "remote", 2, text)
+    run(tmp_path / "remote", 4, text)
     assert_same_weights(tmp_path / "local", tmp_path / "remote")
     (name, *_) = sorted(path.name for path in (GOLDEN / "data" / "train").iterdir())
     put(f"{store}/train/{name}", get(f"{store}/train/{name}") + b"the\n")
     with pytest.raises(ValueError, match="the run in this folder was trained on"):
-        tiny_train(tmp_path / "remote", 6, text=text, **WORDS)
+        run(tmp_path / "remote", 6, text)
 
 
 @pytest.mark.parametrize("store", [pytest.param("s3", marks=pytest.mark.cluster)], indirect=True)

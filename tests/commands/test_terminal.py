@@ -23,7 +23,6 @@ def build(tmp_path):
 
 
 def shell(command, redirections, **variables):
-    """Run a command with a shell's redirections."""
     words = ["sh", "-c", f'exec "$@" {redirections}', "sh", *command]
     return subprocess.run(words, capture_output=True, env=environment(**variables), timeout=300)
 

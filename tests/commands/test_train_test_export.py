@@ -4,11 +4,12 @@ import json
 import shutil
 import signal
 import subprocess
+from pathlib import Path
 
 import numpy as np
 import pytest
 from command_runs import assert_fails, environment, run, words_of
-from tiny_runs import HELDOUT, OPTIONS, TEXT, VOCABULARY, tiny_run, weights_of
+from tiny_runs import HELDOUT, OPTIONS, TEXT, VOCABULARY, damage, tiny_run, weights_of
 
 from bilm.data.shards import resolve_shards
 from bilm.data.vocabulary import Vocabulary
@@ -18,30 +19,12 @@ from bilm.scoring.scorer import load_scorer
 from bilm.scoring.verdict import Comparison
 from bilm.storage.stored_model import open_model
 
-FAST = {"char_cnn": None, "bidirectional": False}
+FAST = {"char_cnn": None, "bidirectional": False, "lstm": OPTIONS["lstm"] | {"n_layers": 1}}
 NOT_WHOLE = "not a whole checkpoint ("
 
 
 def words(values):
     return [f"--{name}={value}" for name, value in values.items()]
-
-
-@pytest.fixture
-def broken_run(tmp_path):
-    """Return a function that copies a run and damages it."""
-
-    def copy(what):
-        folder = shutil.copytree(tiny_run("characters"), tmp_path / f"broken_{what}")
-        if what in ("data", "index"):
-            (path,) = folder.glob(f"*.{what}*")
-            path.write_bytes(path.read_bytes()[: path.stat().st_size // 2])
-        elif what == "options":
-            (folder / "options.json").write_text('{"lstm": ')
-        elif what == "no data":
-            next(folder.glob("*.data*")).unlink()
-        return folder
-
-    return copy
 
 
 @pytest.fixture
@@ -86,7 +69,7 @@ def test_train_refuses_bad_input(changes, expected, run_here, train_arguments, t
 
 def test_train_refuses_the_folder_of_another_run(run_here, train_arguments):
     done = run_here("bilm train", *train_arguments(output=tiny_run("characters")))
-    assert_fails(done, "char_cnn is", "was requested")
+    assert_fails(done, "lstm is", "was requested")
 
 
 def test_train_makes_vocabulary_and_heldout_text_of_a_new_run(run_here, train_arguments, tmp_path):
@@ -114,14 +97,18 @@ def test_train_makes_vocabulary_and_heldout_text_of_a_new_run(run_here, train_ar
 @pytest.mark.parametrize(
     ("what", "expected"),
     [
-        ("data", "); no other checkpoint in "),
-        ("index", f"{NOT_WHOLE}not an sstable"),
+        ("cut", "); no other checkpoint in "),
+        ("index cut", f"{NOT_WHOLE}not an sstable"),
         ("no data", NOT_WHOLE),
         ("options", "options.json: invalid JSON: Expecting value: line 1 column 10"),
     ],
 )
-def test_damaged_run_is_named(what, expected, run_here, train_arguments, broken_run, tmp_path):
-    folder = broken_run(what)
+def test_damaged_run_is_named(what, expected, run_here, train_arguments, tmp_path):
+    folder = Path(shutil.copytree(tiny_run("characters"), tmp_path / "broken"))
+    if what == "options":
+        (folder / "options.json").write_text('{"lstm": ')
+    else:
+        damage(folder, 2, what)
     out = tmp_path / "out" / "weights.hdf5"
     assert_fails(run_here("dump_weights.py", "--save_dir", folder, "--outfile", out), expected)
     assert not out.parent.exists()
@@ -227,7 +214,7 @@ def test_finetune_names_the_model_in_a_warning_about_the_order_of_its_words(run_
     *_, rarest = VOCABULARY.read_text(encoding="utf-8").split()
     text.write_text(f"{rarest} {rarest} .\n" * 50, encoding="utf-8")
     values = {"model": model, "input": text, "output": tmp_path / "run", "n_steps": 1}
-    done = run_here("bilm finetune", *words(values))
+    done = run_here("bilm finetune", *words(values), "--batch_size=2", "--unroll_steps=5")
     assert done.returncode == 0, done.stderr
     expected = f"{model / 'weights_softmax.hdf5'}: not sorted by descending frequency in this text"
     assert expected in done.stderr

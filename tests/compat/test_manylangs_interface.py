@@ -4,7 +4,7 @@ import numpy as np
 import pytest
 from command_runs import output_of
 from conftest import GOLDEN, golden_cases
-from manylangs_files import expected_of
+from golden_models import expected_of
 from moved_scripts import TESTS, run_moved
 
 from bilm.compat.manylangs import Embedder

@@ -1,8 +1,6 @@
-import zipfile
-
 import numpy as np
 import pytest
-from stored_files import OPTIONS, WEIGHTS
+from stored_files import OPTIONS, WEIGHTS, make_zip
 from tiny_runs import tiny_run
 
 from bilm import ElmoEmbedder, load_scorer
@@ -14,10 +12,8 @@ TEXTS = [["The", "cat", "sat"], [], ["a"], ["Привет", "!"]]
 
 @pytest.fixture(scope="module")
 def model(tmp_path_factory):
-    archive = tmp_path_factory.mktemp("archive") / "model.zip"
-    with zipfile.ZipFile(archive, "w") as file:
-        file.write(OPTIONS, "options.json")
-        file.write(WEIGHTS, "model.hdf5")
+    folder = tmp_path_factory.mktemp("archive")
+    archive = make_zip(folder / "model.zip", ["options.json", "model.hdf5"])
     model = ElmoModel()
     assert model.load(str(archive), max_batch_size=2, limit=10) == "The model is now loaded."
     return model

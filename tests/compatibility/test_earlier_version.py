@@ -26,7 +26,6 @@ SENTENCES = json.loads((EARLIER / "sentences.json").read_text())
 
 
 def continued(run):
-    """Continue a copy of a run as it was started."""
     return tiny_runs.train(
         bilm.options.load_run_options(EARLIER / "run" / "options.json"),
         tiny_runs.VOCABULARY,

@@ -86,15 +86,6 @@ def test_survey_samples_every_shard(corpus, tmp_path, monkeypatch):
     assert once_from(sample, vocab) is None
 
 
-def test_signs_in_the_first_words_of_each_file_are_one_warning(tmp_path, caplog):
-    for name in "ab":
-        (tmp_path / name).write_text("Not tokenized, as one sees.\n" * 10)
-    shards = Shards([tmp_path / "a", tmp_path / "b"])
-    vocab = Vocabulary(write_vocabulary(tmp_path, ["Not", "tokenized,", "as", "one", "sees."]))
-    shards.examine(vocab)
-    assert len(messages(caplog, "WARNING")) == 1
-
-
 def test_survey_of_a_blank_text_is_refused(tmp_path):
     (tmp_path / "blank").write_text("\n \n")
     vocab = Vocabulary(write_vocabulary(tmp_path, []))

@@ -15,7 +15,6 @@ from bilm.precisions import PRECISIONS
 
 @pytest.fixture
 def environments():
-    """Return the environments of the probes that were called."""
     return []
 
 

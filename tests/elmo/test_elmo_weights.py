@@ -50,7 +50,6 @@ def test_elmo_saved_weights_replace_stored_weights(tmp_path):
 
 @pytest.fixture
 def files(tmp_path):
-    """Files of this test's own."""
     return [Path(shutil.copy(path, tmp_path)) for path in FILES]
 
 

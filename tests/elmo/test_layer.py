@@ -9,15 +9,13 @@ import keras
 import numpy as np
 import pytest
 import tensorflow as tf
-from command_runs import output_of
 from conftest import golden_cases, others_slow
-from stored_files import OPTIONS, WEIGHTS
+from elmo_models import FILES, make
 
 from bilm import Batcher, Elmo
 from bilm.data.alphabets import ByteAlphabet
 from bilm.layers.tensorflow.spelling import spelled
 
-FILES = dict(options_file=OPTIONS, weight_file=WEIGHTS)
 SENTENCES = [["She", "saw", "日本語", "x" * 70, "</S>"], [], ["<S>", "café", "😀"], ["one"]]
 
 
@@ -89,7 +87,7 @@ def norm_tolerance(group, attributes):
 
 
 def test_elmo_reset_states():
-    layer = Elmo(**FILES, stateful=True)
+    layer = make(stateful=True)
     first = layer(padded(SENTENCES)).numpy()
     assert np.abs(layer(padded(SENTENCES)).numpy() - first).max() > 1e-4
     layer.reset_states()
@@ -97,12 +95,12 @@ def test_elmo_reset_states():
 
 
 def test_elmo_keep_sentence_boundaries():
-    layer = Elmo(**FILES, combine="concat")
-    kept = Elmo(**FILES, combine="concat", keep_sentence_boundaries=True)
+    layer = make(combine="concat")
+    kept = make(combine="concat", keep_sentence_boundaries=True)
     ids = Batcher(None, 50).batch_sentences(SENTENCES)
     from_strings = layer(padded(SENTENCES))
     np.testing.assert_array_equal(from_strings, layer(ids))
-    assert from_strings.shape == (4, 5, 3 * 20)
+    assert from_strings.shape == (4, 5, 2 * 20)
     whole = kept(padded(SENTENCES))
     np.testing.assert_array_equal(whole, kept(ids))
     np.testing.assert_allclose(whole[0, 1:-1], from_strings[0], atol=1e-6)
@@ -110,7 +108,7 @@ def test_elmo_keep_sentence_boundaries():
 
 @pytest.mark.parametrize("keep", [False, True])
 def test_elmo_keras_mask(keep):
-    layer = Elmo(**FILES, n_representations=2, keep_sentence_boundaries=keep)
+    layer = make(n_representations=2, keep_sentence_boundaries=keep)
     lengths = np.array([len(s) for s in SENTENCES]) + (2 if keep else 0)
     for inputs in (Batcher(None, 50).batch_sentences(SENTENCES), padded(SENTENCES)):
         for output in layer(inputs):
@@ -121,7 +119,7 @@ def test_elmo_keras_mask(keep):
 
 @pytest.mark.parametrize("trainable", [False, True])
 def test_elmo_gradients_reach_trainable_variables_only(trainable):
-    layer = Elmo(**FILES, trainable_bilm=trainable)
+    layer = make(trainable_bilm=trainable)
     layer.build()
     n_mix = 2
     assert len(layer.trainable_variables) == n_mix + trainable * len(layer.bilm.weights)
@@ -141,7 +139,7 @@ def downstream(layer, shape=(None,), dtype="string"):
 
 def test_elmo_fit_trains_the_mix_only():
     keras.utils.set_random_seed(1)
-    model = downstream(Elmo(**FILES, l2_coef=1e-3, dropout=0.1))
+    model = downstream(make(l2_coef=1e-3, dropout=0.1))
     elmo = model.layers[1]
     before = [w.numpy() for w in elmo.bilm.weights]
     model.compile(keras.optimizers.Adam(0.05), "binary_crossentropy")
@@ -154,57 +152,47 @@ def test_elmo_fit_trains_the_mix_only():
     assert elmo.mixes[0].gamma.numpy() != 1
 
 
-LOAD = """
-import sys, bilm, keras, numpy as np, tensorflow as tf
-tokens = tf.constant(np.load(sys.argv[2]).tolist())
-loaded = keras.saving.load_model(sys.argv[1] + "/model.keras")
-exported = tf.saved_model.load(sys.argv[1] + "/exported")
-np.savez(sys.argv[3], loaded=loaded(tokens), exported=exported.serve(tokens))
-"""
-
-
 def test_elmo_saved_keras_model_needs_no_weight_file(tmp_path):
-    """Trained, saved and exported; loaded in a process that has the model's files alone."""
-    files = {k: shutil.copy(path, tmp_path) for k, path in FILES.items()}
-    model = downstream(Elmo(**files))
+    """Trained, saved and exported; loaded when the files of the stored model are gone."""
+    files = [shutil.copy(path, tmp_path) for path in FILES]
+    model = downstream(Elmo(*files))
     model.layers[1].mixes[0].gamma.assign(1.7)
     tokens = padded(SENTENCES)
     expected = model(tokens).numpy()
     model.save(tmp_path / "model.keras")
     model.export(tmp_path / "exported", verbose=False)
-    for path in files.values():
+    for path in files:
         os.remove(path)
-    np.save(tmp_path / "tokens.npy", np.char.decode(tokens.numpy().astype("S"), "utf-8"))
-    output_of(LOAD, tmp_path, tmp_path / "tokens.npy", tmp_path / "out.npz")
-    found = np.load(tmp_path / "out.npz")
-    np.testing.assert_allclose(found["loaded"], expected, atol=1e-6)
-    np.testing.assert_allclose(found["exported"], expected, atol=1e-6)
+    loaded = keras.saving.load_model(tmp_path / "model.keras")
+    np.testing.assert_allclose(loaded(tokens), expected, atol=1e-6)
+    exported = tf.saved_model.load(tmp_path / "exported")
+    np.testing.assert_allclose(exported.serve(tokens), expected, atol=1e-6)
     assert str(tmp_path) not in json.dumps(model.get_config(), default=str)
 
 
 def test_elmo_refuses_unknown_arguments():
     with pytest.raises(ValueError, match="combine is 'sum'"):
-        Elmo(**FILES, combine="sum")
+        make(combine="sum")
     with pytest.raises(ValueError, match="do_layer_norm is 'batch', expected one of True, False"):
-        Elmo(**FILES, do_layer_norm="batch")
-    assert Elmo(**FILES, do_layer_norm=np.True_).mixes[0].do_layer_norm
+        make(do_layer_norm="batch")
+    assert make(do_layer_norm=np.True_).mixes[0].do_layer_norm
     for contradiction in ({"n_representations": 1}, {"do_layer_norm": True}):
         with pytest.raises(ValueError, match="combine is 'stored', which takes the number"):
-            Elmo(**FILES, combine="stored", **contradiction)
+            make(combine="stored", **contradiction)
 
 
 def test_elmo_trainable_false_is_kept(tmp_path):
     """Frozen before it is built, by an argument, after loading, and released again."""
-    layer = Elmo(OPTIONS, WEIGHTS, trainable_bilm=True)
+    layer = make(trainable_bilm=True)
     layer.trainable = False
     model = downstream(layer)
     assert len(model.trainable_weights) == 2
     model.save(tmp_path / "model.keras")
     assert len(keras.models.load_model(tmp_path / "model.keras").trainable_weights) == 2
-    frozen = Elmo(OPTIONS, WEIGHTS, trainable_bilm=True, trainable=False)
+    frozen = make(trainable_bilm=True, trainable=False)
     frozen.build()
     assert not frozen.trainable_weights
-    mixing = Elmo(OPTIONS, WEIGHTS)
+    mixing = make()
     mixing.build()
     mixing.trainable = False
     mixing.trainable = True

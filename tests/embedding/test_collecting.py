@@ -4,25 +4,12 @@ import tracemalloc
 
 import numpy as np
 import pytest
-from conftest import golden_cases
+from stored_files import FILES
 
 from bilm.embedding.collecting import SELECTIONS, Selection, collected
 from bilm.embedding.embedder import ElmoEmbedder
-from bilm.errors import OptionsError
 from bilm.inference.backend import Backend, Stacks
 from bilm.storage.stored_model import open_model
-
-FOLDER = golden_cases("inference")[0].values[0]
-FILES = FOLDER / "options.json", FOLDER / "weights.hdf5"
-
-
-def test_embedder_layers_sum_equals_the_sum_over_layers():
-    embedder = ElmoEmbedder(*FILES)
-    words = ["a", "bank", "."]
-    found = embedder.embed_sentence(words, "sum")
-    np.testing.assert_allclose(found, embedder.embed_sentence(words).sum(0), rtol=1e-6)
-    with pytest.raises(OptionsError, match="expected all, top, average, sum or a list"):
-        embedder.embed_sentence(words, "both")
 
 
 def test_pooling_memory_does_not_grow_with_sentence_length():

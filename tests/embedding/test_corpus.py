@@ -9,7 +9,7 @@ from pathlib import Path
 
 import h5py
 import pytest
-from conftest import golden_cases
+from stored_files import FILES
 
 from bilm.data.readers import Corpus
 from bilm.embedding import corpus
@@ -19,8 +19,6 @@ from bilm.errors import DataError, OptionsError, WeightsError
 from bilm.model import dump_token_embeddings
 
 pytestmark = pytest.mark.usefixtures("one_embedder")
-FOLDER = golden_cases("inference")[0].values[0]
-FILES = FOLDER / "options.json", FOLDER / "weights.hdf5"
 LINES = [f"line {i} of the text" for i in range(9)] + ["", "  \t ", "Где ты 😀 ?", "the end ."]
 PART = 4  # 13 lines: parts of 4, 4, 4 and 1
 

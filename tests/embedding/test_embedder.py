@@ -5,8 +5,8 @@ import json
 import h5py
 import numpy as np
 import pytest
-from conftest import golden_cases
-from stored_files import stored_values
+from elmo_models import WORDS
+from stored_files import check_vectors, stored_values
 
 from bilm.elmo.layer import Elmo
 from bilm.embedding.embedder import ElmoEmbedder
@@ -17,7 +17,7 @@ from bilm.options.model_options import ModelOptions
 from bilm.storage.hdf5 import save_hdf5
 
 ATOL = 1e-5
-CASES = golden_cases("inference")
+FILES = WORDS / "options.json", WORDS / "weights.hdf5"
 SENTENCES = [
     line.split()
     for line in [
@@ -40,44 +40,30 @@ SENTENCES = [
 
 
 @pytest.fixture(scope="module")
-def folder():
-    return next(c.values[0] for c in CASES if (c.values[0] / "token_embeddings.hdf5").exists())
+def embedder():
+    return ElmoEmbedder(*FILES)
 
 
-@pytest.fixture(scope="module")
-def embedder(folder):
-    return ElmoEmbedder(folder / "options.json", folder / "weights.hdf5")
-
-
-def check(found, expected):
-    assert len(found) == len(expected)
-    for a, b in zip(found, expected, strict=True):
-        assert a.shape == b.shape
-        assert a.dtype == np.float32
-        np.testing.assert_allclose(a, b, atol=ATOL)
-
-
-def test_golden_token_table(folder, tmp_path):
+def test_golden_token_table(tmp_path):
     outfile = tmp_path / "tokens.hdf5"
-    files = folder / "options.json", folder / "weights.hdf5"
-    dump_token_embeddings(folder / "vocab.txt", *files, outfile)
-    with h5py.File(outfile) as found, h5py.File(folder / "token_embeddings.hdf5") as expected:
+    dump_token_embeddings(WORDS / "vocab.txt", *FILES, outfile)
+    with h5py.File(outfile) as found, h5py.File(WORDS / "token_embeddings.hdf5") as expected:
         np.testing.assert_allclose(found["embedding"], expected["embedding"], atol=ATOL)
         assert found["embedding"].dtype == np.float32
-    BidirectionalLanguageModel(*files, use_character_inputs=False, embedding_weight_file=outfile)
+    BidirectionalLanguageModel(*FILES, use_character_inputs=False, embedding_weight_file=outfile)
     with pytest.raises(DataError, match=r"missing\.txt"):
-        dump_token_embeddings(tmp_path / "missing.txt", *files, tmp_path / "other.hdf5")
+        dump_token_embeddings(tmp_path / "missing.txt", *FILES, tmp_path / "other.hdf5")
     assert [path.name for path in tmp_path.iterdir()] == ["tokens.hdf5"]
 
 
 def test_vectors_do_not_depend_on_order_or_batches(embedder, monkeypatch):
     expected = [embedder.embed_sentence(words) for words in SENTENCES]
-    check(embedder.embed_batch(SENTENCES), expected)
+    check_vectors(embedder.embed_batch(SENTENCES), expected)
     for batch_tokens in (1, 7, 64):  # also cuts sentences, whose state is carried over
         order = np.random.default_rng(batch_tokens).permutation(len(SENTENCES))
         monkeypatch.setattr(embedder, "batch_tokens", batch_tokens)
         found = embedder.embed_batch([SENTENCES[i] for i in order])
-        check(found, [expected[i] for i in order])
+        check_vectors(found, [expected[i] for i in order])
 
 
 def test_a_stream_is_read_lazily_and_in_order(embedder, monkeypatch):
@@ -125,10 +111,11 @@ def test_empty_sentences_and_layers(embedder):
     for choice, expected in [
         ("top", layers[-1]),
         ("average", layers.mean(axis=0)),
+        ("sum", layers.sum(axis=0)),
         ("0,2", layers[[0, 2]]),
         ([1], layers[[1]]),
     ]:
-        np.testing.assert_allclose(embedder.embed_sentence(words, choice), expected, atol=ATOL)
+        np.testing.assert_allclose(embedder.embed_sentence(words, choice), expected, rtol=1e-6)
         means = embedder.sentence_vectors([words, []], choice)
         np.testing.assert_allclose(means[0], expected.mean(axis=-2), atol=ATOL)
         assert not means[1].any()
@@ -153,7 +140,7 @@ def test_sentence_vectors_normalized(embedder, layers):
 
 @pytest.mark.parametrize("layers", ["bottom", "", [], "3", [-1], [0.5], "1,", 1])
 def test_missing_layers_are_refused(embedder, layers):
-    with pytest.raises(OptionsError, match="layers is"):
+    with pytest.raises(OptionsError, match=r"layers is .*, expected all, top, average, sum or a l"):
         embedder.embed_sentences([], layers)
 
 
@@ -191,7 +178,9 @@ def test_text_given_as_a_word_is_refused(embedder):
 
 def test_strings_are_split_at_blanks(embedder):
     lines = ["The bank  closed .", "", "x"]
-    check(embedder.embed_batch(lines), embedder.embed_batch([line.split() for line in lines]))
+    check_vectors(
+        embedder.embed_batch(lines), embedder.embed_batch([line.split() for line in lines])
+    )
 
 
 @pytest.mark.parametrize("layers", ["all", "top"])
@@ -244,7 +233,7 @@ def test_embedder_of_a_model_that_reads_words(tmp_path, bidirectional):
     found = embedder.embed_batch([["the", "river"], ["the", "bank", "the"], []])
     ids = np.array([[2, 1, 4, 3, 0], [2, 1, 5, 1, 3], [2, 3, 0, 0, 0]])
     layers = BidirectionalLanguageModel(*files, use_character_inputs=False)(ids)["lm_embeddings"]
-    check(found, [layers[0][:, :2], layers[1], layers[2][:, :0]])
+    check_vectors(found, [layers[0][:, :2], layers[1], layers[2][:, :0]])
     assert ElmoEmbedder(*files).vocab_file == tmp_path / "vocab.txt"  # beside the options
     with pytest.raises(OptionsError, match="reads words"):
         dump_token_embeddings(tmp_path / "vocab.txt", *files, tmp_path / "tokens.hdf5")

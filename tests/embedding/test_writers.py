@@ -8,8 +8,8 @@ import sys
 import h5py
 import numpy as np
 import pytest
-from conftest import golden_cases
 from small_disk import small_disk
+from stored_files import FILES
 
 from bilm.embedding import writers
 from bilm.embedding.corpus import dump_bilm_embeddings
@@ -17,8 +17,6 @@ from bilm.embedding.embedding_file import read_embeddings, read_ids
 from bilm.errors import BilmError, DataError, OptionsError
 
 pytestmark = pytest.mark.usefixtures("one_embedder")
-FOLDER = golden_cases("inference")[0].values[0]
-FILES = FOLDER / "options.json", FOLDER / "weights.hdf5"
 SENTENCES = [f"line {i} of the text .".split() for i in range(9)]
 SENTENCES += [[], ["Где", "ты", "😀", "?"], ["end"]]
 IDS = [f"s/{i}" for i in range(len(SENTENCES))]

@@ -5,8 +5,8 @@ import dataclasses
 import h5py
 import numpy as np
 import pytest
-from stored_files import load_bilm, stored_values
-from tiny_runs import VARIANTS, VOCABULARY, load_run, tiny_run
+from stored_files import check_vectors, load_bilm, stored_values
+from tiny_runs import VARIANTS, VOCABULARY, load_run, tiny_options, tiny_run
 
 from bilm.activations import ACTIVATIONS
 from bilm.data.model_ids import Batcher, TokenBatcher
@@ -94,8 +94,7 @@ def test_export_of_a_model_that_reads_words_contains_its_vocabulary(tmp_path):
     sentences = [["the", "cat"], ["unheard-of"]]
     found = ElmoEmbedder(tmp_path / "out").embed_batch(sentences)
     expected = ElmoEmbedder(tiny_run("words")).embed_batch(sentences)
-    for ours, theirs in zip(found, expected, strict=True):
-        np.testing.assert_allclose(ours, theirs, atol=1e-6)
+    check_vectors(found, expected, 1e-6)
     dump_weights(tiny_run("words"), tmp_path / "out")
     (tmp_path / "out" / "vocab.txt").write_text("<S>\n</S>\n<UNK>\nx\n")
     with pytest.raises(DataError, match=r"vocab\.txt: contains other words than"):
@@ -105,6 +104,7 @@ def test_export_of_a_model_that_reads_words_contains_its_vocabulary(tmp_path):
 @pytest.mark.parametrize(
     ("variant", "reason"),
     [
+        ("characters", "it spells words in 10 characters, not 50"),
         ("words", "it reads words, not characters"),
         ("forward_only", "it reads forwards only"),
         ("no_cnn_projection", "its token encoder has no CNN_proj"),
@@ -112,10 +112,14 @@ def test_export_of_a_model_that_reads_words_contains_its_vocabulary(tmp_path):
         ("plain", "it spells words in 12 characters, not 50; its layers have no skip connections"),
     ],
 )
-def test_export_warns_if_allennlp_cannot_load_the_model(variant, reason, tmp_path, caplog):
-    dump_weights(tiny_run(variant), tmp_path / "weights.hdf5")
+def test_allennlp_cannot_load_models_that_it_does_not_know(variant, reason):
+    assert reason in "; ".join(missing_for_allennlp(tiny_options(**VARIANTS[variant]).model))
+
+
+def test_export_warns_if_allennlp_cannot_load_the_model(tmp_path, caplog):
+    dump_weights(tiny_run("words"), tmp_path / "weights.hdf5")
     (warning,) = [m for m in caplog.messages if "AllenNLP" in m]
-    assert "cannot load this model (" in warning and reason in warning
+    assert "cannot load this model (it reads words, not characters" in warning
 
 
 def test_allennlp_cannot_load_an_activation_other_than_its_two(monkeypatch):

@@ -7,24 +7,17 @@ import shutil
 import pytest
 from conftest import GOLDEN
 from pages import blocks, run_blocks
-from tiny_runs import HELDOUT, WORDS, tiny_train
+from tiny_runs import three_steps
 
 from bilm.export.hdf5 import dump_weights
 from bilm.export.model_card import write_card
 from bilm.storage.stored_model import open_model
 
 
-@pytest.fixture(scope="module")
-def run(tmp_path_factory):
-    folder = tmp_path_factory.mktemp("run") / "run"
-    tiny_train(folder, n_steps=2, heldout=HELDOUT, **WORDS)
-    return folder
-
-
 @pytest.fixture
-def export(run, tmp_path):
-    written = dump_weights(run, tmp_path / "novels", include_softmax=True)
-    return written, write_card(open_model(run), written)
+def export(tmp_path):
+    written = dump_weights(three_steps(), tmp_path / "novels", include_softmax=True)
+    return written, write_card(open_model(three_steps()), written)
 
 
 def rows(text):
@@ -42,11 +35,11 @@ def test_model_card_head_is_yaml(export):
     assert body.startswith("\n# novels\n")
 
 
-def test_model_card_contains_the_facts_of_the_run(run, export):
+def test_model_card_contains_the_facts_of_the_run(export):
     written, card = export
     assert card.name == "README.md" and card.parent == written[0].parent
     found = rows(card.read_text(encoding="utf-8"))
-    assert found["steps"] == "2 of 2" and found["vocabulary"] == "49"
+    assert found["steps"] == "3 of 3" and found["vocabulary"] == "49"
     assert found["n_train_tokens"] == "358" and found["n_epochs"].endswith(" read")
     assert found["optimizer"] == "adagrad" and found["reads"] == "words"
     measured = r"[\d.]+ \(running text\), over 248 predictions"
@@ -63,24 +56,24 @@ def test_model_card_contains_the_facts_of_the_run(run, export):
     assert 'ElmoEmbedder("options.json", "weights.hdf5", vocab_file="vocab.txt")' in code
 
 
-def test_model_card_code_runs(run, export, monkeypatch):
+def test_model_card_code_runs(export, monkeypatch):
     _, card = export
-    shutil.copy(run / "vocab.txt", card.parent)
+    shutil.copy(three_steps() / "vocab.txt", card.parent)
     monkeypatch.chdir(card.parent)
     names = run_blocks(card.read_text(), card)
     assert names["vectors"].shape == (2, 3, 4)
 
 
-def test_model_card_that_exists_is_kept(run, export, log):
+def test_model_card_that_exists_is_kept(export, log):
     written, card = export
     before = card.read_text(encoding="utf-8")
     changed = before.replace("To be written by the author", "For novels")
     card.write_text(changed, encoding="utf-8")
-    assert write_card(open_model(run), written) is None
+    assert write_card(open_model(three_steps()), written) is None
     assert card.read_text(encoding="utf-8") == changed
     assert "README.md: exists and was not replaced" in log.text
     card.unlink()
-    assert write_card(open_model(run), written) == card
+    assert write_card(open_model(three_steps()), written) == card
     assert card.read_text(encoding="utf-8") == before
 
 

@@ -13,6 +13,7 @@ from conftest import GOLDEN, golden_cases
 if find_spec("tf2onnx") is None or find_spec("onnxruntime") is None:
     pytest.skip("needs the extra onnx: make test-clients", allow_module_level=True)
 import onnx
+import onnxruntime
 
 from bilm import Elmo
 from bilm.errors import WeightsError
@@ -57,8 +58,6 @@ def test_golden_models_compute_the_same_vectors_in_onnx_runtime(case, tmp_path):
 
 @pytest.mark.skipif(not (GOLDEN / "manylangs").is_dir(), reason="no golden files")
 def test_golden_manylangs_layers_in_onnx_runtime(tmp_path):
-    import onnxruntime
-
     case = golden_cases("manylangs")[0].values[0]
     layer = Elmo(case)
     export_onnx(layer, tmp_path / "elmo.onnx")
@@ -74,8 +73,6 @@ def test_golden_manylangs_layers_in_onnx_runtime(tmp_path):
 
 
 def test_onnx_model_skips_padding_between_tokens(tmp_path):
-    import onnxruntime
-
     layer = Elmo(CASES[0].values[0])
     export_onnx(layer, tmp_path / "elmo.onnx")
     (plain,) = layer.batcher().batch_sentences([["She", "saw"]]).astype(np.int32)

@@ -1,6 +1,7 @@
 """Damaged ELMoForManyLangs models; none of them may execute code."""
 
 import json
+import os
 import random
 import zipfile
 from pathlib import Path
@@ -24,8 +25,6 @@ class Shell:
     """Executes a command if it is unpickled."""
 
     def __reduce__(self):
-        import os
-
         return os.system, (f"touch {home() / 'executed'}",)
 
 

@@ -5,27 +5,15 @@ from pathlib import Path
 
 import numpy as np
 from manylangs_files import legacy, lstm_shapes, zipped
+from options_examples import CHAR_CNN, LSTM
 
-DIM, WIDTH, FILTERS, N_HIGHWAY = 6, 4, [[1, 2], [2, 3]], 1
+DIM, WIDTH, FILTERS = 6, 4, [[1, 2], [2, 3]]
 EMBEDDING_DIM, N_CHARACTERS = 3, 262
 MODULE = "text_field_embedder.token_embedder_elmo._elmo"
+CHARACTERS = {"embedding": {"dim": EMBEDDING_DIM}, "filters": FILTERS, "n_characters": N_CHARACTERS}
 OPTIONS = {
-    "char_cnn": {
-        "activation": "relu",
-        "embedding": {"dim": EMBEDDING_DIM},
-        "filters": FILTERS,
-        "max_characters_per_token": 50,
-        "n_characters": N_CHARACTERS,
-        "n_highway": N_HIGHWAY,
-    },
-    "lstm": {
-        "cell_clip": 3,
-        "dim": DIM,
-        "n_layers": 1,
-        "proj_clip": 3,
-        "projection_dim": WIDTH,
-        "use_skip_connections": True,
-    },
+    "char_cnn": CHAR_CNN | CHARACTERS | {"max_characters_per_token": 50},
+    "lstm": LSTM | {"dim": DIM, "n_layers": 1, "projection_dim": WIDTH},
 }
 ARGUMENTS = {"type": "elmo_token_embedder", "options_file": "/data/elmo/options.json"}
 CONFIGURATION = {

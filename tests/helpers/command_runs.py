@@ -1,6 +1,7 @@
 """Running `bilm` and the scripts of `bin/` in tests, in new processes or in this one."""
 
 import atexit
+import csv
 import functools
 import json
 import os
@@ -59,8 +60,13 @@ def run_code(code, *arguments, **how):
 
 
 def output_of(code, *arguments, **how):
-    """Run Python code, which must succeed, in a new process; return what it prints."""
-    done = run_code(code, *arguments, **how)
+    """Run Python code in a new process: see `printed_by`."""
+    return printed_by([sys.executable, "-c", code, *arguments], **how)
+
+
+def printed_by(words, **how):
+    """Run a program, which must succeed, as `run_words` does; return what it prints."""
+    done = run_words(words, **how)
     assert done.returncode == 0, done.stderr[-3000:]
     return done.stdout
 
@@ -129,6 +135,11 @@ def assert_fails(done, *expected, status=1):
     assert last.startswith(f"{program(done.args)}: error: ")
     for part in expected:
         assert str(part) in last
+
+
+def rows_of(text, delimiter="\t"):
+    """Return the rows of a printed table, by the names in its first line."""
+    return list(csv.DictReader(text.splitlines(), delimiter=delimiter))
 
 
 def program(args):

@@ -12,7 +12,6 @@ from functools import cache
 from pathlib import Path
 from typing import NamedTuple
 
-import h5py
 import numpy as np
 
 MAGIC, VERSION = 0x1950A86A20F9469CFC6C, 1001
@@ -178,14 +177,3 @@ def write_model(folder: Path, dtype="f4", packed=False) -> Path:
         lines = [f"{key}\t{i}\n" for i, key in enumerate(keys)]
         (folder / name).write_text("".join(lines), encoding="utf-8")
     return folder
-
-
-def sentences_of(folder: Path) -> list[list[str]]:
-    """Return the sentences of a golden case."""
-    return json.loads((folder / "sentences.json").read_text(encoding="utf-8"))
-
-
-def expected_of(folder: Path) -> list[np.ndarray]:
-    """Return the layers (layers, T, 2 P) of each sentence of a golden case."""
-    with h5py.File(folder / "expected.hdf5") as file:
-        return [file[f"sentence_{k}"][...] for k in range(len(file))]

@@ -2,6 +2,7 @@
 
 import zipfile
 
+import numpy as np
 from conftest import golden_cases
 
 from bilm.storage.finding.cache import LOCK, RECORD
@@ -9,7 +10,7 @@ from bilm.storage.names import specs_of, stored_variables
 from bilm.storage.stored_model import open_model
 
 CASE = golden_cases("inference")[0].values[0]
-OPTIONS, WEIGHTS = CASE / "options.json", CASE / "weights.hdf5"
+OPTIONS, WEIGHTS = FILES = CASE / "options.json", CASE / "weights.hdf5"
 
 
 def resolve(*given):
@@ -19,7 +20,6 @@ def resolve(*given):
 
 
 def load_bilm(source, weights=None, **inputs):
-    """A biLM for inference."""
     return open_model(source, weights).build(**inputs)
 
 
@@ -30,6 +30,13 @@ def stored_values(model):
         if model.padding and spec.row.has_padding:
             values[name] = values[name][1:]
     return values
+
+
+def check_vectors(found, expected, atol=1e-5):
+    """Compare float32 vectors, an array per sentence."""
+    assert [(a.shape, a.dtype) for a in found] == [(b.shape, np.float32) for b in expected]
+    for a, b in zip(found, expected, strict=True):
+        np.testing.assert_allclose(a, b, atol=atol)
 
 
 def same(found, expected):

@@ -9,6 +9,7 @@ from collections.abc import Callable
 from pathlib import Path
 
 import numpy as np
+from options_examples import CHAR_CNN, LSTM, RUN
 
 from bilm.options.run_options import RunOptions
 from bilm.storage.stored_model import open_model
@@ -22,27 +23,12 @@ TEXT, HELDOUT = str(GOLDEN / "data" / "train" / "*"), str(GOLDEN / "data" / "hel
 VOCABULARY = GOLDEN / "data" / "vocab.txt"
 N_CHARACTERS = 10  # of a word: the graph of a step has several operations for each
 
-OPTIONS = {
-    "bidirectional": True,
-    "char_cnn": {
-        "activation": "relu",
-        "embedding": {"dim": 4},
-        "filters": [[1, 4], [2, 6]],
-        "max_characters_per_token": N_CHARACTERS,
-        "n_characters": 261,
-        "n_highway": 1,
-    },
-    "lstm": {
-        "dim": 8,
-        "projection_dim": 4,
-        "n_layers": 2,
-        "cell_clip": 3,
-        "proj_clip": 3,
-        "use_skip_connections": True,
-    },
-    "dropout": 0.1,
-    "all_clip_norm_val": 10.0,
+OPTIONS = RUN | {
+    "char_cnn": CHAR_CNN | {"filters": [[1, 4], [2, 6]], "max_characters_per_token": N_CHARACTERS},
+    "lstm": LSTM | {"dim": 8, "projection_dim": 4},
     "n_epochs": 2,
+    "n_train_tokens": None,
+    "n_tokens_vocab": None,
     "batch_size": 2,
     "unroll_steps": 5,
     "n_negative_samples_batch": 16,
@@ -81,7 +67,6 @@ def tiny_options(**changes) -> RunOptions:
 
 @functools.cache
 def on_cpu(n_replicas: int = 1):
-    """The strategy of so many replicas on the CPU."""
     return make_strategy(n_gpus=0, cpu_replicas=n_replicas)
 
 
@@ -93,25 +78,11 @@ def train(options, vocab, text, save_dir, heldout=None, **others) -> TrainResult
     )
 
 
-def tiny_train(save_dir, n_steps=2, heldout=None, seed=0, text=TEXT, **changes) -> TrainResult:
-    """Train on one CPU device."""
-    return train(
-        tiny_options(**changes),
-        str(VOCABULARY),
-        text,
-        str(save_dir),
-        heldout=heldout,
-        strategy=on_cpu(),
-        n_steps=n_steps,
-        seed=seed,
-    )
-
-
 def tiny_run(variant: str) -> Path:
     """The folder of a run of two steps, not to be written to."""
 
     def make(folder):
-        result = tiny_train(folder, **VARIANTS[variant])
+        result = run(folder, 2, changes=VARIANTS[variant], checkpoint_steps=1_000)
         assert result.step == 2 and result.finished
 
     return made_once(variant, make)
@@ -180,7 +151,6 @@ def before_last_save(folder, step, copy):
 
 
 def damage(folder, step, how):
-    """Damage a checkpoint as `how` says."""
     data, index = (folder / f"model.ckpt-{step}.{end}" for end in ("data-00000-of-00001", "index"))
     if how == "cut":
         data.write_bytes(data.read_bytes()[: data.stat().st_size // 2])

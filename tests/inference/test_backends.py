@@ -14,10 +14,11 @@ import pytest
 import threadpoolctl
 from command_runs import output_of
 from conftest import golden_cases, others_slow
+from options_examples import CHAR_CNN, LSTM
 from stored_files import stored_values
 
 from bilm.activations import ACTIVATIONS, Activation
-from bilm.data.model_ids import batcher
+from bilm.data.model_ids import TokenBatcher, batcher
 from bilm.embedding.embedder import ElmoEmbedder
 from bilm.inference.numpy_policy import SMALL_WORK, SMALL_WORK_WITH_GPU, chosen_backend, most_tokens
 from bilm.language_model import BiLM
@@ -52,12 +53,8 @@ SENTENCES = [
     )
 ]
 
-LSTM = {"dim": 10, "projection_dim": 6, "n_layers": 2, "cell_clip": 3, "proj_clip": 3}
-LSTM |= {"use_skip_connections": True}
-CNN = {
-    "activation": "relu", "embedding": {"dim": 4}, "filters": [[1, 5], [2, 4], [3, 6]],
-    "max_characters_per_token": 50, "n_characters": 262, "n_highway": 1,
-}  # fmt: skip
+CNN = CHAR_CNN | {"filters": [[1, 5], [2, 4], [3, 6]], "max_characters_per_token": 50}
+CNN |= {"n_characters": 262}
 
 
 def lstm(**changes):
@@ -106,8 +103,6 @@ def reference(model, folder):
     """Return the layers of each sentence, from the ids of all sentences in one batch."""
     options = model.options
     if options.reads_words:
-        from bilm.data.model_ids import TokenBatcher
-
         ids = TokenBatcher(folder / "vocab.txt").batch_sentences(SENTENCES)
     else:
         ids = batcher(options).batch_sentences(SENTENCES)
@@ -142,24 +137,16 @@ def check_backend(folder, model, way):
         np.testing.assert_allclose(embedder.embed_sentence(words), vectors, atol=1e-3)
 
 
-@pytest.mark.parametrize("way", ["numpy", pytest.param("int8", marks=with_onnx)])
-@pytest.mark.parametrize("name", MODELS)
+# The golden models have the other options.
+QUICK = "forward only", "4 layers", "words"
+
+
+@pytest.mark.parametrize("way", ["keras", "numpy", pytest.param("int8", marks=with_onnx)])
+@pytest.mark.parametrize(
+    "name", [pytest.param(name, marks=() if name in QUICK else pytest.mark.slow) for name in MODELS]
+)
 def test_backend_equals_the_keras_model(name, way, tmp_path):
     check_backend(tmp_path, random_model(tmp_path, name), way)
-
-
-# The golden models have the other options.
-@pytest.mark.parametrize(
-    "name",
-    [
-        pytest.param(
-            name, marks=() if name in ("forward only", "4 layers", "words") else pytest.mark.slow
-        )
-        for name in MODELS
-    ],
-)
-def test_keras_backend_equals_the_keras_model(name, tmp_path):
-    check_backend(tmp_path, random_model(tmp_path, name), "keras")
 
 
 @pytest.mark.parametrize("name", ["activation tanh", "words"])  # the same layers as in float32
@@ -244,6 +231,8 @@ def test_numpy_is_chosen_for_short_texts_before_keras_is_imported(monkeypatch):
     for n_tokens, name in ((most, "numpy"), (most + 1, "keras")):
         assert chosen_backend(model, n_tokens) == name
     assert chosen_backend(model, 1, precision="bfloat16") == "keras"
+    monkeypatch.setenv("KERAS_BACKEND", "tensorflow")  # the user's choice
+    assert chosen_backend(model, 1) == "keras"
 
 
 @pytest.mark.parametrize("library", ["torch", "jax"])

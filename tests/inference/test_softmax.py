@@ -9,7 +9,7 @@ import pytest
 from conftest import golden_cases
 from scorers import MODELS, WORDS, export, model_of
 
-from bilm.data.vocabulary import Vocabulary
+from bilm.data.vocabulary import ByteAlphabet, Vocabulary
 from bilm.errors import OptionsError
 from bilm.inference import keras as keras_backend
 from bilm.inference import softmax as softmaxes
@@ -105,8 +105,6 @@ def test_hidden_vectors_of_backends_are_equal(model, name, tmp_path):
     vocabulary = Vocabulary("words", words=WORDS)
     ids = vocabulary.known_ids(words)
     if built.options.char_cnn is not None:
-        from bilm.data.vocabulary import ByteAlphabet
-
         ids = ByteAlphabet(built.options.char_cnn.max_characters_per_token)(words)
     table = backend.encode(ids)
     places = {d: np.array([[0, 1, 2], [3, 2, 1]], np.int32) for d in built.directions}

@@ -22,7 +22,9 @@ from bilm.layers.scalar_mix import ScalarMix
 from bilm.layers.stack import LSTMStack
 from bilm.layers.token_encoder import TokenEncoder, WordEncoder
 
-TENSORFLOW = keras.backend.backend() == "tensorflow"
+if TENSORFLOW := keras.backend.backend() == "tensorflow":
+    import tensorflow as tf
+
 N_STEPS, N_ROWS, N_CHARS, WIDTH, UNITS = 5, 3, 9, 4, 6
 FILTERS = [(1, 2), (3, 5)]
 
@@ -170,8 +172,6 @@ def test_layer_output_has_the_declared_shape_and_type(case):
 @cases
 def test_layer_in_a_graph_of_unknown_sizes_equals_the_eager_layer(case):
     """Except for the width of vectors and of spelled tokens."""
-    import tensorflow as tf
-
     layer, inputs = built(case), case.inputs()
     widths = (UNITS, WIDTH, 7, N_CHARS, 1 + N_CHARS)
 
@@ -207,8 +207,6 @@ def test_layer_in_bfloat16_precision_is_near_float32(case):
 @pytest.mark.skipif(not TENSORFLOW, reason="training is TensorFlow's")
 @cases
 def test_layer_learns_in_a_training_step(case):
-    import tensorflow as tf
-
     layer, inputs = built(case), case.inputs()
     how = {"training": True} if isinstance(layer, LSTM | LSTMStack) else {}
 
@@ -246,8 +244,6 @@ def test_sampled_loss_over_all_words_equals_the_full_loss():
 
 @pytest.mark.skipif(not TENSORFLOW, reason="sparse gradients are TensorFlow's")
 def test_sampled_loss_has_a_gradient_for_the_rows_used_only():
-    import tensorflow as tf
-
     layer = built(CASES["SampledSoftmax, full loss"])
     draws = Negatives(np.array([4, 9]), np.ones(2, np.float32), np.ones(2, np.float32))
     with tf.GradientTape() as tape:

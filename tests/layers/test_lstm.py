@@ -90,11 +90,12 @@ def values_and_gradients(run, layer, x, state):
 
 
 TRAINING = [
-    (True, "unrolled"), (True, "while_loop"), (False, "while_loop"), (False, "shared steps"),
+    (True, "unrolled"), (False, "while_loop"), (False, "shared steps"),
     *(
         pytest.param(is_joint, driver, marks=pytest.mark.slow)
         for is_joint, driver in (
-            (True, "eager"), (False, "eager"), (False, "unrolled"), (True, "shared steps")
+            (True, "eager"), (False, "eager"), (False, "unrolled"), (True, "while_loop"),
+            (True, "shared steps"),
         )
     ),
 ]  # fmt: skip

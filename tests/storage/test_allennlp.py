@@ -9,6 +9,7 @@ import numpy as np
 import pytest
 from allennlp_files import CONFIGURATION, MODULE, OPTIONS, mixes, tensors, write_model
 from conftest import GOLDEN, golden_cases
+from golden_models import LIMIT, check_conversion, check_layers, model_in, sentences_of
 from manylangs_files import legacy, zipped
 
 from bilm import Elmo, ElmoEmbedder
@@ -16,28 +17,16 @@ from bilm.commands.info import describe, find_problems
 from bilm.errors import BilmError, OptionsError, WeightsError
 from bilm.export.hdf5 import dump_weights
 from bilm.storage.formats.allennlp import AllenNlp
-from bilm.storage.hdf5 import datasets_of
 from bilm.storage.stored_model import open_model
 
 pytestmark = pytest.mark.usefixtures("cache")
 CASES = golden_cases("allennlp") if (GOLDEN / "allennlp").is_dir() else []
-LIMIT = 1e-5
 SENTENCES = [["The", "cat"], []]
-
-
-def model_in(folder):
-    """The archive or folder of a golden case."""
-    archive = folder / "model.tar.gz"
-    return archive if archive.exists() else folder / "model"
 
 
 @pytest.fixture(params=CASES)
 def case(request):
     return request.param
-
-
-def sentences_of(case):
-    return json.loads((case / "sentences.json").read_text(encoding="utf-8"))
 
 
 def given(case, with_options):
@@ -51,10 +40,7 @@ def test_golden_allennlp_layers(case, with_options):
     embedder = ElmoEmbedder(*given(case, with_options), backend=backend)
     if embedder.options.lstm != open_model(*given(case, True)).options.lstm:
         pytest.skip("the archive does not contain the options, and they differ from the published")
-    found = embedder.embed_batch(sentences_of(case))
-    with h5py.File(case / "expected.hdf5") as file:
-        for k, ours in enumerate(found):
-            np.testing.assert_allclose(ours, file[f"sentence_{k}"], atol=LIMIT, rtol=0)
+    check_layers(embedder.embed_batch(sentences_of(case)), case)
 
 
 def test_golden_allennlp_options(case):
@@ -73,14 +59,7 @@ def test_golden_allennlp_options(case):
 
 
 def test_golden_allennlp_conversion(case):
-    """The tensors are those that a conversion to bilm-tf's layout gives."""
-    if not (case / "converted.hdf5").exists():
-        pytest.skip("the conversion is not part of this folder of golden files")
-    model = open_model(*given(case, with_options=True))
-    with h5py.File(case / "converted.hdf5") as file:
-        assert datasets_of(file).keys() == set(model.tensors)
-        for name, value in model.tensors.items():
-            np.testing.assert_allclose(value, file[name], atol=1e-6, rtol=0)
+    check_conversion(open_model(*given(case, with_options=True)), case, 1e-6)
 
 
 def test_golden_allennlp_export(case, tmp_path, log):
@@ -98,17 +77,22 @@ def test_golden_allennlp_export(case, tmp_path, log):
 def test_golden_allennlp_mix(case):
     elmo = Elmo(*given(case, with_options=True), combine="stored")
     model = open_model(model_in(case))
-    batcher = elmo.batcher()
+    is_normalized = any(mix.do_layer_norm for mix in model.mixes)  # over the batch
+    sentences = sentences_of(case)
+    groups = [[words] for words in sentences] if is_normalized else [sentences]
+    mixes = []
+    for group in groups:
+        outputs = elmo(elmo.batcher().batch_sentences(group).astype("int32"))
+        outputs = outputs if isinstance(outputs, list) else [outputs]
+        found = np.stack([keras.ops.convert_to_numpy(output) for output in outputs], axis=1)
+        mixes += [row[:, : len(words)] for row, words in zip(found, group, strict=True)]
     with h5py.File(case / "expected.hdf5") as file:
         for name in ("weights", "gamma"):
             expected = file["scalar_parameters" if name == "weights" else name]
             found = np.array([getattr(mix, name) for mix in model.mixes])
             np.testing.assert_allclose(found, expected, atol=1e-7, rtol=0)
-        for k, words in enumerate(sentences_of(case)):
-            outputs = elmo(batcher.batch_sentences([words]).astype("int32"))
-            outputs = outputs if isinstance(outputs, list) else [outputs]
-            found = [keras.ops.convert_to_numpy(output)[0] for output in outputs]
-            np.testing.assert_allclose(np.stack(found), file[f"mix_{k}"], atol=LIMIT, rtol=0)
+        for k, found in enumerate(mixes):
+            np.testing.assert_allclose(found, file[f"mix_{k}"], atol=LIMIT, rtol=0)
 
 
 def write(folder, content, packed=True):

@@ -1,6 +1,7 @@
 """What holds for the models of every format: found, read, described, identified, and embedded."""
 
 import json
+import pickle
 import shutil
 from pathlib import Path
 from typing import NamedTuple
@@ -160,8 +161,6 @@ def test_stored_model_softmax_matches_its_vocabulary(case, folder):
 
 
 def test_pickled_model_opens_the_same_files(case, folder):
-    import pickle
-
     model = open_model(folder)
     copy = pickle.loads(pickle.dumps(model))
     assert isinstance(copy, StoredModel) and str(copy) == str(model)
@@ -169,8 +168,6 @@ def test_pickled_model_opens_the_same_files(case, folder):
 
 
 def test_pickled_model_keeps_the_softmax(tmp_path):
-    import pickle
-
     dump_weights(tiny_run("characters"), tmp_path / "weights.hdf5", include_softmax=True)
     softmax = (tmp_path / "weights_softmax.hdf5").rename(tmp_path / "other.hdf5")
     model = open_model(tmp_path, softmax=softmax)

@@ -7,7 +7,7 @@ import keras
 import numpy as np
 import pytest
 from conftest import GOLDEN, golden_cases, others_slow
-from manylangs_files import expected_of, sentences_of
+from golden_models import LIMIT, check_layers, expected_of, sentences_of
 
 from bilm import BidirectionalLanguageModel, Elmo, export_saved_model
 from bilm.data.alphabets import alphabet_of
@@ -21,16 +21,6 @@ ON_TENSORFLOW = pytest.mark.skipif(
 HAS_CASES = (GOLDEN / "manylangs").is_dir()
 CASES = golden_cases("manylangs") if HAS_CASES else []
 CASES.sort(key=lambda case: case.id != "word_and_char_legacy")
-LIMIT = 1e-5
-
-
-def check(found, folder, limit=LIMIT):
-    """Compare arrays (layers, T, 2 P), one per sentence."""
-    expected = expected_of(folder)
-    assert len(found) == len(expected)
-    for ours, theirs in zip(found, expected, strict=True):
-        np.testing.assert_allclose(ours, theirs, atol=limit, rtol=0)
-        assert ours.shape == theirs.shape
 
 
 def side_by_side(vectors, folder):
@@ -60,12 +50,12 @@ def test_golden_manylangs_language_model(folder):
     result = model(model.batcher().batch_sentences(sentences))
     assert result["lengths"].tolist() == [len(words) for words in sentences]
     rows = zip(result["lm_embeddings"], sentences, strict=True)
-    check([row[:, : len(words)] for row, words in rows], folder)
+    check_layers([row[:, : len(words)] for row, words in rows], folder)
 
 
 def test_golden_manylangs_elmo_on_characters(elmo, folder):
     ids = elmo.batcher().batch_sentences(sentences_of(folder)).astype("int32")
-    check(list(side_by_side(keras.ops.convert_to_numpy(elmo(ids)), folder)), folder)
+    check_layers(list(side_by_side(keras.ops.convert_to_numpy(elmo(ids)), folder)), folder)
 
 
 @ON_TENSORFLOW
@@ -80,7 +70,7 @@ def test_golden_manylangs_elmo_spells_strings_as_the_batcher(elmo, folder):
     tokens = tf.constant(padded([*sentences, words]))
     ids = elmo.batcher().batch_sentences([*sentences, words])
     np.testing.assert_array_equal(spelled(tokens, alphabet_of(elmo.options)), ids)
-    check(list(side_by_side(elmo(tokens[: len(sentences)]), folder)), folder)
+    check_layers(list(side_by_side(elmo(tokens[: len(sentences)]), folder)), folder)
 
 
 @ON_TENSORFLOW
@@ -123,7 +113,7 @@ def test_golden_manylangs_saved_keras_models_contain_their_lexicons(folder, tmp_
     shutil.rmtree(copy)
     loaded = keras.models.load_model(tmp_path / "saved.keras")
     vectors = loaded(tf.constant(padded(sentences_of(folder))))
-    check(list(side_by_side(vectors, folder)), folder)
+    check_layers(list(side_by_side(vectors, folder)), folder)
 
 
 @ON_TENSORFLOW

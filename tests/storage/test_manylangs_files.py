@@ -2,6 +2,7 @@
 
 import io
 import json
+import os
 import pickle
 import struct
 import tracemalloc
@@ -151,8 +152,6 @@ def test_manylangs_without_softmax_is_refused_by_scoring_and_training(model, tmp
 
 class Shell:
     def __reduce__(self):
-        import os
-
         return os.system, ("touch executed",)
 
 

@@ -27,7 +27,6 @@ def server(tmp_path, monkeypatch):
 
 
 def publish(monkeypatch, *alternatives, **facts):
-    """Give a published model other addresses."""
     addresses = [[f"{registry.NLPL}/{path}" for path in paths] for paths in alternatives]
     facts = {"size": None, "sha256": None, **facts}
     model = registry.MODELS["seqvec"]._replace(addresses=addresses, **facts)

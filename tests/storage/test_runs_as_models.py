@@ -24,21 +24,15 @@ CHECKPOINT = GOLDEN / "checkpoint" / "chars"
 VOCABULARY = GOLDEN / "data" / "vocab.txt"
 
 
-@pytest.fixture(scope="module")
-def published(tmp_path_factory):
-    """A TensorFlow 1 checkpoint as it was published."""
-    path = tmp_path_factory.mktemp("published") / "elmo_checkpoint.tar.gz"
-    with tarfile.open(path, "w:gz") as file:
+def test_published_tf1_checkpoint_works_in_every_reader(tmp_path, cache):
+    published = tmp_path / "elmo_checkpoint.tar.gz"
+    with tarfile.open(published, "w:gz") as file:
         for part in CHECKPOINT.iterdir():
-            if part.suffix not in (".hdf5",) and part.name != "expected.json":
+            if part.suffix != ".hdf5" and part.name != "expected.json":
                 file.add(part, f"elmo_tf_checkpoint/{part.name}")
         file.add(VOCABULARY, "elmo_tf_checkpoint/vocab-2016-09-10.txt")
         graph = tarfile.TarInfo("elmo_tf_checkpoint/model.ckpt-630.meta")
         file.addfile(graph, io.BytesIO())
-    return path
-
-
-def test_published_tf1_checkpoint_works_in_every_reader(published, tmp_path, cache):
     options_file, folder = resolve(published)
     assert folder == options_file.parent and cache in folder.parents
     assert not (folder / "model.ckpt-630.meta").exists()

@@ -9,24 +9,17 @@ import numpy as np
 import pytest
 import tensorflow as tf
 from conftest import GOLDEN, golden_cases
+from golden_models import LIMIT, check_conversion, check_layers, model_in, sentences_of
 
 from bilm import ElmoEmbedder
 from bilm.commands.info import find_problems
 from bilm.compat import tfhub as hub
 from bilm.errors import OptionsError, WeightsError
 from bilm.storage.formats.tfhub import TfHub
-from bilm.storage.hdf5 import datasets_of
 from bilm.storage.stored_model import open_model
 
 pytestmark = pytest.mark.usefixtures("cache")
 CASES = golden_cases("tfhub") if (GOLDEN / "tfhub").is_dir() else []
-LIMIT = 1e-5
-
-
-def module_in(case):
-    """The archive or folder of a golden case."""
-    archive = case / "module.tar.gz"
-    return archive if archive.exists() else case / "module"
 
 
 @pytest.fixture(params=CASES)
@@ -36,8 +29,7 @@ def case(request):
 
 @pytest.fixture
 def folder(case, tmp_path):
-    """A copy of the module as a folder."""
-    source, target = module_in(case), tmp_path / "module"
+    source, target = model_in(case), tmp_path / "module"
     if source.is_dir():
         return shutil.copytree(source, target)
     with tarfile.open(source) as file:
@@ -45,29 +37,22 @@ def folder(case, tmp_path):
     return target
 
 
-def sentences_of(case):
-    return json.loads((case / "sentences.json").read_text(encoding="utf-8"))
-
-
 def test_golden_tfhub_layers_and_options(case, log):
-    model = open_model(module_in(case))
+    model = open_model(model_in(case))
     expected = json.loads((case / "options.json").read_text())
     found = model.options.for_export()
     assert {key: found[key] for key in ("char_cnn", "lstm")} == {
         key: expected[key] for key in ("char_cnn", "lstm")
     }
     assert "sizes are derived from the shapes" in log.text
-    vectors = ElmoEmbedder(model).embed_batch(sentences_of(case))
-    with h5py.File(case / "expected.hdf5") as file:
-        for k, ours in enumerate(vectors):
-            np.testing.assert_allclose(ours, file[f"sentence_{k}"], atol=LIMIT, rtol=0)
+    check_layers(ElmoEmbedder(model).embed_batch(sentences_of(case)), case)
 
 
 def test_golden_tfhub_mixes(case):
     sentences = sentences_of(case)
     width, lengths = max(map(len, sentences)), list(map(len, sentences))
     tokens = tf.constant([words + [""] * (width - len(words)) for words in sentences])
-    outputs = hub.load(module_in(case)).signatures["tokens"](tokens=tokens, sequence_len=lengths)
+    outputs = hub.load(model_in(case)).signatures["tokens"](tokens=tokens, sequence_len=lengths)
     with h5py.File(case / "expected.hdf5") as file:
         for k, n in enumerate(lengths):
             mix = file[f"mix_{k}"][()]
@@ -96,13 +81,7 @@ def test_golden_tfhub_outputs_of_the_module_itself(folder):
 
 
 def test_golden_tfhub_conversion(case):
-    if not (case / "converted.hdf5").exists():
-        pytest.skip("the conversion is not part of this folder of golden files")
-    model = open_model(module_in(case))
-    with h5py.File(case / "converted.hdf5") as file:
-        assert datasets_of(file).keys() == set(model.tensors)
-        for name, value in model.tensors.items():
-            np.testing.assert_array_equal(value, file[name])
+    check_conversion(open_model(model_in(case)), case)
 
 
 def test_folders_and_given_options(case, folder, tmp_path):
@@ -112,7 +91,7 @@ def test_folders_and_given_options(case, folder, tmp_path):
     options = json.loads((case / "options.json").read_text())
     options["lstm"]["cell_clip"] = 0.125
     (tmp_path / "given.json").write_text(json.dumps(options))
-    for weights in (folder, module_in(case)):
+    for weights in (folder, model_in(case)):
         given = open_model(tmp_path / "given.json", weights)
         assert given.options.lstm.cell_clip == 0.125
         assert given.digest != found.digest

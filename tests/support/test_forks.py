@@ -4,7 +4,7 @@ import json
 import sys
 
 import pytest
-from command_runs import run_words
+from command_runs import printed_by
 
 PROGRAM = """
 import json, multiprocessing, sys
@@ -96,9 +96,8 @@ KERAS = ["new_layer", "train"]
 def outcomes(tmp_path, start, parent, names):
     program = tmp_path / "program.py"  # a file, which a spawned process imports
     program.write_text(PROGRAM)
-    done = run_words([sys.executable, program, start, parent, *names], TF_CPP_MIN_LOG_LEVEL="3")
-    assert done.returncode == 0, done.stderr[-3000:]
-    return json.loads(done.stdout)
+    words = [sys.executable, program, start, parent, *names]
+    return json.loads(printed_by(words, TF_CPP_MIN_LOG_LEVEL="3"))
 
 
 @pytest.mark.slow

@@ -49,6 +49,7 @@ def test_share_cores_keeps_settings_of_the_user(monkeypatch):
             share_cores()
 
 
+@pytest.mark.slow
 def test_quiet_start_of_tensorflow():
     done = run_code(QUIET)
     assert (json.loads(done.stdout), done.stderr) == ([False, 3], "")

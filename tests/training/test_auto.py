@@ -52,7 +52,7 @@ def test_values_that_the_user_chose_stay():
 @pytest.mark.parametrize(("requested", "n_epochs"), [({}, 3), ({"n_steps": 25}, 0.5)])
 def test_requested_length_determines_the_regularization(tmp_path, requested, n_epochs):
     asked = {"changes": {"n_epochs": 3, "n_train_tokens": 64_000}}  # 50 steps each
-    spec = specified(new_run, tmp_path, request(**asked, **requested))
+    spec = new_run(request(**asked, **requested), RunFolder(tmp_path))
     recipe = auto.options_for(64_000).replace(n_epochs=3)
     expected = recipe.replace(**auto.changes_for(recipe, n_epochs))
     assert spec.options == expected.replace(n_tokens_vocab=49)
@@ -95,14 +95,13 @@ def request(n_steps=None, precision=None, changes=None, of_run=None, **requested
     return request_run(TEXT, others, devices=of_run or devices.Devices(on_cpu()), **requested)
 
 
-def specified(make, folder, asked, *checkpoint):
-    return make(asked, RunFolder(folder), *checkpoint)
+def resumed(folder, checkpoint=None, **requested):
+    return resumed_run(request(**requested), RunFolder(folder), checkpoint or stored())
 
 
 def test_resumed_run_keeps_its_length_unless_another_is_requested(tmp_path, log):
     def length(checkpoint, **requested):
-        spec = specified(resumed_run, tmp_path, request(**requested), checkpoint)
-        return spec.auto.n_steps
+        return resumed(tmp_path, checkpoint, **requested).auto.n_steps
 
     assert length(stored()) == length(stored(), changes={"n_epochs": 12}) == 70
     assert length(stored(), n_steps=7) == 7
@@ -115,24 +114,23 @@ def test_resumed_run_keeps_its_length_unless_another_is_requested(tmp_path, log)
 
 def test_time_budget_counts_from_the_start_of_the_command(tmp_path):
     asked = request(hours=1.0, started=100.0, changes={"n_train_tokens": 64_000})
-    spec = specified(new_run, tmp_path, asked)
+    spec = new_run(asked, RunFolder(tmp_path))
     assert (spec.deadline, spec.auto.n_steps, spec.n_steps) == (3_700.0, None, 24 * 50)
-    resumed = specified(resumed_run, tmp_path, request(hours=1.0, started=5.0), stored())
-    assert resumed.deadline == math.inf
+    assert resumed(tmp_path, hours=1.0, started=5.0).deadline == math.inf
 
 
 def test_requested_precision_is_chosen_on_resume(tmp_path):
-    spec = specified(resumed_run, tmp_path, request(precision="bfloat16"), stored())
+    spec = resumed(tmp_path, precision="bfloat16")
     assert spec.settings.precision == spec.auto.precision == "bfloat16"
 
 
 def test_resumed_run_keeps_its_options_unless_others_are_requested(tmp_path):
-    spec = specified(resumed_run, tmp_path, request(changes={"dropout": 0.7}), stored())
+    spec = resumed(tmp_path, changes={"dropout": 0.7})
     assert spec.options.dropout == 0.7
     assert spec.options.replace(dropout=0.39).lstm == auto.options_for(20_000).lstm
     other = auto.options_for(20_000).replace(batch_size=8)
     with pytest.raises(WeightsError, match="saved with 16 rows, but this run has 8"):
-        specified(resumed_run, tmp_path, request(options=other), stored())
+        resumed(tmp_path, options=other)
 
 
 def test_auto_is_only_known_to_train():

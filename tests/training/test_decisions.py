@@ -51,6 +51,16 @@ class FalseClock:
         self.computed += self.share * max(0.0, seconds)
 
 
+def timed(*steps, share=1.0):
+    """The clock and the timing after steps of so many seconds, the first of which compiles."""
+    clock = FalseClock(share=share)
+    timing = Timing.start(clock)
+    for k, seconds in enumerate(steps):
+        clock.move(seconds)
+        timing = timing.after_step(clock, compiles=k == 0)
+    return clock, timing
+
+
 def budget_spec(seconds=math.inf, heldout=None, **others):
     """A run of `auto` with a time budget that starts when the false clock does."""
     choice = AutoChoice(None, "float32", seconds / 3600 if seconds < math.inf else None, None)
@@ -146,11 +156,7 @@ def test_clock_that_jumps_ends_the_run_without_an_error(jump):
 
 def test_budget_that_is_too_short_names_the_missing_time():
     spec = budget_spec(26)
-    clock = FalseClock()
-    timing = Timing.start(clock)
-    for seconds in (3.0, 6.0):
-        clock.move(seconds)
-        timing = timing.after_step(clock, compiles=seconds == 3.0)
+    _, timing = timed(3.0, 6.0)
     change = pace(spec, RunProgress(2), timing)
     assert change.n_steps == 4 and change.n_useful_steps == 100
     assert change.missing_hours == pytest.approx((98 * 6 - 14) / 3600)
@@ -178,11 +184,7 @@ def test_evaluation_is_expected_by_its_batches_then_without_compiling(evaluation
     """It takes the third of a step for each batch of 10 predictions."""
     options = TINY.replace(sample_softmax=False, batch_size=2, unroll_steps=5)
     heldout = heldout_of(40)
-    clock = FalseClock()
-    timing = Timing.start(clock)
-    for seconds in (12.0, 1.5, 1.5):
-        clock.move(seconds)
-        timing = timing.after_step(clock, compiles=seconds == 12.0)
+    clock, timing = timed(12.0, 1.5, 1.5)
     for seconds in evaluations:
         clock.move(seconds)
         timing = timing.after_evaluation(clock)
@@ -190,13 +192,7 @@ def test_evaluation_is_expected_by_its_batches_then_without_compiling(evaluation
 
 
 def test_saves_are_shared_by_the_steps_and_evaluations_are_not():
-    clock = FalseClock(share=2.0)
-    timing = Timing.start(clock)
-    clock.move(30.0)
-    timing = timing.after_step(clock, compiles=True)
-    for _ in range(10):
-        clock.move(1.0)
-        timing = timing.after_step(clock, compiles=False)
+    clock, timing = timed(30.0, *[1.0] * 10, share=2.0)
     clock.move(10.0)
     timing = timing.after_save(clock)
     clock.move(50.0)
@@ -207,11 +203,7 @@ def test_saves_are_shared_by_the_steps_and_evaluations_are_not():
 
 @pytest.mark.parametrize("is_last", [False, True])
 def test_step_that_compiles_again_does_not_change_the_advised_hours(is_last):
-    clock = FalseClock()
-    timing = Timing.start(clock)
-    for step in range(12):
-        clock.move(30.0 if step == 0 else 1.0)
-        timing = timing.after_step(clock, compiles=step == 0)
+    clock, timing = timed(30.0, *[1.0] * 11)
     spec = run_of(heldout=heldout_of(9))
     before = run_hours(spec, spec.texts.heldout, timing, 1_000)
     clock.move(30.0)
@@ -246,21 +238,14 @@ def test_expected_hours_are_those_of_the_next_run(n_steps, at_evaluation):
 
 
 def test_hours_are_unknown_before_a_step_was_measured():
-    clock = FalseClock()
-    timing = Timing.start(clock)
-    clock.move(30.0)
+    _, timing = timed(30.0)
     spec = run_of(heldout=heldout_of(9))
-    timing = timing.after_step(clock, compiles=True)
     assert run_hours(spec, spec.texts.heldout, timing, 10) is None
 
 
 @pytest.mark.parametrize(("share", "expected"), [(2.0, None), (1.3, None), (0.38, 0.19)])
 def test_share_of_the_processors_is_named_if_it_is_small(share, expected):
-    clock = FalseClock(share=share)
-    timing = Timing.start(clock)
-    for compiles in (True, False):
-        clock.move(8.0)
-        timing = timing.after_step(clock, compiles)
+    _, timing = timed(8.0, 8.0, share=share)
     assert processor_share(timing, n_cores=2) == pytest.approx(expected)
 
 
@@ -300,10 +285,7 @@ def test_run_is_done_after_its_last_evaluation(measured_step):
 
 def test_comparison_names_the_useful_epochs_and_their_time():
     spec = budget_spec(heldout=heldout_of(9))
-    clock = FalseClock()
-    timing = Timing.start(clock).after_step(clock, compiles=True)
-    clock.move(2.0)
-    timing = timing.after_step(clock, compiles=False)
+    _, timing = timed(0.0, 2.0)
     step = spec.epoch_steps // 2
     compared = comparison(replace(spec, n_steps=step), step, timing)
     assert compared.n_useful == 24 and compared.n_epochs == pytest.approx(0.5, abs=0.01)

@@ -38,9 +38,10 @@ NEW_WORDS = [*WORDS[:3], "entirely", *WORDS[:30:-2], "new", *WORDS[5:12]]
 SMALL = {"batch_size": 2, "unroll_steps": 5, "n_negative_samples_batch": 8}
 
 
-def write_new_words(folder):
-    """Write the new vocabulary; return its file."""
-    path = folder / "new_words.txt"
+@pytest.fixture
+def new_vocabulary(tmp_path):
+    """The file of the new vocabulary."""
+    path = tmp_path / "new_words.txt"
     path.write_text("\n".join(NEW_WORDS) + "\n", encoding="utf-8")
     return path
 
@@ -123,8 +124,9 @@ def test_finetune_from_an_exported_word_model(tmp_path):
 
 
 @pytest.mark.parametrize("source", ["run", "export", "tf1"])
-def test_finetune_with_a_new_vocabulary_keeps_rows_of_known_words(source, tmp_path, log):
-    new_vocabulary = write_new_words(tmp_path)
+def test_finetune_with_a_new_vocabulary_keeps_rows_of_known_words(
+    source, tmp_path, log, new_vocabulary
+):
     folder = given = TF1_CHARS if source == "tf1" else tiny_run("characters")
     if source == "export":
         given = tmp_path / "model"
@@ -143,8 +145,7 @@ def test_finetune_with_a_new_vocabulary_keeps_rows_of_known_words(source, tmp_pa
     assert f"the rows of the {n_shared} of its {len(NEW_WORDS)} words that the source" in log.text
 
 
-def test_finetune_with_unknown_source_words_has_a_new_softmax(tmp_path, log):
-    new_vocabulary = write_new_words(tmp_path)
+def test_finetune_with_unknown_source_words_has_a_new_softmax(tmp_path, log, new_vocabulary):
     found = first_weights(TF1_CHARS, tmp_path / "a", new_vocab=new_vocabulary)
     assert found["softmax/W"].shape[0] == len(NEW_WORDS)
     assert "the softmax is newly initialized: the source's vocabulary is missing" in log.text
@@ -185,8 +186,7 @@ def test_finetune_measures_before_and_after(tmp_path, log):
 @pytest.mark.parametrize(
     "kind", ["run", pytest.param("exported with its softmax", marks=pytest.mark.slow)]
 )
-def test_finetune_resume_is_bit_identical(kind, tmp_path, log):
-    new_vocabulary = write_new_words(tmp_path)
+def test_finetune_resume_is_bit_identical(kind, tmp_path, log, new_vocabulary):
     arguments = {"new_vocab": new_vocabulary, "heldout": HELDOUT}
     source = tiny_run("forward_only")
     if kind != "run":
@@ -219,8 +219,7 @@ def test_finetune_without_softmax_or_vocabulary_is_refused(tmp_path):
     assert not (tmp_path / "a").exists()
 
 
-def test_finetune_checks_the_vocabulary_of_the_source(tmp_path):
-    new_vocabulary = write_new_words(tmp_path)
+def test_finetune_checks_the_vocabulary_of_the_source(tmp_path, new_vocabulary):
     fails(
         DataError, r"vocab\.txt: file not found; pass the vocabulary of", TF1_CHARS, tmp_path / "a"
     )
@@ -240,8 +239,7 @@ def test_finetune_checks_the_vocabulary_of_the_source(tmp_path):
 
 
 @pytest.mark.parametrize("source", ["run", "tf1", "exported"])
-def test_finetune_refuses_a_new_vocabulary_for_a_word_model(source, tmp_path):
-    new_vocabulary = write_new_words(tmp_path)
+def test_finetune_refuses_a_new_vocabulary_for_a_word_model(source, tmp_path, new_vocabulary):
     if source == "exported":
         dump_weights(tiny_run("words"), tmp_path / "model" / "weights.hdf5")
     folders = {"run": tiny_run("words"), "tf1": TF1_WORDS, "exported": tmp_path / "model"}
@@ -257,8 +255,7 @@ def test_finetune_refuses_the_folder_of_the_source(tmp_path):
     fails(BilmError, "are the same", folder=STORED[0], new_vocab=VOCABULARY, **FILES)
 
 
-def test_finetune_refuses_folders_of_other_runs(tmp_path):
-    new_vocabulary = write_new_words(tmp_path)
+def test_finetune_refuses_folders_of_other_runs(tmp_path, new_vocabulary):
     source = tiny_run("forward_only")
     shutil.copytree(source, tmp_path / "other")
     fails(BilmError, "contains a run that is not a fine-tuning", source, tmp_path / "other")

@@ -12,7 +12,7 @@ def rows_of(folder):
     return [{k: v for k, v in row.items() if k != "tokens_per_s"} for row in rows]
 
 
-@pytest.mark.parametrize("log_steps", [pytest.param(1, marks=pytest.mark.slow), 2])
+@pytest.mark.parametrize("log_steps", [1, pytest.param(2, marks=pytest.mark.slow)])
 def test_history_of_a_resumed_run_equals_that_of_a_straight_run(tmp_path, log_steps):
     straight, killed = tmp_path / "straight", tmp_path / "killed"
     settings = {"heldout": HELDOUT, "eval_steps": 2, "log_steps": log_steps}
@@ -25,7 +25,9 @@ def test_history_of_a_resumed_run_equals_that_of_a_straight_run(tmp_path, log_st
     assert int(rows[-1]["step"]) == 6 and tuple(rows[0]) == COLUMNS
     measured = [row for row in rows if row["heldout_perplexity"]]
     assert [int(row["step"]) for row in measured] == [2, 4, 6]
-    assert all(float(row["loss_forward"]) and float(row["loss_backward"]) for row in rows)
+    assert bool(rows[0]["tokens_per_s"]) == (log_steps == 2)  # the first step compiled the graph
+    assert all(float(rows[-1][name]) > 0 for name in COLUMNS)
+    assert sorted(path.name for path in straight.iterdir() if path.is_dir()) == ["best"]
 
 
 def test_history_has_rows_at_saves_without_a_report(tmp_path):

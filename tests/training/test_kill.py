@@ -1,13 +1,9 @@
 """SIGKILL at random moments, by the driver in benchmarks: equal losses, equal weights."""
 
 import random
-import sys
-from pathlib import Path
 
-import pytest
-
-sys.path.insert(0, str(Path(__file__).parents[2] / "benchmarks"))
 import kill
+import pytest
 from tiny_runs import REGULARIZED
 
 

@@ -3,30 +3,58 @@
 import numpy as np
 import pytest
 import tensorflow as tf
+from tiny_runs import on_cpu
 
 from bilm.training.devices import Devices
 from bilm.training.optimizer import Adagrad, Adam, Muon
 
+RATE = 0.01
+ROWS = np.array([[5, 1, 5], [1, 1, 2]])  # of each replica; some occur more than once
+
+
+def optimizer_of(kind, n_replicas=1, max_norm=1e9, **values):
+    """Variables of these names and values, and their optimizer."""
+    devices = Devices(on_cpu(n_replicas))
+    with devices.strategy.scope():
+        variables = {name: tf.Variable(tf.constant(v, tf.float32)) for name, v in values.items()}
+        return variables, kind(variables, max_norm, devices)
+
+
+def of_replica(values):
+    """A gradient of which each replica has its own part, (replicas, ...)."""
+    return lambda replica: tf.constant(values, tf.float32)[replica]
+
+
+def of_rows(values, rows, shape, sparse):
+    """A gradient of the rows of a table, (replicas, ...), sparse or dense."""
+
+    def gradient(replica):
+        values_of = of_replica(values)(replica)
+        slices = tf.IndexedSlices(values_of, tf.constant(rows)[replica], shape)
+        return slices if sparse else tf.convert_to_tensor(slices)
+
+    return gradient
+
+
+def apply(optimizer, size, *gradients):
+    """One update; return the norm of the gradients."""
+
+    def each():
+        replica = tf.distribute.get_replica_context().replica_id_in_sync_group
+        return [gradient(replica) for gradient in gradients]
+
+    return optimizer.apply(optimizer.devices.strategy.run(each), tf.constant(size, tf.float32))
+
 
 def train(n_replicas, sparse, max_norm):
     """Two updates of one table; replica 1's gradient differs from replica 0's."""
-    strategy = tf.distribute.MirroredStrategy([f"CPU:{k}" for k in range(n_replicas)])
     rng = np.random.default_rng(0)
-    with strategy.scope():
-        table = tf.Variable(tf.constant(rng.normal(size=(7, 3)), tf.float32))
-        optimizer = Adagrad({"w": table}, max_norm, Devices(strategy))
-    rows = tf.constant([[5, 1, 5], [1, 1, 2]])
+    variables, optimizer = optimizer_of(Adagrad, n_replicas, max_norm, w=rng.normal(size=(7, 3)))
     norms = []
     for _ in range(2):
-        values = tf.constant(rng.normal(size=(2, 3, 3)), tf.float32)
-
-        def gradient(values=values):
-            replica = tf.distribute.get_replica_context().replica_id_in_sync_group
-            slices = tf.IndexedSlices(values[replica], rows[replica], (7, 3))
-            return slices if sparse else tf.convert_to_tensor(slices)
-
-        norms.append(optimizer.apply([strategy.run(gradient)], 0.2).numpy())
-    return [np.asarray(v) for v in strategy.experimental_local_results(table)], norms
+        gradient = of_rows(rng.normal(size=(2, 3, 3)), ROWS, (7, 3), sparse)
+        norms.append(apply(optimizer, 0.2, gradient).numpy())
+    return [np.asarray(v) for v in optimizer.devices.local(variables["w"])], norms
 
 
 @pytest.mark.parametrize("n_replicas", [1, 2])
@@ -40,19 +68,12 @@ def test_optimizer_row_updates_equal_dense_updates(n_replicas, max_norm):
 
 
 def test_adagrad_update_matches_the_paper():
-    strategy = tf.distribute.MirroredStrategy(["CPU:0"])
-    with strategy.scope():
-        weight = tf.Variable([1.0, 2.0])
-        optimizer = Adagrad({"w": weight}, 1.0, Devices(strategy))
+    variables, optimizer = optimizer_of(Adagrad, max_norm=1.0, w=[1.0, 2.0])
     norm = optimizer.apply([tf.constant([3.0, 4.0])], 0.2)
     assert norm.numpy() == pytest.approx(5.0)
     clipped = np.array([0.6, 0.8])
     expected = np.array([1.0, 2.0]) - 0.2 * clipped / np.sqrt(1.0 + clipped**2)
-    np.testing.assert_allclose(weight, expected, rtol=1e-6)
-
-
-RATE = 0.01
-ROWS = np.array([[5, 1, 5], [1, 1, 2]])  # of each replica; some occur more than once
+    np.testing.assert_allclose(variables["w"], expected, rtol=1e-6)
 
 
 def reference_adam(table, gradients, used):
@@ -66,20 +87,13 @@ def reference_adam(table, gradients, used):
     return weights, mean, square
 
 
-def adam_of(n_replicas, table, max_norm=1e9):
-    devices = Devices(tf.distribute.MirroredStrategy([f"CPU:{k}" for k in range(n_replicas)]))
-    with devices.strategy.scope():
-        variable = tf.Variable(tf.constant(table, tf.float32))
-        return variable, Adam({"w": variable}, max_norm, devices)
-
-
 @pytest.mark.parametrize("n_replicas", [1, 2])
 @pytest.mark.parametrize("sparse", [False, True], ids=["dense", "sparse"])
 @pytest.mark.parametrize("shape", [(7, 3), (7,)], ids=["table", "bias"])
 def test_adam_update_matches_the_paper(n_replicas, sparse, shape):
     rng = np.random.default_rng(0)
     table = rng.normal(size=shape)
-    variable, optimizer = adam_of(n_replicas, table)
+    variables, optimizer = optimizer_of(Adam, n_replicas, w=table)
     means, used = [], []
     for step in range(4):
         # The first step uses row 3 too, which keeps its averages from then on.
@@ -91,24 +105,18 @@ def test_adam_update_matches_the_paper(n_replicas, sparse, shape):
         means.append(mean)
         used.append(np.unique(rows[:n_replicas]) if sparse else np.arange(7))
 
-        def gradient(values=values, rows=rows):
-            replica = tf.distribute.get_replica_context().replica_id_in_sync_group
-            values, rows = tf.constant(values, tf.float32)[replica], tf.constant(rows)[replica]
-            slices = tf.IndexedSlices(values, rows, shape)
-            return slices if sparse else tf.convert_to_tensor(slices)
-
-        size = tf.constant(optimizer.step_size(step, RATE), tf.float32)
-        optimizer.apply([optimizer.devices.strategy.run(gradient)], size)
+        size = optimizer.step_size(step, RATE)
+        apply(optimizer, size, of_rows(values, rows, shape, sparse))
     expected = reference_adam(table, means, used)
     slots = [optimizer.slots[name]["w"] for name in ("adam_mean", "adam_square")]
-    for distributed, value in zip([variable, *slots], expected, strict=True):
+    for distributed, value in zip([variables["w"], *slots], expected, strict=True):
         for copy in optimizer.devices.local(distributed):
             np.testing.assert_allclose(copy, value, rtol=1e-4, atol=1e-6)
 
 
 @pytest.mark.parametrize("sparse", [False, True], ids=["dense", "sparse"])
 def test_adam_clips_and_refuses_infinite_gradients(sparse):
-    variable, optimizer = adam_of(1, np.ones((2, 2)), max_norm=1.0)
+    variables, optimizer = optimizer_of(Adam, max_norm=1.0, w=np.ones((2, 2)))
 
     def gradient(value):
         dense = tf.constant([[3.0, 4.0], [0.0, value]])
@@ -117,33 +125,14 @@ def test_adam_clips_and_refuses_infinite_gradients(sparse):
     assert optimizer.apply([gradient(0.0)], RATE).numpy() == pytest.approx(5.0)
     mean = optimizer.slots["adam_mean"]["w"].numpy()
     np.testing.assert_allclose(mean, [[0.06, 0.08], [0, 0]], rtol=1e-6)
-    before = variable.numpy()
+    before = variables["w"].numpy()
     with pytest.raises(tf.errors.InvalidArgumentError, match="gradient's norm"):
         optimizer.apply([gradient(np.inf)], RATE)
-    np.testing.assert_array_equal(variable, before)
+    np.testing.assert_array_equal(variables["w"], before)
     np.testing.assert_array_equal(optimizer.slots["adam_mean"]["w"], mean)
 
 
 KERNEL, TABLE = "RNN_0/RNN/MultiRNNCell/Cell0/LSTMCell/W_0", "softmax/W"
-
-
-def muon_of(n_replicas, **values):
-    devices = Devices(tf.distribute.MirroredStrategy([f"CPU:{k}" for k in range(n_replicas)]))
-    with devices.strategy.scope():
-        variables = {name: tf.Variable(tf.constant(v, tf.float32)) for name, v in values.items()}
-        return variables, Muon(variables, 1e9, devices)
-
-
-def apply(optimizer, step, *gradients):
-    """One update; each replica has its own part of the gradients (replicas, ...)."""
-    strategy = optimizer.devices.strategy
-
-    def of_replica():
-        replica = tf.distribute.get_replica_context().replica_id_in_sync_group
-        return [tf.constant(gradient, tf.float32)[replica] for gradient in gradients]
-
-    size = tf.constant(optimizer.step_size(step, RATE), tf.float32)
-    optimizer.apply(strategy.run(of_replica), size)
 
 
 @pytest.mark.parametrize("shape", [(1, 1, 6, 40), (1, 1, 40, 6), (2, 4, 5, 9)])
@@ -151,7 +140,7 @@ def test_muon_replaces_singular_values_by_about_one(shape):
     above, beside, height, width = shape
     rng = np.random.default_rng(0)
     matrix = rng.normal(size=(above * height, beside * width)).astype("float32")
-    _, optimizer = muon_of(1, **{KERNEL: matrix})
+    _, optimizer = optimizer_of(Muon, **{KERNEL: matrix})
     change = optimizer.change(matrix, (above, beside)).numpy() / (0.2 * max(height, width) ** 0.5)
     for i in range(above):
         for j in range(beside):
@@ -168,13 +157,14 @@ def test_muon_replaces_singular_values_by_about_one(shape):
 def test_muon_uses_nesterov_momentum_for_matrices_and_adam_for_tables(n_replicas):
     rng = np.random.default_rng(0)
     kernel, table = rng.normal(size=(6, 8)), rng.normal(size=(7, 3))
-    variables, optimizer = muon_of(n_replicas, **{KERNEL: kernel, TABLE: table})
+    variables, optimizer = optimizer_of(Muon, n_replicas, **{KERNEL: kernel, TABLE: table})
     assert optimizer.slots["muon_mean"].keys() == {KERNEL}
     assert optimizer.slots["adam_mean"].keys() == {TABLE}
     of_kernel = rng.normal(size=(3, 2, 6, 8))
     of_table = rng.normal(size=(3, 2, 7, 3))
     for step in range(3):
-        apply(optimizer, step, of_kernel[step], of_table[step])
+        size = optimizer.step_size(step, RATE)
+        apply(optimizer, size, of_replica(of_kernel[step]), of_replica(of_table[step]))
     mean, expected = np.zeros((6, 8)), kernel
     for gradient in of_kernel[:, :n_replicas].mean(axis=1):
         mean = 0.95 * mean + gradient
@@ -192,8 +182,8 @@ def test_muon_ignores_the_size_of_gradients():
     kernel, gradient = rng.normal(size=(6, 8)), rng.normal(size=(1, 6, 8))
     found = []
     for size in (1e-3, 1.0, 1e3):
-        variables, optimizer = muon_of(1, **{KERNEL: kernel})
-        apply(optimizer, 0, size * gradient)
+        variables, optimizer = optimizer_of(Muon, **{KERNEL: kernel})
+        apply(optimizer, optimizer.step_size(0, RATE), of_replica(size * gradient))
         found.append(variables[KERNEL].numpy())
     np.testing.assert_allclose(found[0], found[1], atol=1e-4)
     np.testing.assert_allclose(found[2], found[1], atol=1e-4)

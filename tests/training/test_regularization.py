@@ -5,7 +5,16 @@ import numpy as np
 import pytest
 import tensorflow as tf
 from stored_files import stored_values
-from tiny_runs import REGULARIZED, TEXT, VOCABULARY, WORDS, assert_same_weights, run, tiny_options
+from tiny_runs import (
+    REGULARIZED,
+    TEXT,
+    VOCABULARY,
+    WORDS,
+    assert_same_weights,
+    on_cpu,
+    run,
+    tiny_options,
+)
 
 from bilm.data.shards import resolve_shards
 from bilm.data.vocabulary import UnicodeCharsVocabulary
@@ -26,7 +35,7 @@ VOCAB = UnicodeCharsVocabulary(VOCABULARY, 50)
 
 def trainer_of(n_replicas=1, precision="float32", **changes):
     """A trainer with the initial weights of seed 0."""
-    devices = Devices(tf.distribute.MirroredStrategy([f"CPU:{k}" for k in range(n_replicas)]))
+    devices = Devices(on_cpu(n_replicas))
     keras.utils.set_random_seed(0)
     return Trainer(tiny_options(**changes), VOCAB.size, devices, seed=1, precision=precision)
 
@@ -138,7 +147,7 @@ def test_embedding_dropout_drops_tokens_at_all_positions_and_scales_the_others(k
 
 def applied(optimizer, gradient, start, decay, max_norm=10.0):
     """The weights and slots after a step of an optimizer, run as a graph."""
-    devices = Devices(tf.distribute.MirroredStrategy(["CPU:0"]))
+    devices = Devices(on_cpu())
     with devices.strategy.scope():
         variable = tf.Variable(start)
         trained = OPTIMIZERS[optimizer]({"softmax/W": variable}, max_norm, devices)

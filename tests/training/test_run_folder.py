@@ -116,13 +116,6 @@ def test_process_other_than_the_chief_writes_nothing(tmp_path):
     assert not (tmp_path / "run").exists()
 
 
-def test_lock_refuses_a_second_run(a_run):
-    match = f"{a_run}: another process is training in this folder"
-    with RunFolder(a_run).locked(), pytest.raises(BilmError, match=match):
-        run(a_run, 4)
-    assert run(a_run, 4).step == 4
-
-
 def move(folder):
     folder.rename(folder.with_name("moved"))
 

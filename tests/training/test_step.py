@@ -8,7 +8,7 @@ import pytest
 import tensorflow as tf
 from conftest import golden_cases
 from stored_files import stored_values
-from tiny_runs import WORDS, tiny_options
+from tiny_runs import WORDS, on_cpu, tiny_options
 
 from bilm.data.windows import model_batch
 from bilm.layers.sampled_softmax import Negatives
@@ -59,14 +59,13 @@ def test_golden_training(folder, tmp_path):
     n_replicas, n_tokens = options.pop("n_replicas"), options["n_tokens_vocab"]
     options_file.write_text(json.dumps(options))
     options = load_run_options(options_file)
-    strategy = tf.distribute.MirroredStrategy([f"CPU:{i}" for i in range(n_replicas)])
-    trainer = Trainer(options, n_tokens, Devices(strategy))
+    trainer = Trainer(options, n_tokens, Devices(on_cpu(n_replicas)))
     with h5py.File(folder / "golden.hdf5") as golden:
         initial = golden["initial"]
         stored = variables_of(datasets_of(initial), ROWS, folder)
         variables = weights.stored_variables(trainer.model)
         assert set(stored) == set(variables)
-        with strategy.scope():
+        with trainer.devices.strategy.scope():
             for name, variable in variables.items():
                 variable.assign(np.asarray(stored[name]))
         batches = golden_batches(golden, options, n_replicas)
@@ -94,8 +93,7 @@ def test_golden_training(folder, tmp_path):
 def test_step_does_not_read_whole_tables_of_words(n_replicas, optimizer):
     n_tokens = 1009
     options = tiny_options(**WORDS, n_negative_samples_batch=8, optimizer=optimizer)
-    strategy = tf.distribute.MirroredStrategy([f"CPU:{i}" for i in range(n_replicas)])
-    trainer = Trainer(options, n_tokens, Devices(strategy))
+    trainer = Trainer(options, n_tokens, Devices(on_cpu(n_replicas)))
     step = trainer._step.get_concrete_function()
     operations = step.graph.get_operations()
     read = [op.outputs[0].shape for op in operations if op.type == "ReadVariableOp"]
@@ -117,7 +115,7 @@ def test_state_reset_probability_resets_whole_rows_per_direction(probability):
     options = RunOptions.from_dict(
         values | {"state_reset_probability": probability, "batch_size": 400}
     )
-    trainer = Trainer(options, 49, Devices(tf.distribute.MirroredStrategy(["CPU:0"])))
+    trainer = Trainer(options, 49, Devices(on_cpu()))
     ones = [np.ones_like(array) for array in trainer.global_state()]
     trainer.set_state(ones)
     reset = trainer.devices.strategy.run(trainer._reset_rows, args=(trainer.state, tf.constant(3)))
@@ -133,11 +131,10 @@ def test_state_reset_probability_resets_whole_rows_per_direction(probability):
 
 
 def test_initial_softmax_biases():
-    strategy = tf.distribute.OneDeviceStrategy("CPU:0")
     biases = {}
     for name in ("zeros", "log_uniform"):
         options = tiny_options(softmax_bias=name)
-        biases[name] = Trainer(options, 50, Devices(strategy)).model.softmax.bias.numpy()
+        biases[name] = Trainer(options, 50, Devices(on_cpu())).model.softmax.bias.numpy()
     assert not biases["zeros"].any()
     np.testing.assert_allclose(np.exp(biases["log_uniform"]).sum(), 1, rtol=1e-6)
     drawn = expected_count(np.arange(50), 50, 1)
@@ -146,7 +143,7 @@ def test_initial_softmax_biases():
 
 def test_step_after_a_change_of_regularization_compiles():
     options = tiny_options(**WORDS, dropout=0.1)
-    trainer = Trainer(options, 50, Devices(tf.distribute.OneDeviceStrategy("CPU:0")))
+    trainer = Trainer(options, 50, Devices(on_cpu()))
     trainer.is_compiled = True
     trainer.change(options.replace(learning_rate=0.5), trainer.schedule)
     assert trainer.is_compiled

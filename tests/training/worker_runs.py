@@ -62,7 +62,6 @@ def start_worker(index, workers, folder, changes, **flags):
 
 
 def end_all():
-    """End the worker processes that are still running."""
     while STARTED:
         process = STARTED.pop()
         process.kill()

@@ -1,6 +1,5 @@
 """The memory of a text equals a computation word by word; fits; files; commands."""
 
-import csv
 import json
 import math
 import shutil
@@ -11,8 +10,8 @@ from types import SimpleNamespace
 import h5py
 import numpy as np
 import pytest
-from command_runs import assert_fails
-from tiny_runs import HELDOUT, TEXT, VARIANTS, tiny_run, tiny_train
+from command_runs import assert_fails, rows_of
+from tiny_runs import HELDOUT, TEXT, VARIANTS, run, tiny_run
 
 from bilm import load_scorer
 from bilm.data.shards import resolve_shards, sentence_digest
@@ -226,13 +225,13 @@ def test_memory_does_not_remember_the_part_that_its_run_held_out(run_here, tmp_p
 
 
 def test_memory_of_another_model_is_refused(run_here, tmp_path):
-    run, file, text = tiny_run("words"), tmp_path / "memory.hdf5", ["--input", HELDOUT]
+    model, file, text = tiny_run("words"), tmp_path / "memory.hdf5", ["--input", HELDOUT]
     arguments = ["--input", TEXT, "--heldout", HELDOUT, "--output", file, "--hours", "0"]
-    assert run_here("bilm memory", "--model", run, *arguments).returncode == 0
-    dump_weights(run, tmp_path / "export", include_softmax=True)
+    assert run_here("bilm memory", "--model", model, *arguments).returncode == 0
+    dump_weights(model, tmp_path / "export", include_softmax=True)
     with_memory = [*text, "--memory", file]
     assert run_here("bilm score", "--model", tmp_path / "export", *with_memory).returncode == 0
-    tiny_train(tmp_path / "other", seed=1, **VARIANTS["words"])
+    run(tmp_path / "other", 2, changes=VARIANTS["words"], seed=1)
     for command in ("bilm score", "bilm surprisal", "bilm fill"):
         refused = run_here(command, "--model", tmp_path / "other", *with_memory)
         assert_fails(refused, f"{file}: memory of another model, whose weights")
@@ -284,8 +283,7 @@ def test_memory_command_and_its_users(run_here, tmp_path):
     assert found == mixed
     plain = run_here("bilm score", *model, "--input", HELDOUT)
     assert plain.stdout != done.stdout and plain.stderr.splitlines()[-1] in done.stderr
-    lines = run_here("bilm surprisal", *arguments).stdout.splitlines()
-    rows = list(csv.DictReader(lines, dialect="excel-tab"))
+    rows = rows_of(run_here("bilm surprisal", *arguments).stdout)
     scorer = load_scorer(tiny_run("words"))
     words = next(iter(resolve_shards(HELDOUT).sentences()))
     memory = Memory.load(file, open_model(tiny_run("words")), scorer.words)

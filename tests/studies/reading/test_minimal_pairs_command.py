@@ -1,11 +1,10 @@
 """`bilm minimal-pairs`: table for people, JSON, tables of groups and of pairs."""
 
-import csv
 import json
 import re
 
 import pytest
-from command_runs import assert_fails
+from command_runs import assert_fails, rows_of
 from tiny_runs import tiny_run
 
 import bilm
@@ -51,7 +50,6 @@ def differences(model):
 
 
 def groups(text):
-    """Return the groups of the JSON object by their names."""
     rows = json.loads(text)["groups"]
     return {row["UID"] or row["linguistics_term"] or row["group"]: row for row in rows}
 
@@ -89,7 +87,7 @@ def test_table_of_minimal_pairs_for_people(measured):
 def test_minimal_pairs_in_a_file_are_groups_or_pairs(measured, tmp_path):
     out = tmp_path / "out.csv"
     assert measured("--output", out) == measured()
-    rows = list(csv.DictReader(out.read_text().splitlines()))
+    rows = rows_of(out.read_text(), ",")
     assert [(row["group"], row["linguistics_term"], row["UID"]) for row in rows] == [
         ("phenomenon", "order", ""), ("UID", "order", "reversed"), ("UID", "order", "swapped"),
         ("phenomenon", "lexicon", ""), ("UID", "lexicon", "nonce"),
@@ -97,7 +95,7 @@ def test_minimal_pairs_in_a_file_are_groups_or_pairs(measured, tmp_path):
     ]  # fmt: skip
     assert (rows[-1]["pairs"], rows[-1]["unknown_pairs"], rows[-1]["both_ties"]) == ("4", "1", "1")
     measured("--output", out, "--per_pair")
-    rows = list(csv.DictReader(out.read_text().splitlines()))
+    rows = rows_of(out.read_text(), ",")
     for number, (row, pair, bits) in enumerate(zip(rows, PAIRS, differences("words"), strict=True)):
         assert row["pair"] == str(number)
         assert tuple(row[name] for name in KEYS) == pair

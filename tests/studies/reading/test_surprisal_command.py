@@ -1,11 +1,10 @@
 """`bilm surprisal`: equal to `Scorer`, keyed by sentence and position, in all forms."""
 
-import csv
 import re
 
 import numpy as np
 import pytest
-from command_runs import assert_fails
+from command_runs import assert_fails, rows_of
 from tiny_runs import tiny_run
 
 import bilm
@@ -29,10 +28,6 @@ def measured(run_here, tmp_path):
         return rows_of(done.stdout)
 
     return measure
-
-
-def rows_of(text, delimiter="\t"):
-    return list(csv.DictReader(text.splitlines(), delimiter=delimiter))
 
 
 def shown(value):

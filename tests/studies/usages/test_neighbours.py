@@ -1,7 +1,6 @@
 """Words that are used like a word, in a text and in a table, by a comparison with all words."""
 
-import csv
-
+import command_runs
 import numpy as np
 import pytest
 from command_runs import assert_fails
@@ -67,7 +66,7 @@ def test_neighbours_are_the_most_similar_of_all_words(embedder, words, layer):
 def run(run_here, *arguments):
     done = run_here("bilm neighbours", *arguments)
     assert done.returncode == 0, done.stderr
-    rows = list(csv.DictReader(done.stdout.splitlines(), dialect="excel-tab"))
+    rows = command_runs.rows_of(done.stdout)
     return [(float(r["similarity"]), r["word"], int(r["line"]), int(r["position"])) for r in rows]
 
 
