@@ -2,6 +2,7 @@
 
 import ctypes
 import os
+import shutil
 import sys
 from collections.abc import Callable
 from contextlib import suppress
@@ -119,6 +120,11 @@ def return_freed_memory() -> None:
     """Return the memory that was freed until now to the system, also after `keep_freed_memory`."""
     with suppress(AttributeError, OSError, TypeError):  # not the C library of GNU
         ctypes.CDLL(None).malloc_trim(0)
+
+
+def gpu_driver() -> str | None:
+    """Return the program of an installed GPU driver; None without one."""
+    return next(filter(shutil.which, ("nvidia-smi", "rocm-smi")), None)
 
 
 def grow_gpu_memory() -> None:

@@ -104,7 +104,7 @@ def test_commands_that_read_twice_accept_a_redirected_file_and_refuse_a_pipe(tmp
     out = tmp_path / "out.npz"
     command = [*words_of("bilm embed"), "--model", MODEL, "--input", "-", "--output", out]
     done = subprocess.run(command, input="a b\n", capture_output=True, text=True)
-    assert done.returncode == 1
+    assert done.returncode == 2
     assert "standard input: not a regular file, but the text is read more" in done.stderr
     with open(tmp_path / "text") as text:
         done = subprocess.run(command, stdin=text, capture_output=True, text=True)
