@@ -81,9 +81,8 @@ def require_backend(backend: str, title: str, what: str) -> None:
 def quiet() -> None:
     """Import TensorFlow without the lines that it logs at its start, and disable its warnings.
 
-    Call this function before TensorFlow or Keras is imported; a later call has no effect.
-    TensorFlow looks for devices during the call, so set CUDA_VISIBLE_DEVICES before. No effect if
-    TF_CPP_MIN_LOG_LEVEL is 0 or 1, or on other backends.
+    Call this function before TensorFlow or Keras is imported, and after CUDA_VISIBLE_DEVICES is
+    set. It has no effect later, if TF_CPP_MIN_LOG_LEVEL is 0 or 1, or on other backends.
     """
     if is_loud() or backend_of_keras() != "tensorflow":
         return

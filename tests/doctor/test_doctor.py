@@ -8,7 +8,6 @@ import pytest
 from command_runs import run
 
 from bilm.doctor import examination
-from bilm.doctor import probes as probe_program
 from bilm.doctor.examination import Report, examine
 from bilm.precisions import PRECISIONS
 
@@ -30,12 +29,12 @@ def probes(monkeypatch, environments):
         "int8": {"difference": 1e-2},
     }
 
-    def answer(name, *precision, **environment):
+    def answer(report, found, fix, name, *precision, **environment):
         environments.append(environment)
         return answers[precision[0] if precision else environment["KERAS_BACKEND"]]
 
     installed = {"tensorflow", "torch", "keras", "onnx", "onnxruntime"}
-    monkeypatch.setattr(examination, "ask", answer)
+    monkeypatch.setattr(Report, "ask", answer)
     monkeypatch.setattr(examination, "find_spec", lambda name: name if name in installed else None)
     monkeypatch.setattr("shutil.which", lambda name: None)
     return answers
@@ -141,9 +140,11 @@ def test_reason_of_a_failed_probe_is_its_message(tmp_path, monkeypatch, script, 
     program.write_text(f"#!/bin/sh\n{script}\n")
     program.chmod(0o755)
     monkeypatch.setattr(sys, "executable", str(program))
-    monkeypatch.setattr(probe_program, "TIMEOUT", 1.0)
-    with pytest.raises(probe_program.ProbeFailure, match=message):
-        probe_program.ask("devices")
+    monkeypatch.setattr(examination, "TIMEOUT", 1.0)
+    report = Report()
+    assert report.ask("jax", "remove it", "devices") is None
+    (problem,) = report.problems
+    assert problem["found"].startswith("jax: ") and message in problem["found"]
 
 
 @pytest.mark.slow
