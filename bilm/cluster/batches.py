@@ -3,7 +3,7 @@ as Spark, Ray, Dask and Hugging Face datasets; `examples/embed_with_*.py` call i
 
 from __future__ import annotations
 
-from collections import deque
+from collections import Counter, deque
 from collections.abc import Generator, Iterable, Iterator, Sequence
 from functools import partial
 from pathlib import Path
@@ -60,7 +60,7 @@ def embed_batches(
     Returns: batches with the columns `keep`, then those of `bilm embed`: `sentence` and `vector`,
         a list of fixed size, if pooled; otherwise `words` and `vectors`, a list of such lists. With
         several layers, `layer_0`, `layer_1`, ... replace the last one.
-    Raises: DataError if the column is missing or has another type; OptionsError; WeightsError;
+    Raises: DataError if a column is missing or has another type; OptionsError; WeightsError;
         BilmError if pyarrow is missing.
 
     Example:
@@ -151,20 +151,14 @@ def _output_schema(
         raise OptionsError(f"keep is {keep!r}, expected a list of names, such as [{keep!r}]")
     if keep is None:
         keep = [name for name in schema.names if name != column]
+    check_columns(keep, schema.names, "keep")
     added = parquet_schema(content)
-    for name in keep:
-        problem = ""
-        if name not in schema.names:
-            problem = "is missing"
-        elif name in added.names:
-            problem = "has the name of a column of the result"
-        elif list(keep).count(name) > 1 or schema.names.count(name) > 1:
-            problem = "occurs twice"
-        if problem:
-            raise OptionsError(
-                f"keep: the column {name!r} {problem}; name the columns to keep, which must "
-                f"exist and differ from each other and from {', '.join(added.names)}"
-            )
+    name, n = Counter([*keep, *added.names]).most_common(1)[0]
+    if n > 1:
+        raise OptionsError(
+            f"keep: the result would have {n} columns {name!r}; the columns to keep must differ "
+            f"from each other and from {', '.join(added.names)}"
+        )
     return pyarrow.schema([*(schema.field(name) for name in keep), *added])
 
 

@@ -152,7 +152,7 @@ def like_reference(
     describe its defaults, by option."""
     script = deepcopy(command)
     for option in script.params:
-        if option.name in defaults:
+        if isinstance(option, click.Option) and option.name in defaults:
             option.show_default = defaults[option.name]
     script.help = _with_kept_lines(help)
     script.callback = callback or command.callback

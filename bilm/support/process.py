@@ -88,8 +88,8 @@ def quiet() -> None:
         return
     os.environ.setdefault(LOG_LEVEL, QUIET)
     error = os.dup(2)
-    nowhere = os.open(os.devnull, os.O_WRONLY)
-    os.dup2(nowhere, 2)  # TensorFlow logs its first lines before it reads the level
+    with open(os.devnull, "w") as nowhere:
+        os.dup2(nowhere.fileno(), 2)  # TensorFlow logs its first lines before it reads the level
     try:
         import tensorflow as tf
 
@@ -97,7 +97,6 @@ def quiet() -> None:
     finally:
         os.dup2(error, 2)
         os.close(error)
-        os.close(nowhere)
     tf.get_logger().setLevel("ERROR")
 
 
