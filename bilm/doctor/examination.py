@@ -15,11 +15,18 @@ from typing import Any
 from absl import logging
 
 from bilm.precisions import PRECISIONS
-from bilm.support import process
 from bilm.support.imports import DISTRIBUTION, WITHOUT_TENSORFLOW
+from bilm.support.process import (
+    LIBRARIES,
+    LOG_LEVEL,
+    QUIET,
+    available_cores,
+    gpu_driver,
+    load_average,
+)
 
 INT8 = ("onnx", "onnxruntime")  # packages that int8 requires
-PACKAGES = (*process.LIBRARIES, "keras", "numpy", "h5py", *INT8)  # whose versions are listed
+PACKAGES = (*LIBRARIES, "keras", "numpy", "h5py", *INT8)  # whose versions are listed
 SETTINGS = ("TF_", "KERAS_", "XLA_FLAGS", "CUDA_VISIBLE_DEVICES", "OMP_", "OPENBLAS_", "BILM_CACHE")
 NO_GPU = {"CUDA_VISIBLE_DEVICES": "-1", "JAX_PLATFORMS": "cpu"}
 TOLERANCES = {"float32": 1e-5, "bfloat16": 0.1, "int8": 0.1}  # largest difference of vectors
@@ -44,7 +51,7 @@ class Report:
         """Return the result of a function of `probes` and its arguments in a new process; None if
         it fails, which is a problem: `found`, and the reason."""
         command = [sys.executable, "-m", "bilm.doctor.probes", *probe]
-        variables = {process.LOG_LEVEL: process.QUIET, **os.environ, **environment}
+        variables = {LOG_LEVEL: QUIET, **os.environ, **environment}
         try:
             done = subprocess.run(command, capture_output=True, env=variables, timeout=TIMEOUT)
             done.check_returncode()
@@ -73,8 +80,8 @@ def examine() -> Report:
     report.checks["versions"] = _versions()
     variables = [name for name in sorted(os.environ) if name.startswith(SETTINGS)]
     report.checks["machine and settings"] = {
-        "cores": f"{process.available_cores()} of {os.cpu_count()}",
-        "load": f"{process.load_average():.1f}",
+        "cores": f"{available_cores()} of {os.cpu_count()}",
+        "load": f"{load_average():.1f}",
         **{name: os.environ[name] for name in variables},
     }
     if find_spec("tensorflow") is None:
@@ -101,7 +108,7 @@ def _devices(report: Report) -> tuple[Values, dict[str, list[str]]]:
     """Return a description of the backends, and the names of the GPUs of those that work."""
     values: Values = {}
     gpus: dict[str, list[str]] = {}
-    for backend in filter(find_spec, process.LIBRARIES):
+    for backend in filter(find_spec, LIBRARIES):
         fix = f"pip install --force-reinstall {backend} in a new environment"
         problem = f"{backend} cannot be imported"
         answer = report.ask(problem, fix, "devices", KERAS_BACKEND=backend)
@@ -112,7 +119,7 @@ def _devices(report: Report) -> tuple[Values, dict[str, list[str]]]:
         built = f", built for CUDA {answer['CUDA']}" if answer["CUDA"] else ""
         values[backend] = f"{len(gpus[backend])} GPUs{built}"
         values |= {f"{backend} GPU {number}": name for number, name in enumerate(gpus[backend])}
-    if gpus.get("tensorflow") == [] and process.gpu_driver() == "nvidia-smi":
+    if gpus.get("tensorflow") == [] and gpu_driver() == "nvidia-smi":
         report.problem(
             "this host has NVIDIA's driver, but TensorFlow lists no GPU",
             "pip install 'tensorflow[and-cuda]', and check CUDA_VISIBLE_DEVICES. TensorFlow names "
