@@ -89,6 +89,8 @@ def run(benchmark: Callable[[Path], tuple[str, dict[str, float]]]) -> None:
     the figures that it returns, and write them to the file of --json."""
     flags.DEFINE_enum("model", "small", ["small", "original"], "Size of the model.")
     flags.DEFINE_string("json", None, "JSON file for the figures.")
+    for name in ("model", "json"):  # --help shows them
+        flags.FLAGS.register_key_flag_for_module(sys.argv[0], flags.FLAGS[name])
 
     def main(_: list[str]) -> None:
         logging.set_verbosity(logging.WARNING)
