@@ -11,7 +11,6 @@ is reset before each batch, because bilm starts each sentence from zero state. E
 process with PyTorch's default number of threads; the first batch is not timed.
 """
 
-import argparse
 import json
 import statistics
 import subprocess
@@ -22,6 +21,15 @@ from pathlib import Path
 import common
 import h5py
 import numpy as np
+from absl import app, flags
+
+FLAGS = flags.FLAGS
+flags.DEFINE_string("python", None, "Python of an environment with AllenNLP.", required=True)
+flags.DEFINE_list("sizes", ["small", "original"], "Packaged sizes.")
+flags.DEFINE_integer("n_sentences", 640, "Sentences of the text.", 1)
+flags.DEFINE_integer("batch_size", 64, "Sentences per batch.", 1)
+flags.DEFINE_integer("rounds", 3, "Turns.", 1)
+flags.DEFINE_string("json", None, "JSON file for the figures.")
 
 TOLERANCE = 1e-5
 WAYS = {"allennlp": "Elmo of AllenNLP", "elmo": "Elmo of bilm", "embedder": "ElmoEmbedder of bilm"}
@@ -83,19 +91,19 @@ def compare(one: Path, other: Path) -> float:
         return float(np.abs(a["vectors"][()] - b["vectors"][()]).max())
 
 
-def measure(size: str, arguments: argparse.Namespace, folder: Path) -> dict:
+def measure(size: str, folder: Path) -> dict:
     """Measure one size and print its figures."""
     text = common.corpus(folder)
-    sentences = common.sentences(text.heldout)[: arguments.n_sentences]
+    sentences = common.sentences(text.heldout)[: FLAGS.n_sentences]
     path = folder / "sentences.txt"
     path.write_text("".join(" ".join(words) + "\n" for words in sentences), encoding="utf-8")
     files = [*common.random_model(size, folder), path]
     rates: dict[str, list[float]] = {way: [] for way in WAYS}
     outputs = {way: folder / f"{way}.hdf5" for way in WAYS}
-    for turn in range(arguments.rounds):
+    for turn in range(FLAGS.rounds):
         for way in WAYS:
-            python = arguments.python if way == "allennlp" else sys.executable
-            found = run(way, python, files, arguments.batch_size, outputs[way])
+            python = FLAGS.python if way == "allennlp" else sys.executable
+            found = run(way, python, files, FLAGS.batch_size, outputs[way])
             rates[way].append(found["words_per_s"])
             versions = found["versions"]
             print(f"{size}, turn {turn + 1}: {found['words_per_s']:,.0f} words/s, {WAYS[way]}"
@@ -110,23 +118,13 @@ def measure(size: str, arguments: argparse.Namespace, folder: Path) -> dict:
     return {"difference": difference, "words_per_s": medians, "ratios": ratios}
 
 
-def main() -> None:
-    parser = argparse.ArgumentParser(
-        description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter
-    )
-    parser.add_argument("--python", required=True, help="Python of an environment with AllenNLP")
-    parser.add_argument("--sizes", default="small,original", help="packaged sizes [%(default)s]")
-    parser.add_argument("--n_sentences", type=int, default=640, help="sentences [%(default)s]")
-    parser.add_argument("--batch_size", type=int, default=64, help="per batch [%(default)s]")
-    parser.add_argument("--rounds", type=int, default=3, help="turns [%(default)s]")
-    parser.add_argument("--json", help="JSON file for the figures")
-    arguments = parser.parse_args()
+def main(_: list[str]) -> None:
     figures = {}
-    for size in arguments.sizes.split(","):
+    for size in FLAGS.sizes:
         with tempfile.TemporaryDirectory() as folder:
-            figures[size] = measure(size, arguments, Path(folder))
-    common.write_json(arguments.json, figures)
+            figures[size] = measure(size, Path(folder))
+    common.write_json(FLAGS.json, figures)
 
 
 if __name__ == "__main__":
-    main()
+    app.run(main)

@@ -3,19 +3,23 @@
 from __future__ import annotations
 
 import json
+import math
 import os
 import resource
 import subprocess
 import sys
+import tempfile
 import time
 from collections import Counter
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from pathlib import Path
 from pydoc_data.topics import topics
 from typing import TYPE_CHECKING, NamedTuple
 
+from absl import app, flags, logging
+
 from bilm.data.vocabulary import MARKS
-from bilm.support.process import LOG_LEVEL, keep_freed_memory, quiet, share_cores
+from bilm.support.process import keep_freed_memory, quiet, share_cores
 
 if TYPE_CHECKING:
     from bilm.language_model import BiLM
@@ -23,6 +27,7 @@ if TYPE_CHECKING:
     from bilm.options.run_options import RunOptions
     from bilm.training.step import Trainer
 
+ENVIRONMENT = dict(os.environ)  # before TensorFlow sets variables
 quiet()  # like the commands
 keep_freed_memory()
 share_cores()
@@ -44,8 +49,8 @@ def seconds_since_start() -> float:
 def gemm_rates() -> dict[str, float]:
     """Return the GFLOP/s of a product in both precisions, of a process with default threads."""
     command = [sys.executable, Path(__file__).with_name("gemm.py")]
-    env = {name: value for name, value in os.environ.items() if name != LOG_LEVEL}
-    return json.loads(subprocess.run(command, check=True, stdout=subprocess.PIPE, env=env).stdout)
+    done = subprocess.run(command, check=True, stdout=subprocess.PIPE, env=ENVIRONMENT)
+    return json.loads(done.stdout)
 
 
 def useful_flops(options: ModelOptions, distinct_per_token: float) -> float:
@@ -79,12 +84,24 @@ def figures(rate, flops_per_token, precision, before, after, first_step_s) -> di
     }
 
 
-def report(title: str, values: dict[str, float], path: str | None) -> None:
-    """Print figures, and write them to the file of --json, if given."""
-    print(title)
-    for name, value in values.items():
-        print(f"{name:>24}: {value:,.3f}")
-    write_json(path, values)
+def run(benchmark: Callable[[Path], tuple[str, dict[str, float]]]) -> None:
+    """Run the program of a benchmark, which is called with a temporary folder: print the title and
+    the figures that it returns, and write them to the file of --json."""
+    flags.DEFINE_enum("model", "small", ["small", "original"], "Size of the model.")
+    flags.DEFINE_string("json", None, "JSON file for the figures.")
+    for name in ("model", "json"):  # --help shows them
+        flags.FLAGS.register_key_flag_for_module(sys.argv[0], flags.FLAGS[name])
+
+    def main(_: list[str]) -> None:
+        logging.set_verbosity(logging.WARNING)
+        with tempfile.TemporaryDirectory() as folder:
+            title, values = benchmark(Path(folder))
+        print(title)
+        for name, value in values.items():
+            print(f"{name:>24}: {value:,.3f}")
+        write_json(flags.FLAGS.json, values)
+
+    app.run(main)
 
 
 def peak_memory_mb() -> float:
@@ -166,8 +183,10 @@ def write_model(model: BiLM, folder: Path) -> tuple[Path, Path]:
     return options_file, weight_file
 
 
-def require_settings(folder: Path, settings: dict) -> None:
-    """Store the flags that determine the results in a folder, or exit if it contains others."""
+def require_settings(folder: Path, *names: str) -> None:
+    """Make a folder of results, and store the flags that determine them; exit if others did."""
+    folder.mkdir(parents=True, exist_ok=True)
+    settings = {name: flags.FLAGS[name].value for name in names}
     stored = folder / "settings.json"
     if stored.exists() and json.loads(stored.read_text()) != settings:
         sys.exit(f"{folder}: contains results of other flags, {stored.read_text()}; use another "
@@ -193,20 +212,21 @@ class TimedRun(NamedTuple):
     trainer: Trainer
     batches: Iterator  # of the arguments of `Trainer.step`
 
-    def step_seconds(self, seconds: float) -> list[float]:
-        """Return the times of the steps in so many seconds, at least five, after a first step."""
-        self._step(0)
+    def steps(
+        self, seconds: float = math.inf, n_steps: float = math.inf
+    ) -> tuple[list[float], list[list[float]]]:
+        """Return the times of the steps in so many seconds, at least five and at most `n_steps`,
+        and their losses by direction."""
         times: list[float] = []
+        losses: list[list[float]] = []
         end = time.perf_counter() + seconds
-        while time.perf_counter() < end or len(times) < 5:
+        while len(times) < n_steps and (time.perf_counter() < end or len(times) < 5):
             start = time.perf_counter()
-            self._step(len(times) + 1)
+            result = self.trainer.step(next(self.batches), len(times))
+            result.global_norm.numpy()  # waits for the end of the step
             times.append(time.perf_counter() - start)
-        return times
-
-    def _step(self, step: int) -> None:
-        """Take a step and wait for its end."""
-        self.trainer.step(next(self.batches), step).global_norm.numpy()
+            losses.append(result.losses.numpy().tolist())
+        return times, losses
 
 
 def training_run(

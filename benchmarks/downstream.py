@@ -61,17 +61,13 @@ class Task(NamedTuple):
     n_epochs: int
 
 
-def train_classifier(*arguments: Any) -> tuple[str, float]:
-    return "accuracy", sentence_classifier.train_once(*arguments)[0]
-
-
 TASKS = {
     "tagging": Task("en_ewt_pos", tagger.read_sentences, tagger.train_once, tagger, (), 4),
     "entities": Task("wnut17_ner", tagger.read_sentences, tagger.train_once, tagger, (), 8),
     "sentiment": Task(
         "movie_polarity",
         sentence_classifier.read_texts,
-        train_classifier,
+        lambda *arguments: ("accuracy", sentence_classifier.train_once(*arguments)[0]),
         sentence_classifier,
         ["--word_vectors"],
         3,
@@ -185,9 +181,7 @@ def main(_: list[str]) -> None:
         if task not in TASKS:
             sys.exit(f"--tasks: found {task}, expected {', '.join(TASKS)}")
     output = Path(FLAGS.output)
-    output.mkdir(parents=True, exist_ok=True)
-    names = "data", "fasttext_text", "fasttext_dim", "epochs"
-    common.require_settings(output, {name: FLAGS[name].value for name in names})
+    common.require_settings(output, "data", "fasttext_text", "fasttext_dim", "epochs")
     stored = output / "results.json"
     results = json.loads(stored.read_text()) if stored.exists() else []
     seeds = [int(seed) for seed in FLAGS.seeds]

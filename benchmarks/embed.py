@@ -10,55 +10,48 @@ covers characters, LSTMs and writing all layers. Compare tokens/s per GFLOP/s: s
 """
 
 import statistics
-import tempfile
 import time
-from pathlib import Path
 
 import common
 import h5py
-from absl import app, flags, logging
+from absl import flags
 
 from bilm.embedding.embedder import ElmoEmbedder
 from bilm.precisions import INFERENCE_PRECISIONS
 
 FLAGS = flags.FLAGS
-flags.DEFINE_enum("model", "small", ["small", "original"], "Size of the model.")
 flags.DEFINE_enum("precision", "float32", INFERENCE_PRECISIONS, "Precision of matrix products.")
 flags.DEFINE_integer("batch_size", 128, "Sentences of average length per batch.", 1)
 flags.DEFINE_integer("n_sentences", 640, "Lines of the text.", 2)
 flags.DEFINE_integer("n_times", 3, "Repetitions; the median is reported.", 1)
-flags.DEFINE_string("json", None, "JSON file for the figures.")
 
 SENTENCE_TOKENS = 26  # tokens of an English sentence, with the marks
 
 
-def main(_):
-    logging.set_verbosity(logging.WARNING)
-    with tempfile.TemporaryDirectory() as name:
-        folder = Path(name)
-        sentences = common.sentences(common.corpus(folder).heldout)
-        n = min(FLAGS.n_sentences, len(sentences) // 2)
-        timed, others = sentences[:n], sentences[n : 2 * n]
+def embed(folder):
+    sentences = common.sentences(common.corpus(folder).heldout)
+    n = min(FLAGS.n_sentences, len(sentences) // 2)
+    timed, others = sentences[:n], sentences[n : 2 * n]
+    start = time.perf_counter()
+    files = common.random_model(FLAGS.model, folder)
+    making_s = time.perf_counter() - start
+    start = time.perf_counter()
+    embedder = ElmoEmbedder(
+        *files, batch_tokens=FLAGS.batch_size * SENTENCE_TOKENS, precision=FLAGS.precision
+    )
+    load_s = time.perf_counter() - start
+    embedder.embed_sentence(timed[0])
+    first_step_s = common.seconds_since_start() - making_s
+    before = common.gemm_rates()
+    outfile, seconds = folder / "out.hdf5", []
+    for text in [others] + [timed] * FLAGS.n_times:
+        embedder.clear_cache()
         start = time.perf_counter()
-        files = common.random_model(FLAGS.model, folder)
-        making_s = time.perf_counter() - start
-        start = time.perf_counter()
-        embedder = ElmoEmbedder(
-            *files, batch_tokens=FLAGS.batch_size * SENTENCE_TOKENS, precision=FLAGS.precision
-        )
-        load_s = time.perf_counter() - start
-        embedder.embed_sentence(timed[0])
-        first_step_s = common.seconds_since_start() - making_s
-        before = common.gemm_rates()
-        outfile, seconds = folder / "out.hdf5", []
-        for text in [others] + [timed] * FLAGS.n_times:
-            embedder.clear_cache()
-            start = time.perf_counter()
-            with h5py.File(outfile, "w") as file:
-                for number, _, vectors in embedder.embed_as_completed(text):
-                    file[str(number)] = vectors
-            seconds.append(time.perf_counter() - start)
-        after = common.gemm_rates()
+        with h5py.File(outfile, "w") as file:
+            for number, _, vectors in embedder.embed_as_completed(text):
+                file[str(number)] = vectors
+        seconds.append(time.perf_counter() - start)
+    after = common.gemm_rates()
 
     n_tokens = sum(map(len, timed))
     rate = n_tokens / statistics.median(seconds[1:])
@@ -67,8 +60,8 @@ def main(_):
     figures = common.figures(rate, flops, FLAGS.precision, before, after, first_step_s)
     figures["load_s"] = load_s
     title = f"embed {FLAGS.model}, {FLAGS.precision}, {n} sentences, {n_tokens:,} tokens"
-    common.report(title, figures, FLAGS.json)
+    return title, figures
 
 
 if __name__ == "__main__":
-    app.run(main)
+    common.run(embed)

@@ -8,11 +8,11 @@ because devices compute while the program goes on.
 
 from __future__ import annotations
 
-import argparse
 import gc
 import json
 import os
 import statistics
+import sys
 import tempfile
 import time
 from collections.abc import Callable, Iterator
@@ -173,13 +173,7 @@ def train(work: Work) -> Iterator[Row]:
         keras.utils.set_random_seed(0)
         with tempfile.TemporaryDirectory() as name:
             run = common.training_run(options, Path(name), work.n_tokens, MODES[mode])
-            losses, seconds = [], []
-            end = time.perf_counter() + work.training_s
-            while len(losses) < work.n_steps and time.perf_counter() < end:
-                start = time.perf_counter()
-                result = run.trainer.step(next(run.batches), len(losses))
-                losses.append(result.losses.numpy().tolist())
-                seconds.append(time.perf_counter() - start)
+            seconds, losses = run.steps(work.training_s, work.n_steps)
             distinct = n_distinct(next(run.batches)) / n_tokens
         rate = n_tokens / statistics.median(seconds[WARM_UP:] or seconds)
         forward = common.useful_flops(options.model, distinct)
@@ -292,15 +286,10 @@ def median_seconds(function: Callable[[], Any], work: Work) -> float:
 
 
 def main() -> None:
-    parser = argparse.ArgumentParser()
-    parser.add_argument("function", choices=["golden", "embed", "pytorch_lstm", "train", "resume"])
-    parser.add_argument("model")
-    parser.add_argument("--all_modes", action="store_true")
-    parser.add_argument("--tiny", action="store_true")
-    words = parser.parse_args()
-    work = TINY if words.tiny else Work("", [])
-    work = work._replace(model=words.model, modes=list(MODES) if words.all_modes else ["float32"])
-    for row in globals()[words.function](work):
+    function, model, *more = sys.argv[1:]
+    work = TINY if "--tiny" in more else Work("", [])
+    modes = list(MODES) if "--all_modes" in more else ["float32"]
+    for row in globals()[function](work._replace(model=model, modes=modes)):
         print(json.dumps({"device": gpu_name() or "CPU", **row}), flush=True)
 
 

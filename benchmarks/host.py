@@ -10,15 +10,13 @@ The cache of words is empty at the start. The figures of the command are those o
 thirds of a text, without what each call takes, such as opening the model.
 """
 
-import tempfile
 import time
 from collections.abc import Callable
-from pathlib import Path
 
 import common
 import h5py
 import numpy as np
-from absl import app, flags, logging
+from absl import flags
 
 from bilm.data import signs
 from bilm.embedding import corpus, embedder
@@ -27,10 +25,8 @@ from bilm.options import load_run_options
 from bilm.storage.stored_model import open_model
 
 FLAGS = flags.FLAGS
-flags.DEFINE_enum("model", "small", ["small", "original"], "Size of the model.")
 flags.DEFINE_integer("n_sentences", 3000, "Lines of the text.", 3)
 flags.DEFINE_integer("n_times", 3, "Repetitions; the least time is reported.", 1)
-flags.DEFINE_string("json", None, "JSON file for the figures.")
 
 OUTPUTS = {"pooled": "npz", "npz": "npz", "hdf5": "hdf5"}
 
@@ -68,39 +64,36 @@ def processor_seconds(function: Callable, *arguments, **how) -> float:
     return min(seconds)
 
 
-def main(_):
-    logging.set_verbosity(logging.WARNING)
+def measure(folder):
     embedder.open_backend = no_backend
     signs.SAMPLE_WORDS = 1000  # of a long text, few words are examined
-    with tempfile.TemporaryDirectory() as name:
-        folder = Path(name)
-        options = load_run_options(FLAGS.model).model.replace(bidirectional=True)
-        common.write_json(str(folder / "options.json"), options.for_export())
-        h5py.File(folder / "weights.hdf5", "w").close()
-        stored = open_model(folder / "options.json", folder / "weights.hdf5")
-        sentences = common.sentences(common.corpus(folder).heldout)[: FLAGS.n_sentences]
-        n_tokens = [sum(map(len, sentences[:n])) for n in (len(sentences) // 3, len(sentences))]
+    options = load_run_options(FLAGS.model).model.replace(bidirectional=True)
+    common.write_json(str(folder / "options.json"), options.for_export())
+    h5py.File(folder / "weights.hdf5", "w").close()
+    stored = open_model(folder / "options.json", folder / "weights.hdf5")
+    sentences = common.sentences(common.corpus(folder).heldout)[: FLAGS.n_sentences]
+    n_tokens = [sum(map(len, sentences[:n])) for n in (len(sentences) // 3, len(sentences))]
 
-        model = embedder.ElmoEmbedder(stored)
+    model = embedder.ElmoEmbedder(stored)
 
-        def embed_batch():
-            model.clear_cache()
-            model.embed_batch(sentences)
+    def embed_batch():
+        model.clear_cache()
+        model.embed_batch(sentences)
 
-        embed_batch()  # also examines the text
-        figures = {"embed_batch": 1e6 * processor_seconds(embed_batch) / n_tokens[-1]}
-        for what, form in OUTPUTS.items():
-            how = {"pool": "mean" if what == "pooled" else "none"}
-            seconds = []
-            for n in (len(sentences) // 3, len(sentences)):
-                text, output = folder / f"{n}.txt", folder / f"vectors.{form}"
-                text.write_text("".join(" ".join(words) + "\n" for words in sentences[:n]))
-                dump = corpus.dump_bilm_embeddings
-                seconds.append(processor_seconds(dump, None, text, stored, None, output, **how))
-            figures[f"command, {what}"] = 1e6 * np.diff(seconds)[0] / np.diff(n_tokens)[0]
+    embed_batch()  # also examines the text
+    figures = {"embed_batch": 1e6 * processor_seconds(embed_batch) / n_tokens[-1]}
+    for what, form in OUTPUTS.items():
+        how = {"pool": "mean" if what == "pooled" else "none"}
+        seconds = []
+        for n in (len(sentences) // 3, len(sentences)):
+            text, output = folder / f"{n}.txt", folder / f"vectors.{form}"
+            text.write_text("".join(" ".join(words) + "\n" for words in sentences[:n]))
+            dump = corpus.dump_bilm_embeddings
+            seconds.append(processor_seconds(dump, None, text, stored, None, output, **how))
+        figures[f"command, {what}"] = 1e6 * np.diff(seconds)[0] / np.diff(n_tokens)[0]
     title = f"microseconds per token, {FLAGS.model}, {n_tokens[-1]:,} tokens"
-    common.report(title, figures, FLAGS.json)
+    return title, figures
 
 
 if __name__ == "__main__":
-    app.run(main)
+    common.run(measure)

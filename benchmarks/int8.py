@@ -9,32 +9,25 @@ the figures are the medians of the rounds. Requires the extra onnx.
 """
 
 import statistics
-import tempfile
 import time
-from pathlib import Path
 
 import common
-from absl import app, flags, logging
+from absl import flags
 
 from bilm.embedding.embedder import ElmoEmbedder
 from bilm.precisions import INFERENCE_PRECISIONS
 
 FLAGS = flags.FLAGS
-flags.DEFINE_enum("model", "small", ["small", "original"], "Size of the model.")
 flags.DEFINE_integer("n_times", 5, "Rounds.", 1)
 flags.DEFINE_integer("n_sentences", 640, "Sentences of the text.", 1)
 flags.DEFINE_integer("batch_tokens", 3328, "Tokens of the text that are computed at a time.", 1)
-flags.DEFINE_string("json", None, "JSON file for the figures.")
 
 
-def main(_):
-    logging.set_verbosity(logging.WARNING)
-    with tempfile.TemporaryDirectory() as name:
-        folder = Path(name)
-        files = common.random_model(FLAGS.model, folder)
-        settings = {"batch_tokens": FLAGS.batch_tokens}
-        embedders = {p: ElmoEmbedder(*files, precision=p, **settings) for p in INFERENCE_PRECISIONS}
-        text = common.sentences(common.corpus(folder).heldout)[: FLAGS.n_sentences]
+def compare(folder):
+    files = common.random_model(FLAGS.model, folder)
+    settings = {"batch_tokens": FLAGS.batch_tokens}
+    embedders = {p: ElmoEmbedder(*files, precision=p, **settings) for p in INFERENCE_PRECISIONS}
+    text = common.sentences(common.corpus(folder).heldout)[: FLAGS.n_sentences]
     n_tokens = sum(map(len, text))
     rates: dict[str, list[float]] = {precision: [] for precision in embedders}
     for turn in range(FLAGS.n_times + 1):
@@ -48,8 +41,8 @@ def main(_):
     figures = {precision: statistics.median(of_turns) for precision, of_turns in rates.items()}
     pairs = zip(rates["int8"], rates["float32"], strict=True)
     figures["int8 / float32"] = statistics.median(x / y for x, y in pairs)
-    common.report(f"{FLAGS.model}, tokens/s", figures, FLAGS.json)
+    return f"{FLAGS.model}, tokens/s", figures
 
 
 if __name__ == "__main__":
-    app.run(main)
+    common.run(compare)

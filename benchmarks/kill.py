@@ -35,25 +35,14 @@ from typing import NamedTuple
 
 from absl import app, flags
 
+from bilm.options.run_options import load_run_options
+
 FLAGS = flags.FLAGS
-OPTIONS = {
-    "bidirectional": True,
-    "char_cnn": {
-        "activation": "relu",
-        "embedding": {"dim": 4},
-        "filters": [[1, 4], [2, 8]],
-        "max_characters_per_token": 20,
-        "n_characters": 261,
-        "n_highway": 1,
-    },
+OPTIONS = load_run_options("tiny").to_dict() | {
     "lstm": {"dim": 16, "projection_dim": 8, "n_layers": 2, "cell_clip": 3, "proj_clip": 3},
-    "dropout": 0.1,
-    "all_clip_norm_val": 10.0,
-    "n_epochs": 9,
     "batch_size": 4,
     "unroll_steps": 8,
     "n_negative_samples_batch": 32,
-    "state_reset_probability": 0.05,
 }
 FOR_WORKERS = {"bidirectional": False, "char_cnn": None, "lstm": OPTIONS["lstm"] | {"n_layers": 1}}
 STARTING = 0.2  # share of kills before the first result

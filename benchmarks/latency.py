@@ -22,27 +22,24 @@ from __future__ import annotations
 
 import json
 import math
-import os
 import subprocess
 import sys
 import tempfile
 import time
 from collections.abc import Iterator, Sequence
-from contextlib import ExitStack, contextmanager
+from contextlib import ExitStack, closing, contextmanager
 from itertools import chain, islice
 from pathlib import Path
 from typing import TypeAlias
 
-ENVIRONMENT = dict(os.environ)  # before TensorFlow sets variables
+import common
+import numpy as np
+from absl import app, flags
 
-import common  # noqa: E402
-import numpy as np  # noqa: E402
-from absl import app, flags  # noqa: E402
-
-from bilm.data.vocabulary import MARKS  # noqa: E402
-from bilm.options.run_options import packaged_options  # noqa: E402
-from bilm.precisions import INFERENCE_PRECISIONS  # noqa: E402
-from bilm.storage.stored_model import open_model  # noqa: E402
+from bilm.data.vocabulary import MARKS
+from bilm.options.run_options import packaged_options
+from bilm.precisions import INFERENCE_PRECISIONS
+from bilm.storage.stored_model import open_model
 
 FLAGS = flags.FLAGS
 flags.DEFINE_multi_string("model", ["small"], "Packaged size or stored model.")
@@ -68,23 +65,21 @@ LOAD_SECONDS = 150  # until a mean load is almost that of the last minute
 
 
 class Worker:
-    """A process that embeds one sentence at a time; a context manager that ends it."""
+    """A process that embeds one sentence at a time."""
 
     def __init__(self, python: str, *words: object):
         # A peer must not import this project's bilm: -I ignores PYTHONPATH and the folder.
         isolated = [] if words[0] == "bilm" else ["-I"]
         self._log = tempfile.TemporaryFile()  # noqa: SIM115
         self._process = subprocess.Popen(
-            [python, *isolated, WORKER, *map(str, words)], env=ENVIRONMENT, text=True,
+            [python, *isolated, WORKER, *map(str, words)], env=common.ENVIRONMENT, text=True,
             stdin=subprocess.PIPE, stdout=subprocess.PIPE, stderr=self._log,
         )  # fmt: skip
         self.versions = self._answer()
         self.times: Times = {}
 
-    def __enter__(self) -> Worker:
-        return self
-
-    def __exit__(self, *error: object) -> None:
+    def close(self) -> None:
+        """End the process."""
         self._process.communicate()
         self._log.close()
 
@@ -147,7 +142,7 @@ def measure(model: str, folder: Path) -> dict[str, dict]:
     with ExitStack() as stack:
         processes = {}
         for name, worker in workers(model, folder):
-            processes[name] = stack.enter_context(worker)
+            processes[name] = stack.enter_context(closing(worker))
         warm_up = list(islice(text, FLAGS.n_warm_up))
         for worker in processes.values():
             for words in warm_up:

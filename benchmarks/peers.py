@@ -255,10 +255,7 @@ def main(_: list[str]) -> None:
     if "ngram" in FLAGS.peers and not shutil.which(FLAGS.lmplz):
         sys.exit(f"--lmplz: found {FLAGS.lmplz}, expected KenLM's program lmplz (see --help)")
     output, results, rows = Path(FLAGS.output), [], []
-    names = "hours", "options", "negatives", "precision"
-    settings = {name: FLAGS[name].value for name in names}
-    output.mkdir(parents=True, exist_ok=True)
-    common.require_settings(output, settings)
+    common.require_settings(output, "hours", "options", "negatives", "precision")
     for n_tokens in map(int, FLAGS.tokens):
         texts = Texts(output / str(n_tokens), n_tokens)
         for peer in FLAGS.peers:

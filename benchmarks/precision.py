@@ -11,14 +11,10 @@ sentences in both precisions. The error of a layer of a sentence is the distance
 of the float32 layer. --trained compares only vectors.
 """
 
-import statistics
-import tempfile
-from pathlib import Path
-
 import common
 import keras
 import numpy as np
-from absl import app, flags, logging
+from absl import flags
 
 from bilm.embedding.embedder import ElmoEmbedder
 from bilm.options.run_options import load_run_options
@@ -28,22 +24,18 @@ LAST = 50  # number of averaged losses
 SENTENCES = 100
 
 FLAGS = flags.FLAGS
-flags.DEFINE_enum("model", "small", ["small", "original"], "Size of the model.")
 flags.DEFINE_string("trained", None, "Model that is not trained here: a name or a folder.")
 flags.DEFINE_enum("precision", "bfloat16", INFERENCE_PRECISIONS[1:], "Precision of the vectors.")
 flags.DEFINE_integer("n_tokens", 20_000, "Vocabulary size.", 10)
 flags.DEFINE_integer("n_steps", 300, "Steps of training.", 1)
-flags.DEFINE_string("json", None, "JSON file for the figures.")
 
 
 def trained(options, folder, precision):
     """Train from seed 0; return the model and the mean sampled loss of the last steps."""
     keras.utils.set_random_seed(0)
     run = common.training_run(options, folder, FLAGS.n_tokens, precision)
-    losses = []
-    for step in range(FLAGS.n_steps):
-        losses.append(run.trainer.step(next(run.batches), step).losses.numpy().mean())
-    return run.trainer.model, statistics.mean(map(float, losses[-LAST:]))
+    _, losses = run.steps(n_steps=FLAGS.n_steps)
+    return run.trainer.model, float(np.mean(losses[-LAST:]))
 
 
 def distances(exact, rounded) -> dict[str, float]:
@@ -59,25 +51,23 @@ def distances(exact, rounded) -> dict[str, float]:
     return {name: float(value) for name, value in figures.items()}
 
 
-def main(_):
-    logging.set_verbosity(logging.WARNING)
-    with tempfile.TemporaryDirectory() as name:
-        folder, files, figures = Path(name), [FLAGS.trained], {}
-        if not FLAGS.trained:
-            options = load_run_options(FLAGS.model).replace(
-                batch_size=32, n_negative_samples_batch=1024
-            )
-            for precision in ("bfloat16", "float32"):  # the float32 model embeds
-                model, figures[f"loss_{precision}"] = trained(options, folder, precision)
-            figures["loss_change"] = figures["loss_bfloat16"] / figures["loss_float32"] - 1
-            files = common.write_model(model, folder)
-        sentences = common.sentences(common.corpus(folder).heldout)[:SENTENCES]
-        precisions = "float32", FLAGS.precision
-        figures |= distances(
-            *(ElmoEmbedder(*files, precision=p).embed_batch(sentences) for p in precisions)
+def measure(folder):
+    files, figures = [FLAGS.trained], {}
+    if not FLAGS.trained:
+        options = load_run_options(FLAGS.model).replace(
+            batch_size=32, n_negative_samples_batch=1024
         )
-    common.report(FLAGS.trained or f"{FLAGS.model}, {FLAGS.n_steps} steps", figures, FLAGS.json)
+        for precision in ("bfloat16", "float32"):  # the float32 model embeds
+            model, figures[f"loss_{precision}"] = trained(options, folder, precision)
+        figures["loss_change"] = figures["loss_bfloat16"] / figures["loss_float32"] - 1
+        files = common.write_model(model, folder)
+    sentences = common.sentences(common.corpus(folder).heldout)[:SENTENCES]
+    precisions = "float32", FLAGS.precision
+    figures |= distances(
+        *(ElmoEmbedder(*files, precision=p).embed_batch(sentences) for p in precisions)
+    )
+    return FLAGS.trained or f"{FLAGS.model}, {FLAGS.n_steps} steps", figures
 
 
 if __name__ == "__main__":
-    app.run(main)
+    common.run(measure)

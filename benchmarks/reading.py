@@ -8,13 +8,11 @@ Example: compare two versions, of which the other is in PATH/TO/OTHER
 """
 
 import statistics
-import tempfile
 import time
 from itertools import islice
-from pathlib import Path
 
 import common
-from absl import app, flags, logging
+from absl import flags
 
 from bilm.data.shards import resolve_shards
 from bilm.data.vocabulary import vocabulary_of
@@ -26,39 +24,36 @@ flags.DEFINE_integer("batch_size", 128, "Rows per step.", 1)
 flags.DEFINE_list("negatives", ["1024", "8192"], "Negatives per direction.")
 flags.DEFINE_integer("n_tokens", None, "Vocabulary size; by default that of the text.", 10)
 flags.DEFINE_integer("n_steps", 100, "Steps to read after as many others.", 1)
-flags.DEFINE_string("json", None, "JSON file for the figures.")
 
 
-def main(_):
-    logging.set_verbosity(logging.WARNING)
+def read(folder):
     figures = {}
-    with tempfile.TemporaryDirectory() as folder:
-        files = common.corpus(Path(folder), FLAGS.n_tokens)
-        for n_negatives in map(int, FLAGS.negatives):
-            options = load_run_options("small").replace(
-                batch_size=FLAGS.batch_size, n_negative_samples_batch=n_negatives
-            )
-            vocab = vocabulary_of(files.vocab_file, options.model, n_tokens=None)
-            text = TrainingText(options, vocab, resolve_shards(files.train), seed=0)
-            n_rows, n_columns = options.batch_size, options.unroll_steps
-            windows = (window for window, _ in text.reader.iter_placed_batches(n_rows, n_columns))
-            for step, window in enumerate(islice(windows, FLAGS.n_steps)):
-                text.batch(window, step, 0)
-            seconds: dict[str, list[float]] = {"windows": [], "batches": [], "all": []}
-            for step in range(FLAGS.n_steps):
-                start = time.process_time()
-                window = next(windows)
-                read = time.process_time()
-                text.batch(window, step, 0)
-                end = time.process_time()
-                seconds["windows"].append(read - start)
-                seconds["batches"].append(end - read)
-                seconds["all"].append(end - start)
-            for part, of_steps in seconds.items():
-                of_token = statistics.median(of_steps) / (n_rows * n_columns)
-                figures[f"{part}, {n_negatives}"] = 1e6 * of_token
-    common.report("microseconds of processor time per token of reading", figures, FLAGS.json)
+    files = common.corpus(folder, FLAGS.n_tokens)
+    for n_negatives in map(int, FLAGS.negatives):
+        options = load_run_options(FLAGS.model).replace(
+            batch_size=FLAGS.batch_size, n_negative_samples_batch=n_negatives
+        )
+        vocab = vocabulary_of(files.vocab_file, options.model, n_tokens=None)
+        text = TrainingText(options, vocab, resolve_shards(files.train), seed=0)
+        n_rows, n_columns = options.batch_size, options.unroll_steps
+        windows = (window for window, _ in text.reader.iter_placed_batches(n_rows, n_columns))
+        for step, window in enumerate(islice(windows, FLAGS.n_steps)):
+            text.batch(window, step, 0)
+        seconds: dict[str, list[float]] = {"windows": [], "batches": [], "all": []}
+        for step in range(FLAGS.n_steps):
+            start = time.process_time()
+            window = next(windows)
+            read = time.process_time()
+            text.batch(window, step, 0)
+            end = time.process_time()
+            seconds["windows"].append(read - start)
+            seconds["batches"].append(end - read)
+            seconds["all"].append(end - start)
+        for part, of_steps in seconds.items():
+            of_token = statistics.median(of_steps) / (n_rows * n_columns)
+            figures[f"{part}, {n_negatives}"] = 1e6 * of_token
+    return "microseconds of processor time per token of reading", figures
 
 
 if __name__ == "__main__":
-    app.run(main)
+    common.run(read)

@@ -115,10 +115,9 @@ def trained(train, out):
             common.bilm(*command.split())
         (out / "minutes").write_text(str((time.time() - started) / 60))
     scorer = bilm.load_scorer(out / "run")
-    model = open_model(out / "run")
-    memory = Memory.load(out / "memory.hdf5", model, scorer.words)
-    with_memory = Filler(scorer, memory=memory)
-    return Filler(scorer), with_memory, float((out / "minutes").read_text())
+    memory = Memory.load(out / "memory.hdf5", open_model(out / "run"), scorer.words)
+    minutes = float((out / "minutes").read_text())
+    return Filler(scorer), Filler(scorer, memory=memory), minutes
 
 
 def answers_of(filler, gaps):

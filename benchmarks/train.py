@@ -9,13 +9,11 @@ differ and are noisy: compare tokens/s per GFLOP/s of the 2048^3 float32 product
 """
 
 import statistics
-import tempfile
 from itertools import islice
-from pathlib import Path
 
 import common
 import numpy as np
-from absl import app, flags, logging
+from absl import flags
 
 from bilm.options.run_options import load_run_options
 from bilm.precisions import PRECISIONS
@@ -23,13 +21,11 @@ from bilm.precisions import PRECISIONS
 SAMPLE = 50  # batches whose distinct tokens are counted
 
 FLAGS = flags.FLAGS
-flags.DEFINE_enum("model", "small", ["small", "original"], "Size of the model.")
 flags.DEFINE_integer("batch_size", 32, "Rows per step.", 1)
 flags.DEFINE_integer("negatives", 1024, "Negatives per direction.", 1)
 flags.DEFINE_integer("n_tokens", 20_000, "Vocabulary size.", 10)
 flags.DEFINE_enum("precision", "float32", PRECISIONS, "Precision of the inputs of matrix products.")
 flags.DEFINE_float("seconds", 60.0, "Seconds for which steps are timed.", 1.0)
-flags.DEFINE_string("json", None, "JSON file for the figures.")
 
 
 def n_distinct(batches) -> int:
@@ -37,19 +33,17 @@ def n_distinct(batches) -> int:
     return len(np.unique(np.stack(list(batches[0]["places"].values()))))
 
 
-def main(_):
-    logging.set_verbosity(logging.WARNING)
+def train(folder):
     options = load_run_options(FLAGS.model).replace(
         batch_size=FLAGS.batch_size, n_negative_samples_batch=FLAGS.negatives
     )
-    with tempfile.TemporaryDirectory() as folder:
-        run = common.training_run(options, Path(folder), FLAGS.n_tokens, FLAGS.precision)
-        run.trainer.step(next(run.batches), 0).global_norm.numpy()
-        first_step_s = common.seconds_since_start()
-        before = common.gemm_rates()
-        seconds = run.step_seconds(FLAGS.seconds)
-        after = common.gemm_rates()
-        distinct = statistics.mean(map(n_distinct, islice(run.batches, SAMPLE)))
+    run = common.training_run(options, folder, FLAGS.n_tokens, FLAGS.precision)
+    run.trainer.step(next(run.batches), 0).global_norm.numpy()
+    first_step_s = common.seconds_since_start()
+    before = common.gemm_rates()
+    seconds, _ = run.steps(FLAGS.seconds)
+    after = common.gemm_rates()
+    distinct = statistics.mean(map(n_distinct, islice(run.batches, SAMPLE)))
 
     n_tokens = options.batch_size * options.unroll_steps
     rate = n_tokens / statistics.median(seconds[2:])
@@ -58,8 +52,8 @@ def main(_):
     figures = common.figures(rate, 3 * forward, FLAGS.precision, before, after, first_step_s)
     size = f"{options.batch_size} x {options.unroll_steps}"
     title = f"train {FLAGS.model}, {FLAGS.precision}, {size}, {len(seconds)} steps"
-    common.report(title, figures, FLAGS.json)
+    return title, figures
 
 
 if __name__ == "__main__":
-    app.run(main)
+    common.run(train)

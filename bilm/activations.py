@@ -6,20 +6,13 @@ from typing import Any, NamedTuple
 
 class Activation(NamedTuple):
     """A non-decreasing function, because it is applied after the maximum over a filter's places.
+    To add an activation, add it to `ACTIVATIONS`. Options files and all backends then accept it."""
 
-    To add an activation, add it to `ACTIVATIONS`. Options files and all backends then accept it.
-
-    Fields:
-        keras: name of the function in `keras.ops`.
-        numpy: function from the module NumPy and an array to the result.
-        onnx: name of the ONNX operation.
-        is_uniform: whether a filter's initial weights are uniform in [-0.05, 0.05]; otherwise they
-            are normal, with a variance of 1 / n for n inputs.
-    """
-
-    keras: str
-    numpy: Callable[[Any, Any], Any]
-    onnx: str
+    keras: str  # name of the function in `keras.ops`
+    numpy: Callable[[Any, Any], Any]  # from the module NumPy and an array to the result
+    onnx: str  # name of the operation
+    # Whether a filter's initial weights are uniform in [-0.05, 0.05]; otherwise they are normal,
+    # with a variance of 1 / n for n inputs.
     is_uniform: bool = False
 
 

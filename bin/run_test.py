@@ -22,4 +22,4 @@ def measure(batch_size: int | None, decimals: int, **values: Any) -> None:
 
 
 if __name__ == "__main__":
-    run_script(like_reference(test, __doc__, NAMES, measure))
+    run_script(like_reference(test, __doc__, NAMES, measure, batch_size="256", decimals="12"))

@@ -17,6 +17,7 @@ from bilm.commands.main import like_reference, run_script
 from bilm.commands.train import train
 
 NAMES = {"train_prefix": "input", "vocab_file": "vocab", "save_dir": "output"}
+DEFAULT = "options of the resumed run, or original_2018"
 
 
 def start(folder: str, options: str | None, **values: Any) -> None:
@@ -29,4 +30,4 @@ def start(folder: str, options: str | None, **values: Any) -> None:
 
 
 if __name__ == "__main__":
-    run_script(like_reference(train, __doc__, NAMES, start))
+    run_script(like_reference(train, __doc__, NAMES, start, options=DEFAULT))

@@ -3,8 +3,8 @@ as Spark, Ray, Dask and Hugging Face datasets; `examples/embed_with_*.py` call i
 
 from __future__ import annotations
 
-from collections import deque
-from collections.abc import Callable, Generator, Iterable, Iterator, Sequence
+from collections import Counter, deque
+from collections.abc import Generator, Iterable, Iterator, Sequence
 from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING
@@ -27,7 +27,6 @@ if TYPE_CHECKING:
     import pyarrow
 
 Model = str | Path | StoredModel | ElmoEmbedder
-Split = Callable[[str], list[str]]
 
 
 def embed_batches(
@@ -61,7 +60,7 @@ def embed_batches(
     Returns: batches with the columns `keep`, then those of `bilm embed`: `sentence` and `vector`,
         a list of fixed size, if pooled; otherwise `words` and `vectors`, a list of such lists. With
         several layers, `layer_0`, `layer_1`, ... replace the last one.
-    Raises: DataError if the column is missing or has another type; OptionsError; WeightsError;
+    Raises: DataError if a column is missing or has another type; OptionsError; WeightsError;
         BilmError if pyarrow is missing.
 
     Example:
@@ -69,40 +68,53 @@ def embed_batches(
         batches = embed_batches(table.to_batches(), "novels-en", "text")
         vectors = pyarrow.Table.from_batches(batches)
     """
-    optional("pyarrow", "parquet", "embed_batches")
+    arrow = optional("pyarrow", "parquet", "embed_batches")
     if isinstance(model, ElmoEmbedder):
         embedder = model
     else:
         files = ModelFiles(model, weights, vocab)
         embedder = shared_embedder(files, files.digest(), precision)
     content = _content(embedder, layers, pool, dtype, normalize)
-    split = tokenizer(tokenize)
+    split = partial(map, tokenizer(tokenize))
     # Batches whose sentences are being embedded, and these sentences.
     pending: deque[tuple[pyarrow.RecordBatch, list[list[str]]]] = deque()
 
     def sentences() -> Iterator[list[str]]:
         for batch in batches:
-            words = _words(batch, column, split)
-            if words:
-                pending.append((batch, words))
-            yield from words
+            if not hasattr(batch, "schema"):
+                raise DataError(
+                    f"found a {type(batch).__name__}, expected record batches; of a table, pass "
+                    "table.to_batches()"
+                )
+            check_columns([column], batch.schema.names, "the data")
+            of_batch = []
+            for value in batch.column(column).to_pylist():
+                (words,) = words_of({column: value}, column, split, "record batch")
+                refuse_tabs(words, f"column {column!r}")
+                of_batch.append(words)
+            if of_batch:
+                pending.append((batch, of_batch))
+            yield from of_batch
 
     def embedded() -> Generator[pyarrow.RecordBatch, None, None]:
         start = 0  # number of rows of the first pending batch that have been yielded
-        vectors: list[np.ndarray] = []  # of the rows after them
+        rows: list[np.ndarray] = []  # vectors of the rows after them
         n_bytes = 0
-        for sentence_vectors in embedder.embed_sentences(sentences(), layers, pool, normalize):
-            vectors.append(sentence_vectors)
-            n_bytes += sentence_vectors.nbytes
+        for vectors in embedder.embed_sentences(sentences(), layers, pool, normalize):
+            rows.append(rows_of(vectors, content))
+            n_bytes += vectors.nbytes
             batch, words = pending[0]
-            stop = start + len(vectors)
+            stop = start + len(rows)
             is_complete = stop == len(words)
             if is_complete or n_bytes >= GROUP_BYTES:
-                rows = batch.slice(start, stop - start)
+                records = list(map(Record, words[start:stop]))
+                added = parquet_batch(content, records, np.concatenate(rows)).columns
                 schema = _output_schema(batch.schema, content, column, keep)
-                yield _result(rows, schema, content, words[start:stop], vectors)
+                kept = [batch.column(name) for name in schema.names[: -len(added)]]
+                kept = [array.slice(start, stop - start) for array in kept]
+                yield arrow.RecordBatch.from_arrays([*kept, *added], schema=schema)
                 start = stop
-                vectors = []
+                rows = []
                 n_bytes = 0
             if is_complete:
                 pending.popleft()
@@ -139,38 +151,15 @@ def _output_schema(
         raise OptionsError(f"keep is {keep!r}, expected a list of names, such as [{keep!r}]")
     if keep is None:
         keep = [name for name in schema.names if name != column]
+    check_columns(keep, schema.names, "keep")
     added = parquet_schema(content)
-    for name in keep:
-        problem = ""
-        if name not in schema.names:
-            problem = "is missing"
-        elif name in added.names:
-            problem = "has the name of a column of the result"
-        elif list(keep).count(name) > 1 or schema.names.count(name) > 1:
-            problem = "occurs twice"
-        if problem:
-            raise OptionsError(
-                f"keep: the column {name!r} {problem}; name the columns to keep, which must "
-                f"exist and differ from each other and from {', '.join(added.names)}"
-            )
+    name, n = Counter([*keep, *added.names]).most_common(1)[0]
+    if n > 1:
+        raise OptionsError(
+            f"keep: the result would have {n} columns {name!r}; the columns to keep must differ "
+            f"from each other and from {', '.join(added.names)}"
+        )
     return pyarrow.schema([*(schema.field(name) for name in keep), *added])
-
-
-def _result(
-    rows: pyarrow.RecordBatch,
-    schema: pyarrow.Schema,
-    content: Content,
-    words: list[list[str]],
-    vectors: list[np.ndarray],
-) -> pyarrow.RecordBatch:
-    import pyarrow
-
-    records = [Record(sentence) for sentence in words]
-    arrays = [rows_of(array, content) for array in vectors]
-    added = parquet_batch(content, records, np.concatenate(arrays)).columns
-    n_kept = len(schema) - len(added)
-    kept = [rows.column(name) for name in schema.names[:n_kept]]
-    return pyarrow.RecordBatch.from_arrays([*kept, *added], schema=schema)
 
 
 def _content(
@@ -183,18 +172,3 @@ def _content(
     require_one_of("dtype", dtype, ("float32", "float16"))
     selection = Selection(model.options, layers, pool, normalize)
     return Content(selection.shape, dtype, pool != "none", selection.numbers)
-
-
-def _words(batch: pyarrow.RecordBatch, column: str, split: Split) -> list[list[str]]:
-    if not hasattr(batch, "schema"):
-        raise DataError(
-            f"found a {type(batch).__name__}, expected record batches; of a table, pass "
-            "table.to_batches()"
-        )
-    sentences = []
-    check_columns([column], batch.schema.names, "the data")
-    for value in batch.column(column).to_pylist():
-        (words,) = words_of({column: value}, column, partial(map, split), "record batch")
-        refuse_tabs(words, f"column {column!r}")
-        sentences.append(words)
-    return sentences

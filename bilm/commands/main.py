@@ -10,7 +10,7 @@ import threading
 import time
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager, suppress
-from copy import copy
+from copy import deepcopy
 from functools import partial
 from inspect import cleandoc
 from logging import WARNING, Formatter, LogRecord
@@ -145,10 +145,15 @@ def like_reference(
     help: str,
     names: Mapping[str, str],
     callback: Callable[..., Any] | None = None,
+    **defaults: str,
 ) -> click.Command:
     """Return a command that also accepts the options of one of bilm-tf's scripts. `names` maps
-    these to the command's options; `callback` replaces the command's function."""
-    script = copy(command)
+    these to the command's options; `callback` replaces the command's function, and `defaults`
+    describe its defaults, by option."""
+    script = deepcopy(command)
+    for option in script.params:
+        if isinstance(option, click.Option) and option.name in defaults:
+            option.show_default = defaults[option.name]
     script.help = _with_kept_lines(help)
     script.callback = callback or command.callback
     script.context_settings = SETTINGS | {

@@ -13,7 +13,7 @@ import cloup
 from bilm.commands.output import TABLES
 from bilm.data.readers import FORMS, OPTIONS
 from bilm.data.readers.tables import QUOTING
-from bilm.data.text import ENDINGS, ON_BAD_UTF8, STANDARD_INPUT
+from bilm.data.text import ENDINGS, ON_BAD_UTF8, STANDARD_INPUT, problem_of_pipe
 from bilm.options.run_options import DECAYS, LEARNING_RATES, MAX_SEED
 from bilm.precisions import INFERENCE_PRECISIONS, PRECISIONS
 from bilm.storage.formats import HELP
@@ -46,10 +46,17 @@ class File(click.Path):
 
 
 class TextInput(File):
-    """A file, URL or pattern of text, where `-` is standard input."""
+    """A file, URL or pattern of text, where `-` is standard input; not a pipe if it `rereads`."""
+
+    def __init__(self, rereads: bool = False):
+        super().__init__()
+        self.rereads = rereads
 
     def convert(self, value: Any, param: click.Parameter | None, ctx: click.Context | None) -> str:
-        return STANDARD_INPUT if value == "-" else super().convert(value, param, ctx)
+        path = STANDARD_INPUT if value == "-" else super().convert(value, param, ctx)
+        if self.rereads and (problem := problem_of_pipe(path)):
+            self.fail(problem, param, ctx)
+        return path
 
 
 class List(click.ParamType):
@@ -185,7 +192,7 @@ def text_input(help: str, rereads: bool = False, **more: Any) -> Decorator:
     more = {"metavar": "PATTERN", "required": True, "dest": "input_", **more}
     help += " The name - means standard input"
     help += ", which must be a redirected file, not a pipe." if rereads else "."
-    return option("--input", TextInput(), help, **more)
+    return option("--input", TextInput(rereads), help, **more)
 
 
 DEFAULTS = RunSettings()
@@ -204,7 +211,7 @@ def run_options(
             text_input("Training text: a file or a quoted pattern.", True, dest="text"),
             option("--output", FILE, "Folder of the run.", dest="folder", metavar="FOLDER",
                    required=True),
-            option("--heldout", TextInput(), "Held-out text to evaluate on.",
+            option("--heldout", TextInput(True), "Held-out text to evaluate on.",
                    metavar="PATTERN"),
             *usual,
             option("--n_epochs", Integer(1), "Passes over the text.", n_epochs),

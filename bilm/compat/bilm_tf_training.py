@@ -126,7 +126,7 @@ def _run_options(values: Mapping[str, Any]) -> RunOptions:
     # As JSON: NumPy numbers and tuples would change when written and read back.
     plain = json.loads(json.dumps(dict(values), default=lambda value: value.item()))
     plain.pop(PROFILE, None)  # of the run that is continued
-    options = schema.read(RunOptions, plain)
+    options = RunOptions.from_dict(plain, strict=False)
     unknown = list(options.other_names())
     if unknown:
         logging.warning("options: unknown keys are ignored: %s", ", ".join(unknown))

@@ -7,6 +7,7 @@ import numpy as np
 from bilm.data.marks import BOS, EOS
 from bilm.errors import DataError
 from bilm.options import model_options
+from bilm.options.model_options import BOW, EOW, OOV, PAD
 from bilm.options.schema import MIN_WORD_LENGTH
 
 # A character is one of 256 bytes or one of five marks.
@@ -89,18 +90,12 @@ class LexiconAlphabet:
 
     def __call__(self, words: Sequence[str]) -> np.ndarray:
         """Return the ids of words and their characters, int32 (n, width)."""
-        pad = 0 if self.characters is None else self.characters.lexicon[model_options.PAD]
+        pad = 0 if self.characters is None else self.characters.lexicon[PAD]
         rows: np.ndarray = np.full((len(words), self.width), pad, np.int32)
         for row, word in zip(rows, words, strict=True):
-            if self.words is not None:
-                lexicon = self.words.lexicon
-                short = word[: self.max_characters - 2]
-                row[0] = lexicon.get(short, lexicon[model_options.OOV])
-            if self.characters is not None:
-                lexicon = self.characters.lexicon
-                letters = [model_options.EOW, *self._letters(word), model_options.BOW]
-                ids = [lexicon.get(letter, lexicon[model_options.OOV]) for letter in letters]
-                row[self.n_word_columns : self.n_word_columns + len(ids)] = ids
+            ids = _ids(self.words, [word[: self.max_characters - 2]])
+            ids += _ids(self.characters, [EOW, *self._letters(word), BOW])
+            row[: len(ids)] = ids
         return rows
 
     def lengths(self, words: Sequence[str], rows: np.ndarray) -> np.ndarray:
@@ -113,6 +108,13 @@ class LexiconAlphabet:
     def _letters(self, word: str) -> Sequence[str]:
         word = word[: self.max_characters - 2]
         return [word] if word in (self.begin, self.end) else word  # a mark is one character
+
+
+def _ids(table: model_options.TableOptions | None, entries: list[str]) -> list[int]:
+    if table is None:
+        return []
+    unknown = table.lexicon[OOV]
+    return [table.lexicon.get(entry, unknown) for entry in entries]
 
 
 Alphabet = ByteAlphabet | LexiconAlphabet

@@ -15,14 +15,10 @@ from bilm.support.urls import PathLike
 
 
 class Batcher:
-    """Sentences -> character ids.
-
-    Args:
-        lm_vocab_file: ignored, because characters represent every word.
-        max_token_length: C, characters of a word with its two marks. It must be the model's
-            `max_characters_per_token`: another number gives long words other vectors.
-        alphabet: an alphabet of width C; None for the bytes of words.
-    """
+    """Sentences -> character ids. `lm_vocab_file` is ignored, because characters represent every
+    word. `max_token_length`: C, characters of a word with its two marks. It must be the model's
+    `max_characters_per_token`: another number gives long words other vectors. `alphabet`: an
+    alphabet of width C; None for the bytes of words."""
 
     def __init__(
         self,

@@ -11,10 +11,9 @@ from bilm.data.vocabulary import UnicodeCharsVocabulary, Vocabulary
 
 
 class NumberedWords:
-    """The words that were read recently, numbered in the order of their first use.
-
-    A word of a large vocabulary is seldom in the processor's cache. With numbers, each word of a
-    window needs one access to a dictionary, instead of two for its ids and one for its characters.
+    """The words that were read recently, numbered in the order of their first use: a word of a
+    large vocabulary is seldom in the processor's cache, and with numbers each word of a window
+    needs one access to a dictionary, instead of two for its ids and one for its characters.
 
     Attributes: `ids`, the id of each number, int32; `characters`, int16 (., C), None if the
         vocabulary has no characters. Both may be longer than the number of words.
@@ -39,18 +38,15 @@ class NumberedWords:
         n_known = len(self._numbers)
         numbers = np.fromiter(map(self._numbers.__getitem__, words), np.int64, len(words))
         n_new = len(self._numbers) - n_known
-        if n_new:
-            latest_first = list(islice(reversed(self._numbers), n_new))
-            self._look_up(latest_first[::-1], n_known)
-        return numbers
-
-    def _look_up(self, words: list[str], first: int) -> None:
-        """Store ids and characters of words, whose numbers start at `first`."""
-        end = first + len(words)
+        if not n_new:
+            return numbers
+        new = list(islice(reversed(self._numbers), n_new))[::-1]
+        end = len(self._numbers)
         if end > len(self.ids):  # what is added to the arrays has no meaning
             self.ids = np.resize(self.ids, 2 * end)
             if self.characters is not None:
                 self.characters = np.resize(self.characters, (2 * end, self.characters.shape[1]))
-        self.ids[first:end] = self.vocab.known_ids(words)
+        self.ids[n_known:end] = self.vocab.known_ids(new)
         if isinstance(self.vocab, UnicodeCharsVocabulary) and self.characters is not None:
-            self.characters[first:end] = self.vocab.spell(words)
+            self.characters[n_known:end] = self.vocab.spell(new)
+        return numbers

@@ -40,14 +40,18 @@ def matching_files(filepattern: PathLike) -> list[str]:
 def input_files(filepattern: PathLike) -> list[str]:
     """Return `matching_files`. Raises: DataError also for a pipe, which can be read only once."""
     paths = matching_files(filepattern)
-    for path in paths:
-        if os.path.exists(path) and not os.path.isfile(path):
-            name = "standard input" if path == STANDARD_INPUT else path
-            raise DataError(
-                f"{name}: not a regular file, but the text is read more than once; write it to a "
-                "file first"
-            )
+    for problem in filter(None, map(problem_of_pipe, paths)):
+        raise DataError(problem)
     return paths
+
+
+def problem_of_pipe(path: str) -> str | None:
+    """Return why a text cannot be read more than once, if it is a pipe."""
+    if not os.path.exists(path) or os.path.isfile(path):
+        return None
+    name = "standard input" if path == STANDARD_INPUT else path
+    problem = "not a regular file, but the text is read more than once; write it to a file first"
+    return f"{name}: {problem}"
 
 
 def read_lines(path: PathLike, on_bad_utf8: str = "error") -> Iterator[tuple[int, str]]:

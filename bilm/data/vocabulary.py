@@ -32,7 +32,8 @@ class Vocabulary:
         filename: one word per line.
         validate_file: whether each mark and each word must occur once, as training requires.
         words: the words of the file, if they have been read already.
-    Attributes: `words`, by id, which must not be changed; ids of marks: `bos`, `eos` and `unk`.
+    Attributes: `words`, by id, which must not be changed; their number, `size`; ids of marks:
+        `bos`, `eos` and `unk`.
     Raises: DataError if the file cannot be read, is empty or is refused.
     """
 
@@ -45,6 +46,7 @@ class Vocabulary:
         self.filename = expanded(filename)
         lines = (word for _, word in read_lines(self.filename) if word != NOT_A_WORD)
         self.words = list(lines if words is None else words)
+        self.size = len(self.words)
         first = next(filter(str.strip, self.words), "")
         problem = left_instead(first) if first else "empty, expected one word per line"
         if problem:
@@ -64,11 +66,6 @@ class Vocabulary:
                 f"{unused[0]!r}; no word of a text has their ids. Remove them, unless a model was "
                 "trained with them"
             )
-
-    @property
-    def size(self) -> int:
-        """The number of ids."""
-        return len(self.words)
 
     @cached_property
     def digest(self) -> str:

@@ -2,6 +2,7 @@
 
 from collections import Counter
 from collections.abc import Mapping
+from itertools import chain
 from typing import NamedTuple
 
 from bilm.data.marks import BOS, EOS, MARKS, NOT_A_WORD
@@ -53,12 +54,8 @@ def build_vocabulary(
     shards.examine()
 
     # Occurrences of each word. The words of marks are not words of the vocabulary.
-    counts: Counter[str] = Counter()
-    n_sentences = 0
     counted = Progress("counting words", "sentences")
-    for words in counted.over(shards.sentences()):
-        counts.update(words)
-        n_sentences += 1
+    counts = Counter(chain.from_iterable(counted.over(shards.sentences())))
     n_tokens = counts.total()
     n_ends = counts[BOS] + counts[EOS]
     for name in (*MARKS, NOT_A_WORD):
@@ -78,7 +75,9 @@ def build_vocabulary(
     with writing_text(output) as file:
         file.writelines(f"{line}\n" for line in lines)
     n_covered = n_ends - sum(n for n, _ in ranked)
-    return VocabularyCounts(min_count, n_sentences, n_tokens, len(counts), len(ranked), n_covered)
+    return VocabularyCounts(
+        min_count, counted.n_done, n_tokens, len(counts), len(ranked), n_covered
+    )
 
 
 vocab = build_vocabulary

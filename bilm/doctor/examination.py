@@ -1,27 +1,36 @@
 """`examine`: the checks of `bilm doctor`, in order, and their report."""
 
+import json
 import os
 import platform
-import shutil
+import subprocess
 import sys
 from collections.abc import Iterator
+from contextlib import suppress
 from dataclasses import dataclass, field
 from importlib import metadata
 from importlib.util import find_spec
+from typing import Any
 
 from absl import logging
 
-from bilm.doctor.probes import ProbeFailure, ask
 from bilm.precisions import PRECISIONS
 from bilm.support.imports import DISTRIBUTION, WITHOUT_TENSORFLOW
-from bilm.support.process import available_cores, load_average
+from bilm.support.process import (
+    LIBRARIES,
+    LOG_LEVEL,
+    QUIET,
+    available_cores,
+    gpu_driver,
+    load_average,
+)
 
-BACKENDS = ("tensorflow", "torch", "jax")  # of Keras
 INT8 = ("onnx", "onnxruntime")  # packages that int8 requires
-PACKAGES = (*BACKENDS, "keras", "numpy", "h5py", *INT8)  # whose versions are listed
+PACKAGES = (*LIBRARIES, "keras", "numpy", "h5py", *INT8)  # whose versions are listed
 SETTINGS = ("TF_", "KERAS_", "XLA_FLAGS", "CUDA_VISIBLE_DEVICES", "OMP_", "OPENBLAS_", "BILM_CACHE")
 NO_GPU = {"CUDA_VISIBLE_DEVICES": "-1", "JAX_PLATFORMS": "cpu"}
 TOLERANCES = {"float32": 1e-5, "bfloat16": 0.1, "int8": 0.1}  # largest difference of vectors
+TIMEOUT = 120.0  # seconds that a probe may take
 LIST_GPUS = "import tensorflow as tf; tf.config.list_physical_devices('GPU')"
 
 Values = dict[str, str]
@@ -37,6 +46,20 @@ class Report:
     def problem(self, found: str, fix: str) -> None:
         """Add a problem and what the user can do."""
         self.problems.append({"found": found, "fix": fix})
+
+    def ask(self, found: str, fix: str, *probe: str, **environment: str) -> dict[str, Any] | None:
+        """Return the result of a function of `probes` and its arguments in a new process; None if
+        it fails, which is a problem: `found`, and the reason."""
+        command = [sys.executable, "-m", "bilm.doctor.probes", *probe]
+        variables = {LOG_LEVEL: QUIET, **os.environ, **environment}
+        try:
+            done = subprocess.run(command, capture_output=True, env=variables, timeout=TIMEOUT)
+            done.check_returncode()
+        except (subprocess.CalledProcessError, subprocess.TimeoutExpired) as error:
+            *_, last = (error.stderr or b"").strip().split(b"\n")
+            self.problem(f"{found}: {error} {last.decode(errors='replace')}", fix)
+            return None
+        return json.loads(done.stdout.splitlines()[-1])
 
     def lines(self) -> Iterator[str]:
         """Yield the lines of the report as text."""
@@ -71,40 +94,32 @@ def examine() -> Report:
 
 def _versions() -> Values:
     values = {
-        "bilm": _version(DISTRIBUTION) or "not installed as a package",
+        "bilm": "not installed as a package",
         "python": f"{platform.python_version()} ({sys.executable})",
         "system": platform.platform(),
     }
-    found = {package: _version(package) for package in PACKAGES}
-    return values | {package: version for package, version in found.items() if version}
-
-
-def _version(distribution: str) -> str | None:
-    try:
-        return metadata.version(distribution)
-    except metadata.PackageNotFoundError:
-        return None
+    for name in ("bilm", *PACKAGES):
+        with suppress(metadata.PackageNotFoundError):
+            values[name] = metadata.version(DISTRIBUTION if name == "bilm" else name)
+    return values
 
 
 def _devices(report: Report) -> tuple[Values, dict[str, list[str]]]:
     """Return a description of the backends, and the names of the GPUs of those that work."""
     values: Values = {}
     gpus: dict[str, list[str]] = {}
-    for backend in filter(find_spec, BACKENDS):
-        try:
-            answer = ask("devices", KERAS_BACKEND=backend)
-        except ProbeFailure as error:
+    for backend in filter(find_spec, LIBRARIES):
+        fix = f"pip install --force-reinstall {backend} in a new environment"
+        problem = f"{backend} cannot be imported"
+        answer = report.ask(problem, fix, "devices", KERAS_BACKEND=backend)
+        if answer is None:
             values[backend] = "failed"
-            report.problem(
-                f"{backend} cannot be imported: {error}",
-                f"pip install --force-reinstall {backend} in a new environment",
-            )
             continue
         gpus[backend] = answer["gpus"]
         built = f", built for CUDA {answer['CUDA']}" if answer["CUDA"] else ""
         values[backend] = f"{len(gpus[backend])} GPUs{built}"
         values |= {f"{backend} GPU {number}": name for number, name in enumerate(gpus[backend])}
-    if gpus.get("tensorflow") == [] and shutil.which("nvidia-smi"):
+    if gpus.get("tensorflow") == [] and gpu_driver() == "nvidia-smi":
         report.problem(
             "this host has NVIDIA's driver, but TensorFlow lists no GPU",
             "pip install 'tensorflow[and-cuda]', and check CUDA_VISIBLE_DEVICES. TensorFlow names "
@@ -118,15 +133,14 @@ def _vectors(report: Report, gpus: dict[str, list[str]]) -> Values:
     for device, precision, environment in _ways(gpus):
         way = f"{device}, {precision}"
         logging.info("checking vectors: %s", way)
-        try:
-            answer = ask("golden", precision, **environment)
-        except ProbeFailure as error:
+        fix = (
+            "use another backend (KERAS_BACKEND), device (CUDA_VISIBLE_DEVICES) or precision, and "
+            "report this text"
+        )
+        problem = f"{way}: computing vectors fails"
+        answer = report.ask(problem, fix, "golden", precision, **environment)
+        if answer is None:
             values[way] = "failed"
-            report.problem(
-                f"{way}: computing vectors fails: {error}",
-                "use another backend (KERAS_BACKEND), device (CUDA_VISIBLE_DEVICES) or precision, "
-                "and report this text",
-            )
             continue
         difference, tolerance = answer["difference"], TOLERANCES[precision]
         values[way] = f"largest difference {difference:.1e}"

@@ -1,36 +1,12 @@
-"""Probes of `bilm doctor`: functions called in a process each, which a library can abort.
-
-`ask` runs this module as a program, which calls a function of it and prints one line of JSON.
-"""
+"""Probes of `bilm doctor`: functions called in a process each, which a library can abort. The
+program calls the function that its arguments name, and prints the result as one line of JSON."""
 
 import json
 import os
-import subprocess
 import sys
 from pathlib import Path
-from typing import Any
-
-from bilm.support.process import LOG_LEVEL, QUIET
 
 GOLDEN = Path(__file__).with_name("golden_case")
-TIMEOUT = 120.0  # seconds that a probe may take
-
-
-class ProbeFailure(Exception):
-    """A probe ended without an answer."""
-
-
-def ask(name: str, *arguments: str, **environment: str) -> dict[str, Any]:
-    """Return the result of a function of this module in a new process. Raises: ProbeFailure."""
-    command = [sys.executable, "-m", "bilm.doctor.probes", name, *arguments]
-    variables = {LOG_LEVEL: QUIET, **os.environ, **environment}
-    try:
-        done = subprocess.run(command, capture_output=True, env=variables, timeout=TIMEOUT)
-        done.check_returncode()
-    except (subprocess.CalledProcessError, subprocess.TimeoutExpired) as error:
-        *_, last = (error.stderr or b"").strip().split(b"\n")
-        raise ProbeFailure(f"{error} {last.decode(errors='replace')}") from error
-    return json.loads(done.stdout.splitlines()[-1])
 
 
 def devices() -> dict[str, object]:

@@ -13,7 +13,6 @@ from __future__ import annotations
 
 import math
 import os
-import shutil
 import sys
 from typing import TYPE_CHECKING
 
@@ -22,7 +21,7 @@ from absl import logging
 from bilm.errors import require_one_of
 from bilm.inference import BACKENDS
 from bilm.options.model_options import ModelOptions
-from bilm.support.process import BACKEND, backend_of_keras, is_stopped_by_fork
+from bilm.support.process import BACKEND, backend_of_keras, gpu_driver, is_stopped_by_fork
 from bilm.tensors import n_parameters
 
 if TYPE_CHECKING:
@@ -67,7 +66,7 @@ def most_tokens(options: ModelOptions) -> int:
 
 def may_have_gpu() -> bool:
     """Return whether this machine may have a GPU, without the import of a library."""
-    return sys.platform == "darwin" or any(map(shutil.which, ("nvidia-smi", "rocm-smi")))
+    return sys.platform == "darwin" or gpu_driver() is not None
 
 
 def numpy_runs_sentences(model: BiLM) -> bool:

@@ -115,18 +115,12 @@ class LexiconEncoderOptions(Checked):
 
 @dataclass(frozen=True)
 class ModelOptions(Checked):
-    """The architecture of a model.
-
-    Args:
-        char_cnn: encoder of characters; None if tokens are words or `lexicon_encoder` is given.
-        bidirectional: None if the file has no such key; the weights then decide.
-        share_embedding_softmax: whether the softmax uses the table of word vectors.
-        other: other keys of a stored file, unchanged; also in `lstm` and `char_cnn`.
-    """
+    """The architecture of a model. At most one of `char_cnn` and `lexicon_encoder`, the encoders of
+    characters, is given; without them, tokens are words, whose table the softmax may share."""
 
     lstm: LstmOptions = key(LstmOptions)
     char_cnn: CharCnnOptions | None = key(CharCnnOptions, None)
-    bidirectional: bool | None = key(schema.BOOLEAN, None)
+    bidirectional: bool | None = key(schema.BOOLEAN, None)  # None: the weights decide
     share_embedding_softmax: bool = key(schema.BOOLEAN, False)
     lexicon_encoder: LexiconEncoderOptions | None = key(LexiconEncoderOptions, None)
 

@@ -38,16 +38,6 @@ def _is_integer(value: object) -> bool:
     return isinstance(value, int) and not isinstance(value, bool)
 
 
-def _is_filters(value: Any) -> bool:
-    is_list = isinstance(value, list | tuple) and 0 < len(value) <= MAX_LAYERS
-    return is_list and all(map(_is_filter, value))
-
-
-def _is_filter(pair: Any) -> bool:
-    is_pair = isinstance(pair, list | tuple) and len(pair) == 2
-    return is_pair and all(map(SIZE.holds, pair))
-
-
 def integer(low: int, high: int) -> Rule:
     """Return the rule for integers from `low` to `high`."""
     expected = f"an integer from {low} to {high}"
@@ -69,6 +59,16 @@ def choice(*values: str) -> Rule:
     return Rule(lambda value: value in values, " or ".join(values))
 
 
+def list_of(item: Rule, least: int, most: int, expected: str) -> Rule:
+    """Return the rule for lists of `least` to `most` items."""
+
+    def holds(value: Any) -> bool:
+        is_list = isinstance(value, list | tuple) and least <= len(value) <= most
+        return is_list and all(map(item.holds, value))
+
+    return Rule(holds, expected)
+
+
 def instance(kind: type, expected: str) -> Rule:
     """Return the rule for instances of a class."""
     return Rule(lambda value: isinstance(value, kind), expected)
@@ -88,9 +88,9 @@ SHARE = number(0, 1, "a number in [0, 1]")
 ACTIVATION = Rule(  # looks activations up when it is used, so that programs can add their own
     lambda value: isinstance(value, str) and value in ACTIVATIONS, " or ".join(ACTIVATIONS)
 )
-FILTERS = Rule(
-    _is_filters, f"a list of 1 to {MAX_LAYERS} pairs [width, number] of positive integers"
-)
+PAIR = list_of(SIZE, 2, 2, "a pair")
+PAIRS = f"a list of 1 to {MAX_LAYERS} pairs [width, number] of positive integers"
+FILTERS = list_of(PAIR, 1, MAX_LAYERS, PAIRS)
 LEXICON = instance(Mapping, "an object that maps strings to integer ids")
 
 
@@ -142,9 +142,31 @@ class Checked:
         """Check values that depend on each other, or complete them. Raises: OptionsError."""
 
     @classmethod
-    def from_dict(cls: type[T], values: Mapping[str, Any]) -> T:
-        """Build from the content of a JSON file; unknown keys are kept, or an error if `STRICT`."""
-        return read(cls, values, strict=cls.STRICT)
+    def from_dict(cls: type[T], values: Mapping[str, Any], strict: bool | None = None) -> T:
+        """Build from a JSON object; unknown keys are kept, or an error if `strict`, by default
+        `STRICT`. Raises: OptionsError that starts with the dotted name of the key."""
+        strict = cls.STRICT if strict is None else strict
+        known = {field.name: field for field in keys(cls)}
+        other = {name: value for name, value in values.items() if name not in known}
+        unknown = [name for name in other if name not in cls.ALLOWED]
+        if strict and unknown:
+            expected = ", ".join(known)
+            raise OptionsError(f"{unknown[0]}: unknown key, expected one of {expected}")
+
+        arguments: dict[str, Any] = {}
+        for name, field in known.items():
+            nested = field.metadata["nested"]
+            value = values.get(name)
+            if nested is not None and isinstance(value, dict):
+                try:
+                    arguments[name] = nested.from_dict(value, strict)
+                except OptionsError as error:
+                    raise OptionsError(f"{name}.{error}") from None
+            elif name in values:
+                arguments[name] = value
+            elif field.default is MISSING:
+                raise OptionsError(f"{name}: missing, expected {field.metadata['rule'].expected}")
+        return cls(**arguments, other=other)
 
     def replace(self: T, **changes: Any) -> T:
         """Return a copy with some values changed and all checked."""
@@ -163,32 +185,6 @@ class Checked:
                 for name in value.other_names():
                     yield f"{field.name}.{name}"
         yield from self.other
-
-
-def read(cls: type[T], values: Mapping[str, Any], *, strict: bool = False) -> T:
-    """Build `cls` from a JSON object; unknown keys are an error if `strict`. Raises: OptionsError
-    that starts with the dotted name of the key."""
-    known = {field.name: field for field in keys(cls)}
-    other = {name: value for name, value in values.items() if name not in known}
-    unknown = [name for name in other if name not in cls.ALLOWED]
-    if strict and unknown:
-        expected = ", ".join(known)
-        raise OptionsError(f"{unknown[0]}: unknown key, expected one of {expected}")
-
-    arguments: dict[str, Any] = {}
-    for name, field in known.items():
-        nested = field.metadata["nested"]
-        value = values.get(name)
-        if nested is not None and isinstance(value, dict):
-            try:
-                arguments[name] = read(nested, value, strict=strict)
-            except OptionsError as error:
-                raise OptionsError(f"{name}.{error}") from None
-        elif name in values:
-            arguments[name] = value
-        elif field.default is MISSING:
-            raise OptionsError(f"{name}: missing, expected {field.metadata['rule'].expected}")
-    return cls(**arguments, other=other)
 
 
 def load(cls: type[T], path: str | Path) -> T:

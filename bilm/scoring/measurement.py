@@ -7,7 +7,6 @@ from contextlib import suppress
 from typing import Any, NamedTuple
 
 from bilm.errors import OptionsError
-from bilm.options import schema
 from bilm.scoring.perplexity import Perplexity
 from bilm.scoring.verdict import Comparison, Verdict
 from bilm.storage.stored_model import StoredModel
@@ -29,7 +28,7 @@ class Measurement(NamedTuple):
         stored = record.get("compared")
         compared = None
         if isinstance(stored, Mapping):
-            compared = schema.read(Comparison, stored)
+            compared = Comparison.from_dict(stored)
         return cls(record.get("step", -1), perplexity, record.get("text", []), compared)
 
     def to_record(self) -> dict[str, Any]:

@@ -22,6 +22,8 @@ PREFIX = ".bilm-"  # prefix of the names of temporary folders
 LOCK, CONTENT = "lock", "new"  # the two entries of a temporary folder
 FULL = (errno.ENOSPC, errno.EDQUOT, errno.EFBIG)  # errors that do not name a file
 
+expanded = os.path.expanduser  # replaces a leading `~` by the home folder
+
 
 @contextmanager
 def replacing(path: PathLike) -> Iterator[Path]:
@@ -81,19 +83,25 @@ def _locked_folder(target: Path) -> tuple[Path, AbstractContextManager]:
 
 def remove_leftovers(path: PathLike) -> None:
     """Remove the temporary folders of killed writers of `path`; keep those in use."""
+    from filelock import FileLock
+
     target = output_path(path)
     for folder in target.parent.glob(f"{_prefix(target)}*"):
-        with suppress(OSError):  # the folder cannot be locked, or another process is removing it
-            if not folder.is_symlink() and (lock := _lock(folder / LOCK)) is not None:
-                with lock:
-                    shutil.rmtree(folder, ignore_errors=True)
+        if not folder.is_symlink():
+            # It cannot be locked if it is in use, or another process is removing it.
+            with suppress(OSError), FileLock(folder / LOCK, timeout=0):
+                shutil.rmtree(folder, ignore_errors=True)
 
 
 def try_lock(path: Path) -> AbstractContextManager | None:
     """Lock a file until the result's block or the process ends; return None if it is locked. On a
     file system without locks, such as NFS without its lock service, log a warning instead."""
+    from filelock import FileLock, Timeout
+
     try:
-        return _lock(path)
+        return FileLock(path, timeout=0).acquire()
+    except Timeout:
+        return None
     except OSError as error:
         if error.errno != errno.ENOLCK:
             raise
@@ -102,14 +110,6 @@ def try_lock(path: Path) -> AbstractContextManager | None:
             path.parent, os.strerror(errno.ENOLCK),
         )  # fmt: skip
         return nullcontext()
-
-
-def _lock(path: Path) -> AbstractContextManager | None:
-    from filelock import FileLock, Timeout
-
-    with suppress(Timeout):
-        return FileLock(path, timeout=0).acquire()
-    return None
 
 
 def output_path(path: PathLike) -> Path:
@@ -137,11 +137,6 @@ def protect(output: PathLike, *inputs: PathLike | None) -> None:
         )
     if is_url(output):
         check_writable(output)
-
-
-def expanded(path: PathLike) -> str:
-    """Return a path with a leading `~` replaced by the home folder."""
-    return os.path.expanduser(os.fspath(path))
 
 
 def beside(path: Path, ending: str) -> Path:

@@ -2,6 +2,7 @@
 
 import ctypes
 import os
+import shutil
 import sys
 from collections.abc import Callable
 from contextlib import suppress
@@ -80,16 +81,15 @@ def require_backend(backend: str, title: str, what: str) -> None:
 def quiet() -> None:
     """Import TensorFlow without the lines that it logs at its start, and disable its warnings.
 
-    Call this function before TensorFlow or Keras is imported; a later call has no effect.
-    TensorFlow looks for devices during the call, so set CUDA_VISIBLE_DEVICES before. No effect if
-    TF_CPP_MIN_LOG_LEVEL is 0 or 1, or on other backends.
+    Call this function before TensorFlow or Keras is imported, and after CUDA_VISIBLE_DEVICES is
+    set. It has no effect later, if TF_CPP_MIN_LOG_LEVEL is 0 or 1, or on other backends.
     """
     if is_loud() or backend_of_keras() != "tensorflow":
         return
     os.environ.setdefault(LOG_LEVEL, QUIET)
     error = os.dup(2)
-    nowhere = os.open(os.devnull, os.O_WRONLY)
-    os.dup2(nowhere, 2)  # TensorFlow logs its first lines before it reads the level
+    with open(os.devnull, "w") as nowhere:
+        os.dup2(nowhere.fileno(), 2)  # TensorFlow logs its first lines before it reads the level
     try:
         import tensorflow as tf
 
@@ -97,7 +97,6 @@ def quiet() -> None:
     finally:
         os.dup2(error, 2)
         os.close(error)
-        os.close(nowhere)
     tf.get_logger().setLevel("ERROR")
 
 
@@ -119,6 +118,11 @@ def return_freed_memory() -> None:
     """Return the memory that was freed until now to the system, also after `keep_freed_memory`."""
     with suppress(AttributeError, OSError, TypeError):  # not the C library of GNU
         ctypes.CDLL(None).malloc_trim(0)
+
+
+def gpu_driver() -> str | None:
+    """Return the program of an installed GPU driver; None without one."""
+    return next(filter(shutil.which, ("nvidia-smi", "rocm-smi")), None)
 
 
 def grow_gpu_memory() -> None:

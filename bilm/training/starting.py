@@ -10,7 +10,6 @@ from absl import logging
 from bilm.data.vocabulary import Vocabulary, vocabulary_of
 from bilm.errors import ArgumentError, OptionsError, WeightsError
 from bilm.language_model import BiLM
-from bilm.options import schema
 from bilm.options.run_options import RunOptions
 from bilm.storage.checkpoint import Checkpoint
 from bilm.storage.run_record import AutoChoice
@@ -81,7 +80,7 @@ def resumed_run(request: RunRequest, folder: RunFolder, checkpoint: Checkpoint) 
         )
 
     # The options of the run, with the requested changes.
-    stored = schema.read(RunOptions, record.options)
+    stored = RunOptions.from_dict(record.options, strict=False)
     options = (request.options or stored).replace(**request.changes)
     folder.check_options(stored, options)
     texts = same_texts(request, folder, record, options.n_train_tokens)

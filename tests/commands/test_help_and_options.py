@@ -75,6 +75,16 @@ def test_version(capsys):
     assert capsys.readouterr().out == f"bilm {bilm.__version__}\n"
 
 
+def test_help_of_scripts_shows_their_own_defaults(helps):
+    def default(program, flag):
+        shown = re.search(rf"\n  --{flag} .*?\[default: \((.*?)\)", helps[program], re.DOTALL)
+        return shown[1].split()
+
+    assert default("train_elmo.py", "options")[-1] == "original_2018"
+    assert default("bilm train", "options")[-1] == "auto"
+    assert default("run_test.py", "batch_size") == ["256"]
+
+
 def test_train_help_shows_the_usual_options_first(helps):
     usual, advanced = (
         helps["bilm train"].index("\nUsual:\n"),

@@ -1,6 +1,7 @@
 """Results of commands: JSON and tables."""
 
 import json
+import os
 import subprocess
 
 import numpy as np
@@ -98,8 +99,12 @@ def test_commands_that_read_twice_accept_a_redirected_file_and_refuse_a_pipe(tmp
     out = tmp_path / "out.npz"
     command = [*words_of("bilm embed"), "--model", CASE, "--input", "-", "--output", out]
     done = subprocess.run(command, input="a b\n", capture_output=True, text=True)
-    assert done.returncode == 1
+    assert done.returncode == 2
     assert "standard input: not a regular file, but the text is read more" in done.stderr
+    os.mkfifo(tmp_path / "pipe")
+    texts = ["--input", tmp_path / "text", "--heldout", tmp_path / "pipe"]
+    done = run("bilm train", *texts, "--output", tmp_path / "run", CUDA_VISIBLE_DEVICES="")
+    assert done.returncode == 2 and "pipe: not a regular file" in done.stderr
     with open(tmp_path / "text") as text:
         done = subprocess.run(command, stdin=text, capture_output=True, text=True)
     assert (done.returncode, done.stdout) == (0, f"wrote {out}: 2 sentences\n")

@@ -93,6 +93,15 @@ def test_download_is_repeated_after_an_error_of_the_server(server, failure, monk
     assert found.read_bytes() == WEIGHTS.read_bytes()
 
 
+def test_download_from_a_server_that_cannot_be_reached_is_not_repeated(monkeypatch):
+    monkeypatch.setattr(download, "RETRIES", 3)
+    waits = []
+    monkeypatch.setattr("time.sleep", waits.append)
+    with pytest.raises(WeightsError, match=r"127\.0\.0\.1:9/a: not in the cache.*refused"):
+        fetch("http://127.0.0.1:9/a")
+    assert waits == [0]
+
+
 def test_refused_archive_is_downloaded_again(server, cache, tmp_path):
     archive, names = tmp_path / "served" / "m.zip", ["options.json", "model.hdf5"]
     make_zip(archive, names, weights=OPTIONS)

@@ -101,19 +101,17 @@ def text(input: PathLike, output: PathLike, **reading: Any) -> tuple[int, int]:
     protect(output, *paths)
     signs = TextSigns(input)
     corpora = [Corpus(path, Reading(**reading), signs) for path in paths]
-    n_sentences = n_words = n_changed = 0
+    n_words = n_changed = 0
     written = Progress("writing", "sentences")
     with writing_text(output) as file:
-        for record in chain.from_iterable(corpora):
+        for record in written.over(chain.from_iterable(corpora)):
             words = " ".join(record.words).split()  # as readers of the text will split it
-            n_sentences += 1
             n_words += len(words)
             n_changed += words != record.words
             file.write(" ".join(words) + "\n")
-            written.add(1)
     if n_changed:
         logging.warning(
             "%s: in %s sentences a word is empty or contains blanks; the text has other words "
             "there, because text is split at whitespace", output, f"{n_changed:,}"
         )  # fmt: skip
-    return n_sentences, n_words
+    return written.n_done, n_words

@@ -104,6 +104,7 @@ def _receive(url: str, path: Path) -> None:
         return
 
     import requests
+    from urllib3.exceptions import MaxRetryError
 
     lost = requests.ConnectionError, requests.Timeout, requests.exceptions.ChunkedEncodingError
     headers = {"Accept-Encoding": "identity"}
@@ -126,8 +127,9 @@ def _receive(url: str, path: Path) -> None:
                         file.write(piece)
                         log.add(len(piece))
                 return
-        except lost:
-            if attempt == RETRIES:
+        except lost as error:
+            has_connected = not isinstance(error.args[0], MaxRetryError)
+            if attempt == RETRIES or not has_connected:  # a network is missing, or the server
                 raise
 
 

@@ -191,7 +191,7 @@ def _read_options(source: Path) -> ModelOptions:
         for key in ("cell_clip", "proj_clip"):
             lstm[key] = lstm.get(key) or None  # 0 is no clipping
     try:
-        options = schema.read(ModelOptions, values)
+        options = ModelOptions.from_dict(values)
     except OptionsError as error:
         raise OptionsError(f"{source}: {error}") from None
     if options.char_cnn is None:

@@ -5,7 +5,6 @@ from itertools import count, takewhile
 from typing import Any
 
 from bilm.errors import OptionsError, WeightsError
-from bilm.options import schema
 from bilm.options.model_options import ModelOptions
 from bilm.storage.stored_tensors import Tensors
 from bilm.tensors import CELL
@@ -40,7 +39,7 @@ def derived_options(
         "lstm": {"dim": dim, "projection_dim": projection_dim, "n_layers": n_layers, **lstm},
     }
     try:
-        return schema.read(ModelOptions, values)
+        return ModelOptions.from_dict(values)
     except OptionsError as error:
         raise WeightsError(
             f"{tensors.source}: the shapes of its tensors do not fit an ELMo ({error})"

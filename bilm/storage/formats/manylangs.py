@@ -112,7 +112,7 @@ def _section(values: Mapping[str, Any], name: str, kind: str) -> dict[str, Any]:
 def _read(cls: type[T], section: str, values: Mapping[str, Any]) -> T:
     """Read the options that a section contains, without its other keys."""
     try:
-        return schema.read(cls, values).replace(other={})
+        return cls.from_dict(values).replace(other={})
     except OptionsError as error:
         raise OptionsError(f"{section}.{error}") from None
 
