@@ -14,7 +14,7 @@ from absl import logging
 from bilm.errors import WeightsError
 from bilm.options.model_options import ModelOptions
 from bilm.storage import names
-from bilm.storage.stored_tensors import LazyTensor, Tensors, opened
+from bilm.storage.stored_tensors import LazyTensor, Tensors
 from bilm.support.files import version_of
 from bilm.tensors import TensorSpec, tensors_of
 
@@ -79,32 +79,30 @@ class StoredWeights:
         model = BiLM(
             self.options, self.n_words, padding, self.has_softmax, precision=precision, name="bilm"
         )
-        with opened(self._sources) as sources:
-            self.start(model, sources)
-            if frozen:
-                model.freeze()
-            model.build()
+        self.start(model)
+        if frozen:
+            model.freeze()
+        model.build()
         return model
 
     def values(self, padding: bool = False) -> Iterator[tuple[str, np.ndarray]]:
         """Yield name and value of each tensor, float32, with a padding row if the model has
         padding. Raises: WeightsError if one is missing, damaged, of another shape or not finite."""
-        with opened(self._sources) as sources:
-            for spec, tensor, where in self._stored(sources):
-                yield spec.name, _checked(tensor, spec, padding, where)
+        for spec, tensor, where in self._stored():
+            yield spec.name, _checked(tensor, spec, padding, where)
 
-    def start(self, model: BiLM, sources: Sequence[Tensors] | None = None) -> None:
-        """Set the initializers of a model that is not built yet; without open `sources`, each one
-        opens its file. Raises: WeightsError as `values` does, also when a variable is created."""
-        for spec, tensor, where in self._stored(sources or self._sources):
+    def start(self, model: BiLM) -> None:
+        """Set the initializers of a model that is not built yet. Raises: WeightsError as `values`
+        does, also when a variable is created."""
+        for spec, tensor, where in self._stored():
             initializer = self._initializer(tensor, spec, model.padding, where)
             names.layer_of(model, spec).initial[spec.attribute] = initializer
 
-    def _stored(self, sources: Sequence[Tensors]) -> list[tuple[TensorSpec, LazyTensor, str]]:
+    def _stored(self) -> list[tuple[TensorSpec, LazyTensor, str]]:
         """Return each tensor of the model and its place for messages; unused ones cause one
         warning. Raises: WeightsError if a tensor is missing."""
-        source = " and ".join(dict.fromkeys(tensors.source for tensors in sources))
-        unused = {name: tensors for tensors in sources for name in tensors}
+        source = " and ".join(dict.fromkeys(tensors.source for tensors in self._sources))
+        unused = {name: tensors for tensors in self._sources for name in tensors}
         stored = []
         for spec in self._specs:
             name = spec.name

@@ -75,13 +75,6 @@ def test_file_that_a_clone_or_download_left_is_named(name, tmp_path):
     assert str(error.value).startswith(str(tmp_path / name.removesuffix(".index")))
 
 
-def test_loading_opens_the_file_once(monkeypatch):
-    opened = []
-    weights = open_model(OPTIONS, WEIGHTS).weights()
-    monkeypatch.setattr("h5py.File", lambda *a, file=h5py.File: opened.append(a) or file(*a))
-    assert len(dict(weights.values())) > 10 and weights.build() and len(opened) == 2
-
-
 def test_unused_datasets_give_one_warning(changed, caplog):
     def add(file):
         for name in ("extra/a", "extra/b"):
