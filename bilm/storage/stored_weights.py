@@ -4,8 +4,6 @@ from __future__ import annotations
 
 import hashlib
 from collections.abc import Callable, Iterator, Sequence
-from dataclasses import dataclass
-from threading import Lock
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
@@ -21,9 +19,7 @@ from bilm.tensors import TensorSpec, tensors_of
 if TYPE_CHECKING:
     from bilm.language_model import BiLM
 
-MAX_KNOWN = 64  # weights that `known_weights` finds; their values are not in memory
-_known: dict[str, StoredWeights] = {}  # by key, those remembered last at the end
-_changing = Lock()  # of `_known`
+_known: dict[str, StoredWeights] = {}  # by key; their values are not in memory
 
 
 class StoredWeights:
@@ -32,7 +28,8 @@ class StoredWeights:
 
     Args:
         n_words: number of words of the table of token vectors or the softmax; None without both.
-        sources: the tensors that are read, of the biLM and, if `has_softmax`, of its softmax.
+        sources: the tensors that are read, of the biLM and, if `has_softmax`, of its softmax;
+            without any, values are NaN until a program assigns others.
     """
 
     def __init__(
@@ -50,12 +47,9 @@ class StoredWeights:
     def remember(self) -> str:
         """Return a key under which this process finds these weights: see `known_weights`. It is a
         hash of the options and the versions of the files."""
-        key = hashlib.sha256(repr([self.options, self._versions]).encode()).hexdigest()
-        with _changing:
-            _known.pop(key, None)
-            _known[key] = self
-            if len(_known) > MAX_KNOWN:
-                del _known[next(iter(_known))]
+        content = self.options, self.n_words, self._versions
+        key = hashlib.sha256(repr(content).encode()).hexdigest()
+        _known[key] = self
         return key
 
     def _file_versions(self) -> list[tuple]:
@@ -94,9 +88,33 @@ class StoredWeights:
     def start(self, model: BiLM) -> None:
         """Set the initializers of a model that is not built yet. Raises: WeightsError as `values`
         does, also when a variable is created."""
-        for spec, tensor, where in self._stored():
-            initializer = self._initializer(tensor, spec, model.padding, where)
+        import keras
+
+        nan = keras.initializers.Constant(float("nan"))
+        initial = dict.fromkeys(self._specs, nan)
+        if self._sources:
+            for spec, tensor, where in self._stored():
+                initial[spec] = self._initializer(tensor, spec, model.padding, where)
+        for spec, initializer in initial.items():
             names.layer_of(model, spec).initial[spec.attribute] = initializer
+
+    def require_values(self, model: BiLM, name: str) -> None:
+        """Raise WeightsError if there are no sources, and the weights of the built model of the
+        layer `name` are not assigned yet; in a graph of TensorFlow, an error of its own. Not
+        checked on JAX."""
+        if self._sources:
+            return
+        import keras
+
+        smallest = min(model.weights, key=lambda weight: len(weight.shape)).value
+        is_set = keras.ops.all(keras.ops.isfinite(smallest))
+        error = WeightsError(f"{name}: load the weights of the biLM before the first call")
+        if keras.backend.backend() == "tensorflow":
+            from bilm.layers.functional import require
+
+            require(is_set, error)
+        elif keras.backend.backend() == "torch" and not is_set:
+            raise error
 
     def _stored(self) -> list[tuple[TensorSpec, LazyTensor, str]]:
         """Return each tensor of the model and its place for messages; unused ones cause one
@@ -164,41 +182,7 @@ def _checked(tensor: LazyTensor, spec: TensorSpec, padding: bool, where: str) ->
 
 
 def known_weights(key: str | None) -> StoredWeights | None:
-    """Return the weights that this process has remembered under a key; None if their files changed,
-    or if `MAX_KNOWN` others were remembered since."""
+    """Return the weights that this process has remembered under a key; None without them, or if
+    their files have changed."""
     stored = _known.get(key or "")
     return stored if stored is not None and stored.unchanged else None
-
-
-@dataclass(frozen=True)
-class UnsetWeights:
-    """The weights of a biLM that a program assigns later, and NaN before, as `StoredWeights`."""
-
-    options: ModelOptions
-    n_words: int | None
-
-    def remember(self) -> None:
-        """Return no key, as there are no files."""
-
-    def start(self, model: BiLM) -> None:
-        """Set the initializers of a model that is not built yet."""
-        import keras
-
-        for spec in names.specs_of(model).values():
-            initial = names.layer_of(model, spec).initial
-            initial[spec.attribute] = keras.initializers.Constant(float("nan"))
-
-    def require_values(self, model: BiLM, name: str) -> None:
-        """Raise WeightsError if the weights of the built model of the layer `name` are not assigned
-        yet; in a graph of TensorFlow, an error of its own. Not checked on JAX."""
-        import keras
-
-        smallest = min(model.weights, key=lambda weight: len(weight.shape)).value
-        is_set = keras.ops.all(keras.ops.isfinite(smallest))
-        error = WeightsError(f"{name}: load the weights of the biLM before the first call")
-        if keras.backend.backend() == "tensorflow":
-            from bilm.layers.functional import require
-
-            require(is_set, error)
-        elif keras.backend.backend() == "torch" and not is_set:
-            raise error
