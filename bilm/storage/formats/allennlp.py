@@ -18,7 +18,7 @@ from absl import logging
 from bilm.errors import OptionsError, WeightsError
 from bilm.options import schema
 from bilm.options.model_options import ModelOptions
-from bilm.storage.formats.base import StoredModel, json_files, one_folder, paths_inside
+from bilm.storage.formats.base import StoredModel, files_below, one_folder, paths_inside
 from bilm.storage.formats.derived import derived_options, numbered
 from bilm.storage.formats.pytorch import StateDict
 from bilm.storage.formats.rows import StoredRow, encoder_rows, lstm_rows, variables_of
@@ -62,6 +62,7 @@ class AllenNlp(StoredModel):
 
     format = "AllenNLP"
     weight_names = ("*.th",)
+    companions = ("*.json", f"{ARCHIVED}/*.options_file")
     has_softmax = False
 
     def __init__(self, options_file: Path, weight_file: Path):
@@ -78,7 +79,8 @@ class AllenNlp(StoredModel):
                 weights.setdefault(path.parent, path)
             elif path.name == WEIGHTS:
                 weights[path.parent] = path
-        home = one_folder((p for p in weights if len(p.parts) <= 1), where, f"{cls.format} models")
+        homes = [home for home in weights if len(home.parts) <= 1]
+        home = one_folder(homes, where, f"models of the format {cls.format}")
         if home is None:
             return None
 
@@ -89,8 +91,7 @@ class AllenNlp(StoredModel):
         if CONFIG not in beside and has_options and has_hdf5:
             return None
 
-        options = [p for p in paths if p.match("*.options_file") and p.parent == home / ARCHIVED]
-        return [weights[home], weights[home], *json_files(paths, home), *options]
+        return [weights[home], weights[home], *files_below(home, paths, cls.companions)]
 
     def files(self) -> list[Path]:
         candidates = [self.weight_file, self.weight_file.with_name(CONFIG), self.options_source]

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import fnmatch
 import hashlib
 import os
 from abc import ABC, abstractmethod
@@ -48,6 +49,8 @@ class StoredModel(ABC):
 
     format: ClassVar[str]  # its name in messages, such as "ELMoForManyLangs"
     weight_names: ClassVar[tuple[str, ...]]  # patterns of its weight files, if a user names one
+    required: ClassVar[tuple[str, ...]] = ()  # files of a model; the first two identify it
+    companions: ClassVar[tuple[str, ...]] = ()  # patterns of its other files, for `files_below`
     trainable: ClassVar[bool] = True  # whether its models can be trained further
     has_softmax: ClassVar[bool] = True  # whether its models may have a softmax
     # The tokens that its models were trained on.
@@ -73,12 +76,20 @@ class StoredModel(ABC):
         return {name: value for name, value in vars(self).items() if not hasattr(type(self), name)}
 
     @classmethod
-    @abstractmethod
     def find(cls, paths: list[PurePath], where: str | Path) -> list[PurePath] | None:
         """Choose the files of a model among the `paths` in the folder or archive `where`: the two
         paths that identify it, then its other files, which are in the folder of the first path or
-        below and may be missing; None for another format. Raises: WeightsError if there are several
-        models, or part of one."""
+        below and may be missing; None for another format. By default, a model is in the folder, at
+        the top or one level below, that contains all `required` files. Raises: WeightsError if
+        there are several models, or part of one."""
+        available = set(paths)
+        folders = {path.parent for path in paths if len(path.parts) <= 2}
+        names = cls.required
+        homes = [home for home in folders if available.issuperset(home / name for name in names)]
+        home = one_folder(homes, where, f"models of the format {cls.format}")
+        if home is None:
+            return None
+        return [*(home / name for name in names), *files_below(home, paths, cls.companions)]
 
     @classmethod
     def owns(cls, weight_file: Path) -> bool:
@@ -328,17 +339,6 @@ def _changed(what: object) -> WeightsError:
     return WeightsError(f"{what}: replaced or removed while the model was read; repeat the command")
 
 
-def folder_with(
-    names: Iterable[str], paths: Iterable[PurePath], where: str | Path, kind: str
-) -> PurePath | None:
-    """Return the folder, at the top or one level below, that contains all these files, as
-    `one_folder` does."""
-    available = set(paths)
-    folders = {path.parent for path in available if len(path.parts) <= 2}
-    whole = [folder for folder in folders if available.issuperset(folder / name for name in names)]
-    return one_folder(whole, where, kind)
-
-
 def one_folder(folders: Iterable[PurePath], where: str | Path, kind: str) -> PurePath | None:
     """Return the folder of a model: the top if it is one of them, or else the only one; None if
     there are none. Raises: WeightsError, with `where` and `kind`, if there are several."""
@@ -353,9 +353,15 @@ def one_folder(folders: Iterable[PurePath], where: str | Path, kind: str) -> Pur
     return candidates[0]
 
 
-def json_files(paths: Iterable[PurePath], home: PurePath) -> list[PurePath]:
-    """Return the JSON files in the folder `home` and below it."""
-    return [path for path in paths if path.suffix == ".json" and path.is_relative_to(home)]
+def files_below(
+    home: PurePath, paths: Iterable[PurePath], patterns: Sequence[str]
+) -> list[PurePath]:
+    """Return the paths in the folder `home` and below it whose rest matches a pattern, in which `*`
+    also matches slashes."""
+    inside = [path for path in paths if path.is_relative_to(home)]
+    names = [path.relative_to(home).as_posix() for path in inside]
+    chosen = {name for pattern in patterns for name in fnmatch.filter(names, pattern)}
+    return [path for path, name in zip(inside, names, strict=True) if name in chosen]
 
 
 def paths_inside(folder: Path, path: str) -> list[Path]:

@@ -5,7 +5,7 @@ words and code points, JSON.
 import functools
 import re
 from collections.abc import Mapping, Sequence
-from pathlib import Path, PurePath, PureWindowsPath
+from pathlib import Path, PureWindowsPath
 from typing import Any, TypeVar
 
 from bilm.errors import DataError, OptionsError
@@ -19,7 +19,7 @@ from bilm.options.model_options import (
     TableOptions,
 )
 from bilm.options.schema import Checked, unexpected
-from bilm.storage.formats.base import StoredModel, folder_with, json_files, paths_inside
+from bilm.storage.formats.base import StoredModel, paths_inside
 from bilm.storage.formats.pytorch import StateDict
 from bilm.storage.formats.rows import StoredRow, encoder_rows, lstm_rows, variables_of
 from bilm.storage.stored_tensors import Tensors
@@ -46,17 +46,10 @@ class ManyLangs(StoredModel):
 
     format = "ELMoForManyLangs"
     weight_names = (ENCODER, EMBEDDER)
+    required = (CONFIG, ENCODER, EMBEDDER)
+    companions = (*LEXICONS.values(), "*.json")  # one is the configuration that `CONFIG` names
     trainable = has_softmax = False
     expects = "words tokenized like the treebanks of Universal Dependencies, in their original case"
-
-    @classmethod
-    def find(cls, paths: list[PurePath], where: str | Path) -> list[PurePath] | None:
-        home = folder_with([CONFIG, ENCODER, EMBEDDER], paths, where, f"{cls.format} models")
-        if home is None:
-            return None
-        files = [home / name for name in (CONFIG, ENCODER, EMBEDDER, *LEXICONS.values())]
-        # The configuration that `config.json` names is one of the other JSON files.
-        return [*files, *json_files(paths, home)]
 
     def files(self) -> list[Path]:
         names = (ENCODER, EMBEDDER, *LEXICONS.values())

@@ -12,9 +12,9 @@ from typing import TYPE_CHECKING, Any
 from bilm.errors import WeightsError
 from bilm.options import schema
 from bilm.storage import names
-from bilm.storage.formats.base import StoredModel, one_folder
+from bilm.storage.formats.base import StoredModel, files_below, one_folder
 from bilm.storage.stored_tensors import Softmax, Tensors
-from bilm.support.model_files import CHECKPOINT_FILE, MEASURED, NGRAMS, OPTIONS
+from bilm.support.model_files import CHECKPOINT, CHECKPOINT_FILE, MEASURED, NGRAMS, OPTIONS
 
 if TYPE_CHECKING:
     from bilm.storage.checkpoint import Checkpoint
@@ -29,6 +29,10 @@ class Run(StoredModel):
 
     format = "TensorFlow checkpoint"
     weight_names = (f"*{INDEX}",)
+    companions = (
+        *(f"{CHECKPOINT}-*.{ending}" for ending in ("index", "data-*", "json")),
+        VOCABULARIES, NGRAMS, MEASURED,
+    )  # fmt: skip
     needs_tensorflow = True
     _checkpoint: Checkpoint | None = None
 
@@ -50,9 +54,7 @@ class Run(StoredModel):
             return None
         if home / OPTIONS not in paths:
             raise WeightsError(f"{where}: found checkpoints, but {OPTIONS} beside them is missing")
-        beside = [p for p in paths if p.parent == home]
-        files = [p for p in beside if CHECKPOINT_FILE.fullmatch(p.name) or p.match(VOCABULARIES)]
-        return [home / OPTIONS, home, *files, home / NGRAMS, home / MEASURED]
+        return [home / OPTIONS, home, *files_below(home, paths, cls.companions)]
 
     @classmethod
     def owns(cls, weight_file: Path) -> bool:

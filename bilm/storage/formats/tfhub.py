@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import functools
 import re
-from pathlib import Path, PurePath
+from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
@@ -16,7 +16,7 @@ from absl import logging
 
 from bilm.errors import WeightsError
 from bilm.options.model_options import ModelOptions
-from bilm.storage.formats.base import StoredModel, folder_with
+from bilm.storage.formats.base import StoredModel
 from bilm.storage.formats.derived import derived_options
 from bilm.storage.formats.rows import StoredRow, tf1_rows, variables_of
 from bilm.storage.stored_tensors import Mix, Tensors
@@ -44,16 +44,10 @@ class TfHub(StoredModel):
 
     format = "TensorFlow Hub module"
     weight_names = (INDEX,)
+    required = (GRAPH, INDEX, MARK)
+    companions = ("variables/*",)
     has_softmax = False
     needs_tensorflow = True
-
-    @classmethod
-    def find(cls, paths: list[PurePath], where: str | Path) -> list[PurePath] | None:
-        home = folder_with([GRAPH, INDEX, MARK], paths, where, f"{cls.format}s")
-        if home is None:
-            return None
-        variables = [path for path in paths if path.parent == home / "variables"]
-        return [home / GRAPH, home / INDEX, home / MARK, *variables]
 
     def __init__(self, options_file: Path, weight_file: Path):
         super().__init__(options_file, weight_file)
