@@ -19,9 +19,15 @@ from bilm.errors import OptionsError, WeightsError
 from bilm.options import schema
 from bilm.options.model_options import ModelOptions
 from bilm.storage.formats.base import StoredModel, files_below, one_folder, paths_inside
-from bilm.storage.formats.derived import derived_options, numbered
 from bilm.storage.formats.pytorch import StateDict
-from bilm.storage.formats.rows import StoredRow, encoder_rows, lstm_rows, variables_of
+from bilm.storage.formats.rows import (
+    StoredRow,
+    derived_options,
+    encoder_rows,
+    lstm_rows,
+    numbered,
+    variables_of,
+)
 from bilm.storage.stored_tensors import Mix, Tensors
 from bilm.support.model_files import CONFIG, HDF5_SUFFIXES, OPTIONS
 from bilm.tensors import n_filters

@@ -17,8 +17,7 @@ from absl import logging
 from bilm.errors import WeightsError
 from bilm.options.model_options import ModelOptions
 from bilm.storage.formats.base import StoredModel
-from bilm.storage.formats.derived import derived_options
-from bilm.storage.formats.rows import StoredRow, tf1_rows, variables_of
+from bilm.storage.formats.rows import StoredRow, derived_options, tf1_rows, variables_of
 from bilm.storage.stored_tensors import Mix, Tensors
 
 if TYPE_CHECKING:
