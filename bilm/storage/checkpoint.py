@@ -17,7 +17,6 @@ import json
 import os
 import re
 from collections.abc import Callable, Iterator, Mapping, Sequence
-from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -29,7 +28,7 @@ from bilm.data.stream import Position
 from bilm.errors import NotFiniteError, WeightsError
 from bilm.storage.formats.rows import StoredRow, tf1_rows, variables_of
 from bilm.storage.run_record import RunRecord
-from bilm.storage.stored_tensors import LazyTensor, Tensors
+from bilm.storage.stored_tensors import Tensors
 from bilm.storage.tensor_reader import UNREADABLE, TensorReader, reason
 from bilm.support.files import expanded, replacing, scratch
 from bilm.support.model_files import CHECKPOINT, CHECKPOINT_ENDING, CHECKPOINT_FILE, CHECKPOINT_LIST
@@ -73,9 +72,7 @@ class Checkpoint:
         self.path = os.fspath(path)
         self.files = _files(self.path)
         self.skipped: list[str] = []
-        self._by_key = {}
-        for key, tensor in TensorReader(self.path).items():
-            self._by_key[key] = tensor._replace(read=partial(self._read, key, tensor))
+        self._by_key = TensorReader(self.path)
         self.tensors = Tensors(self.path, self.files, variables_of(self._by_key, ROWS, self.path))
         self.n_words = self.tensors.axis_lengths("softmax/b")["words"]
 
@@ -112,20 +109,14 @@ class Checkpoint:
         if only is None:
             _ = self.record
         tensors = self._by_key if only is None else self.tensors.only(only)
-        for tensor in tensors.values():
-            tensor.read()
+        for name, tensor in tensors.items():
+            is_float = tensor.dtype.kind not in "iuO"
+            value = tensor.read()
+            if is_float and not np.isfinite(value).all():
+                raise WeightsError(f"{self.path}: {name.removesuffix(SUFFIX)} is not finite")
 
     def _keys_of(self, group: str) -> list[str]:
         return [key for key in self._by_key if key.startswith(group)]
-
-    def _read(self, key: str, tensor: LazyTensor) -> np.ndarray:
-        """Read a tensor. Raises: WeightsError if it is damaged or not finite."""
-        value = tensor.read()
-        is_float = tensor.dtype.kind not in "iuO"
-        # The weights of the reference are checked when they are used.
-        if is_float and key.endswith(SUFFIX) and not np.isfinite(value).all():
-            raise WeightsError(f"{self.path}: {key.removesuffix(SUFFIX)} is not finite")
-        return value
 
 
 def latest_checkpoint(
