@@ -29,27 +29,6 @@ PACKAGED = Path(__file__).resolve().parents[2] / "models"  # exports
 MAX_FILES = 10_000  # files of a folder that are looked at, for each of `PLACES`
 
 
-def locate(source: str | Path, weights: str | Path | None = None) -> StoredModel:
-    """Find the files of a model; download or unpack them if they are not in the cache.
-
-    An existing path takes precedence over a name. The model is at the top level of a folder or
-    archive, or in a single folder inside it, at most three folders deep.
-
-    Args:
-        source: a folder, an archive or its URL, or the name of a packaged model or of one of
-            `bilm.storage.finding.registry`; with `weights`, the options, their URL or a folder.
-        weights: the HDF5 file, its name in that folder, or its URL; or the index file of a
-            checkpoint; or a folder, archive or `weights.th` of AllenNLP.
-    Raises: WeightsError if the model does not exist, cannot be downloaded, or has no name.
-    """
-    if "" in (source, weights):  # an empty path would be the current folder
-        raise WeightsError("found an empty string; expected the path, URL or name of a model")
-    source = os.path.expanduser(source)
-    if weights is None:
-        return _model_of(source)
-    return _model_of_two(source, os.path.expanduser(weights))
-
-
 def packaged() -> dict[str, Path]:
     """Return the folders of the models in the package, by name."""
     return {path.name: path for path in sorted(PACKAGED.glob("[a-z0-9]*")) if path.is_dir()}
@@ -80,7 +59,7 @@ def _local_paths(source: str) -> Sequence[Path]:
     )
 
 
-def _model_of(source: str) -> StoredModel:
+def model_of(source: str) -> StoredModel:
     """Return the model of any format that a name denotes."""
     path, *weights = _local_paths(source)
     if weights:
@@ -152,7 +131,7 @@ def _check(folder: Path, archive: Path) -> None:
 # --- from two names ---
 
 
-def _model_of_two(source: str, weights: str) -> StoredModel:
+def model_of_two(source: str, weights: str) -> StoredModel:
     """Return the model of two files, or of folders or an archive that contain them."""
     options = fetch(source, read_object) if is_url(source) else Path(source)
     weight_file = fetch(weights, hdf5_tensors) if is_url(weights) else Path(weights)
@@ -163,7 +142,7 @@ def _model_of_two(source: str, weights: str) -> StoredModel:
         candidates = [options / name for name in (*options_names(weight_file), CONFIG)]
         options = next((path for path in candidates if path.is_file()), options)
     elif weight_file.is_dir() or weight_file.suffix in ARCHIVE_SUFFIXES:
-        model = _model_of(str(weight_file))
+        model = model_of(str(weight_file))
         return type(model)(options, model.weight_file)
     format_ = next(format_ for format_ in formats() if format_.owns(weight_file))
     return format_(options, weight_file)

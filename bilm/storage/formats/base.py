@@ -292,12 +292,8 @@ class StoredModel(ABC):
     def check_words(self, vocab_file: str | Path | None) -> None:
         """Raise DataError if the vocabulary file of a model that reads words has other words than
         the model, as far as these are known."""
-        if vocab_file is None or not self.options.reads_words:
-            return
-        is_own = Path(expanded(vocab_file)).absolute() == self.vocabulary_path
-        if is_own and self.checkpoint is None and self.softmax is None:
-            return  # no other file contains the words
-        self._read_words(vocab_file, names.n_words(self.tensors), (BOS, EOS))
+        if vocab_file is not None and self.options.reads_words:
+            self._read_words(vocab_file, names.n_words(self.tensors), (BOS, EOS))
 
     def vocabulary(self, vocab_file: str | Path | None = None) -> Vocabulary:
         """Return the words of the softmax or word table, as stored with the softmax or else beside
