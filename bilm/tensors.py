@@ -75,6 +75,7 @@ PARTS = {
     "softmax bias": (Row("bias", "softmax/b", ("words",), Kind.BIAS),),
 }
 ROWS = [row for rows in PARTS.values() for row in rows]
+SOFTMAX = "softmax/"  # start of the names in the softmax
 
 
 @dataclass(frozen=True)
@@ -230,7 +231,12 @@ def _reads(options: ModelOptions) -> str:
     return " and ".join(names) + " of lexicons"
 
 
-# --- from a stored name, and from stored shapes ---
+# --- from a stored name ---
+
+
+def is_bilm(name: str) -> bool:
+    """Return whether a tensor belongs to the biLM, not to its softmax."""
+    return not name.startswith(SOFTMAX)
 
 
 @functools.cache

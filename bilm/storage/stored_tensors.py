@@ -56,6 +56,11 @@ class Tensors(dict[str, LazyTensor]):
             )
         return dict(zip(axes, shape, strict=True))
 
+    @property
+    def n_words(self) -> int:
+        """The number of rows of the word table `embedding`. Raises: WeightsError."""
+        return self.axis_lengths("embedding")["words"]
+
     def only(self, is_selected: Callable[[str], bool]) -> Tensors:
         """Return the tensors whose names `is_selected` selects."""
         selected = {name: tensor for name, tensor in self.items() if is_selected(name)}

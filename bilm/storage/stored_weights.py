@@ -11,7 +11,6 @@ from absl import logging
 
 from bilm.errors import WeightsError
 from bilm.options.model_options import ModelOptions
-from bilm.storage import names
 from bilm.storage.stored_tensors import LazyTensor, Tensors
 from bilm.support.files import version_of
 from bilm.tensors import TensorSpec, tensors_of
@@ -96,7 +95,7 @@ class StoredWeights:
             for spec, tensor, where in self._stored():
                 initial[spec] = self._initializer(tensor, spec, model.padding, where)
         for spec, initializer in initial.items():
-            names.layer_of(model, spec).initial[spec.attribute] = initializer
+            model.layer_of(spec).initial[spec.attribute] = initializer
 
     def require_values(self, model: BiLM, name: str) -> None:
         """Raise WeightsError if there are no sources, and the weights of the built model of the

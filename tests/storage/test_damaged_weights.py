@@ -7,7 +7,6 @@ from stored_files import OPTIONS, WEIGHTS
 
 from bilm import BidirectionalLanguageModel
 from bilm.errors import WeightsError
-from bilm.storage.names import n_words
 from bilm.storage.stored_model import open_model
 from bilm.storage.stored_tensors import hdf5_tensors
 
@@ -94,4 +93,4 @@ def test_damaged_embedding_table_is_refused(value, tmp_path):
         else:
             file["embedding"] = value
     with pytest.raises(WeightsError, match=r"embedding (has shape|is missing)"):
-        n_words(hdf5_tensors(tmp_path / "w.hdf5"))
+        _ = hdf5_tensors(tmp_path / "w.hdf5").n_words

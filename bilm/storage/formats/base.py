@@ -19,13 +19,13 @@ from bilm.data.vocabulary import Vocabulary, vocabulary_of
 from bilm.errors import DataError, OptionsError, WeightsError
 from bilm.options.model_options import PROFILE, ModelOptions
 from bilm.options.run_options import load_model_options
-from bilm.storage import names
 from bilm.storage.hdf5 import numbers, open_hdf5
 from bilm.storage.stored_tensors import Mix, Softmax, Tensors, hdf5_tensors
 from bilm.storage.stored_weights import StoredWeights
 from bilm.support.files import expanded, sha256_of
 from bilm.support.model_files import NGRAM_COUNTS, SOFTMAX_ENDING, VOCABULARY
 from bilm.support.urls import masked
+from bilm.tensors import is_bilm
 
 if TYPE_CHECKING:
     from bilm.language_model import BiLM
@@ -169,7 +169,7 @@ class StoredModel(ABC):
         """The number of words of the softmax, or else of the word table; None without both."""
         if self.softmax is not None:
             return self.softmax.n_words
-        return names.n_words(self.tensors) if self.options.reads_words else None
+        return self.tensors.n_words if self.options.reads_words else None
 
     @cached_property
     def profile(self) -> Profile | None:
@@ -247,7 +247,7 @@ class StoredModel(ABC):
             has_softmax: whether the biLM has its softmax.
         """
         options, n_words = self.options, None
-        sources = [self.tensors.only(names.is_bilm)]
+        sources = [self.tensors.only(is_bilm)]
         if options.reads_words or token_ids:
             table = self.tensors
             if token_table is not None:
@@ -258,7 +258,7 @@ class StoredModel(ABC):
                     "give the embedding_weight_file that dump_token_embeddings writes"
                 )
             options = options.replace(char_cnn=None, lexicon_encoder=None)
-            n_words = names.n_words(table)
+            n_words = table.n_words
             sources = [
                 table.only(lambda name: name == "embedding"),
                 self.tensors.only(lambda name: name.startswith("RNN_")),
@@ -266,7 +266,7 @@ class StoredModel(ABC):
         if has_softmax:
             softmax = self.require_softmax()
             n_words = softmax.n_words
-            sources.append(softmax.tensors.only(lambda name: not names.is_bilm(name)))
+            sources.append(softmax.tensors.only(lambda name: not is_bilm(name)))
         return StoredWeights(options, n_words, sources, has_softmax)
 
     def build(self, token_ids: bool = False, token_table: str | Path | None = None) -> BiLM:
@@ -275,7 +275,7 @@ class StoredModel(ABC):
 
     def assign(self, model: BiLM, softmax: bool = True, stacks: bool = True) -> None:
         """Set the variables of a built model; `softmax`, `stacks`: whether to set these too."""
-        variables = names.stored_variables(model)
+        variables = model.stored_variables()
         for name, value in self.weights(has_softmax=softmax).values(model.padding):
             if stacks or not name.startswith("RNN_"):
                 variables[name].assign(value)
@@ -293,7 +293,7 @@ class StoredModel(ABC):
         """Raise DataError if the vocabulary file of a model that reads words has other words than
         the model, as far as these are known."""
         if vocab_file is not None and self.options.reads_words:
-            self._read_words(vocab_file, names.n_words(self.tensors), (BOS, EOS))
+            self._read_words(vocab_file, self.tensors.n_words, (BOS, EOS))
 
     def vocabulary(self, vocab_file: str | Path | None = None) -> Vocabulary:
         """Return the words of the softmax or word table, as stored with the softmax or else beside

@@ -11,10 +11,10 @@ from typing import TYPE_CHECKING, Any
 
 from bilm.errors import WeightsError
 from bilm.options import schema
-from bilm.storage import names
 from bilm.storage.formats.base import StoredModel, files_below, one_folder
 from bilm.storage.stored_tensors import Softmax, Tensors
 from bilm.support.model_files import CHECKPOINT, CHECKPOINT_FILE, MEASURED, NGRAMS, OPTIONS
+from bilm.tensors import is_bilm
 
 if TYPE_CHECKING:
     from bilm.storage.checkpoint import Checkpoint
@@ -77,7 +77,7 @@ class Run(StoredModel):
         if self._checkpoint is None:
             self._checkpoint = self._choose(lambda name: True)
         else:  # the softmax must be that of the weights, which may be in use
-            self._checkpoint.check(lambda name: not names.is_bilm(name))
+            self._checkpoint.check(lambda name: not is_bilm(name))
         return Softmax(self._checkpoint.tensors, self._checkpoint.n_words, words=None)
 
     @property
@@ -85,7 +85,7 @@ class Run(StoredModel):
         """The given checkpoint, or the latest one whose weights can be read; if the softmax is
         requested first, including that."""
         if self._checkpoint is None:
-            self._checkpoint = self._choose(names.is_bilm)
+            self._checkpoint = self._choose(is_bilm)
         return self._checkpoint
 
     def _choose(self, needed: Callable[[str], bool]) -> Checkpoint:
