@@ -17,6 +17,8 @@ import json
 import os
 import re
 from collections.abc import Callable, Iterator, Mapping, Sequence
+from contextlib import contextmanager
+from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -28,9 +30,8 @@ from bilm.data.stream import Position
 from bilm.errors import NotFiniteError, WeightsError
 from bilm.storage.formats.rows import StoredRow, tf1_rows, variables_of
 from bilm.storage.run_record import RunRecord
-from bilm.storage.stored_tensors import Tensors
-from bilm.storage.tensor_reader import UNREADABLE, TensorReader, reason
-from bilm.support.files import expanded, replacing, scratch
+from bilm.storage.stored_tensors import LazyTensor, Tensors
+from bilm.support.files import expanded, replacing, scratch, unusable
 from bilm.support.model_files import CHECKPOINT, CHECKPOINT_ENDING, CHECKPOINT_FILE, CHECKPOINT_LIST
 from bilm.tensors import ROWS as TENSOR_ROWS
 
@@ -45,11 +46,62 @@ for direction in ("RNN_{k}/", ""):
     for layer in ("multi_rnn_cell/cell_{i}/", ""):
         ROWS += tf1_rows("lm/", f"{direction}rnn/{layer}lstm_cell")
 POSITION_PARTS = ("reader", "buffer", "rows")
+UNREADABLE = (tf.errors.OpError, RuntimeError, IndexError, ValueError)  # what TensorFlow raises
 # Hides "Sharding callback duration", which TensorFlow logs at each save.
 logging.get_absl_logger().addFilter(lambda record: "functional_saver" not in record.pathname)
 
 
-# --- reading ---
+# --- any checkpoint of TensorFlow ---
+
+
+def tensors_in(path: str) -> dict[str, LazyTensor]:
+    """Return the tensors of a checkpoint or SavedModel of TensorFlow by key, given its path without
+    the endings. Raises: WeightsError if the index is damaged, or a value when it is read."""
+    with _explaining(path):
+        reader = tf.train.load_checkpoint(path)
+
+    def read(key: str) -> Any:
+        with _explaining(path):
+            return reader.get_tensor(key)
+
+    dtypes = reader.get_variable_to_dtype_map()
+    tensors = {}
+    for key, shape in reader.get_variable_to_shape_map().items():
+        dtype = np.dtype(dtypes[key].as_numpy_dtype)
+        tensors[key] = LazyTensor(tuple(shape), dtype, partial(read, key))
+    return tensors
+
+
+@contextmanager
+def _explaining(path: str) -> Iterator[None]:
+    """Turn errors of TensorFlow in the block into a WeightsError that names the checkpoint."""
+    try:
+        yield
+    except UNREADABLE as error:
+        check_name(os.path.dirname(path))
+        problem = f"not a whole checkpoint ({reason(error)})"
+        files = f"{path}.index", f"{path}.data-00000-of-00001"
+        raise WeightsError(unusable(path, problem, *files)) from error
+
+
+def check_name(folder: str | Path) -> None:
+    """Raise WeightsError for a folder whose checkpoints TensorFlow cannot read, because it treats
+    the path as a pattern. `?` and `*` also match themselves."""
+    path = os.fspath(folder)
+    if re.search("[][\\\\\ud800-\udfff]", path):
+        raise WeightsError(
+            f"{path!a}: contains [, ], a backslash or bytes that are not UTF-8, and TensorFlow "
+            "cannot read a checkpoint in a folder of such a name; use another name"
+        )
+
+
+def reason(error: Exception) -> str:
+    """Return the first line of a TensorFlow error, without the names of its operations."""
+    line = next(iter(str(error).strip().splitlines()), type(error).__name__)
+    return re.sub(r"\{\{.*?\}\} | \[Op:\w+\]", "", line)
+
+
+# --- checkpoints of training ---
 
 
 class Checkpoint:
@@ -72,7 +124,7 @@ class Checkpoint:
         self.path = os.fspath(path)
         self.files = _files(self.path)
         self.skipped: list[str] = []
-        self._by_key = TensorReader(self.path)
+        self._by_key = tensors_in(self.path)
         self.tensors = Tensors(self.path, self.files, variables_of(self._by_key, ROWS, self.path))
         self.n_words = self.tensors.axis_lengths("softmax/b")["words"]
 

@@ -19,8 +19,7 @@ from bilm.scoring.measurement import Measurement
 from bilm.scoring.perplexity import Perplexity
 from bilm.scoring.running_text import Evaluator, heldout_dataset, heldout_windows
 from bilm.scoring.verdict import Verdict
-from bilm.storage.checkpoint import Checkpoint, CheckpointContent, checkpoint_path
-from bilm.storage.tensor_reader import check_name
+from bilm.storage.checkpoint import Checkpoint, CheckpointContent, check_name, checkpoint_path
 from bilm.support.process import available_cores, is_machine_busy
 from bilm.training.decisions import (
     Pace,

@@ -4,12 +4,10 @@ A module contains no options: sizes are derived from the shapes of the variables
 the graph in `saved_model.pb`. Reading requires TensorFlow.
 """
 
-from __future__ import annotations
-
 import functools
 import re
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 import numpy as np
 from absl import logging
@@ -18,10 +16,7 @@ from bilm.errors import WeightsError
 from bilm.options.model_options import ModelOptions
 from bilm.storage.formats.base import StoredModel
 from bilm.storage.formats.rows import StoredRow, derived_options, tf1_rows, variables_of
-from bilm.storage.stored_tensors import Mix, Tensors
-
-if TYPE_CHECKING:
-    from bilm.storage.tensor_reader import TensorReader
+from bilm.storage.stored_tensors import LazyTensor, Mix, Tensors
 
 GRAPH, MARK, INDEX = "saved_model.pb", "tfhub_module.pb", "variables/variables.index"
 MAX_GRAPH_BYTES = 256 << 20  # the graphs of known modules have less than 1 MB
@@ -77,11 +72,11 @@ class TfHub(StoredModel):
         return mixes
 
     @functools.cached_property
-    def _variables(self) -> TensorReader:
+    def _variables(self) -> dict[str, LazyTensor]:
         """All variables of the module, by their names in it."""
-        from bilm.storage.tensor_reader import TensorReader
+        from bilm.storage.checkpoint import tensors_in
 
-        return TensorReader(str(self.weight_file.with_suffix("")))
+        return tensors_in(str(self.weight_file.with_suffix("")))
 
     @functools.cached_property
     def tensors(self) -> Tensors:
