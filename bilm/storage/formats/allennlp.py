@@ -18,7 +18,13 @@ from absl import logging
 from bilm.errors import OptionsError, WeightsError
 from bilm.options import schema
 from bilm.options.model_options import ModelOptions
-from bilm.storage.formats.base import StoredModel, files_below, one_folder, paths_inside
+from bilm.storage.formats.base import (
+    Identity,
+    StoredModel,
+    names_by_folder,
+    one_folder,
+    paths_inside,
+)
 from bilm.storage.formats.pytorch import StateDict
 from bilm.storage.formats.rows import (
     StoredRow,
@@ -33,7 +39,8 @@ from bilm.support.model_files import CONFIG, HDF5_SUFFIXES, OPTIONS
 from bilm.tensors import n_filters
 
 WEIGHTS, ARCHIVED = "weights.th", "fta"  # and the folder of "files to archive"
-BEST = "best.th"  # in the folder of a training
+BEST = "best.th"
+TRAINING = {BEST, CONFIG}  # in the folder of a training
 TOKENS = "_token_embedder."  # module of the biLM, which also contains the LSTMs
 CHARACTERS = f"{TOKENS}_char_embedding_weights"
 OUTER = "_elmo_lstm."  # the biLM in AllenNLP's module `Elmo`, and the LSTMs in the biLM
@@ -77,27 +84,21 @@ class AllenNlp(StoredModel):
         super().__init__(options_file if is_given else weight_file, weight_file)
 
     @classmethod
-    def find(cls, paths: list[PurePath], where: str | Path) -> list[PurePath] | None:
-        # The weights in each folder; `weights.th` is preferred.
-        weights: dict[PurePath, PurePath] = {}
-        for path in paths:
-            if path.name == BEST and path.with_name(CONFIG) in paths:
-                weights.setdefault(path.parent, path)
-            elif path.name == WEIGHTS:
-                weights[path.parent] = path
-        homes = [home for home in weights if len(home.parts) <= 1]
+    def find(cls, paths: list[PurePath], where: str | Path) -> Identity | None:
+        folders = names_by_folder(paths)
+        homes = [home for home, names in folders.items() if WEIGHTS in names or names >= TRAINING]
         home = one_folder(homes, where, f"models of the format {cls.format}")
         if home is None:
             return None
 
         # Without a configuration, a folder that also contains HDF5 weights is of bilm-tf.
-        beside = [p.name for p in paths if p.parent == home]
-        has_options = any(name.endswith(OPTIONS) for name in beside)
-        has_hdf5 = any(name.endswith(HDF5_SUFFIXES) for name in beside)
-        if CONFIG not in beside and has_options and has_hdf5:
+        names = folders[home]
+        has_options = any(name.endswith(OPTIONS) for name in names)
+        has_hdf5 = any(name.endswith(HDF5_SUFFIXES) for name in names)
+        if CONFIG not in names and has_options and has_hdf5:
             return None
-
-        return [weights[home], weights[home], *files_below(home, paths, cls.companions)]
+        weights = home / (WEIGHTS if WEIGHTS in names else BEST)
+        return weights, weights
 
     def files(self) -> list[Path]:
         candidates = [self.weight_file, self.weight_file.with_name(CONFIG), self.options_source]

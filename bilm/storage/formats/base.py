@@ -2,14 +2,14 @@
 
 from __future__ import annotations
 
-import fnmatch
 import hashlib
 import os
 from abc import ABC, abstractmethod
+from collections import defaultdict
 from collections.abc import Iterable, Mapping, Sequence
 from functools import cached_property
 from pathlib import Path, PurePath, PureWindowsPath
-from typing import TYPE_CHECKING, Any, ClassVar
+from typing import TYPE_CHECKING, Any, ClassVar, TypeAlias
 
 import numpy as np
 
@@ -31,6 +31,7 @@ if TYPE_CHECKING:
     from bilm.language_model import BiLM
     from bilm.storage.checkpoint import Checkpoint
 
+Identity: TypeAlias = tuple[PurePath, PurePath]  # the two paths that identify a model
 SCORING = "score sentences or replace words"  # what requires a softmax, for messages
 
 
@@ -50,7 +51,9 @@ class StoredModel(ABC):
     format: ClassVar[str]  # its name in messages, such as "ELMoForManyLangs"
     weight_names: ClassVar[tuple[str, ...]]  # patterns of its weight files, if a user names one
     required: ClassVar[tuple[str, ...]] = ()  # files of a model; the first two identify it
-    companions: ClassVar[tuple[str, ...]] = ()  # patterns of its other files, for `files_below`
+    # Patterns of its other files, from its folder; `{stem}` is that of the weights, `*` also
+    # matches slashes.
+    companions: ClassVar[tuple[str, ...]] = ()
     trainable: ClassVar[bool] = True  # whether its models can be trained further
     has_softmax: ClassVar[bool] = True  # whether its models may have a softmax
     # The tokens that its models were trained on.
@@ -76,20 +79,18 @@ class StoredModel(ABC):
         return {name: value for name, value in vars(self).items() if not hasattr(type(self), name)}
 
     @classmethod
-    def find(cls, paths: list[PurePath], where: str | Path) -> list[PurePath] | None:
-        """Choose the files of a model among the `paths` in the folder or archive `where`: the two
-        paths that identify it, then its other files, which are in the folder of the first path or
-        below and may be missing; None for another format. By default, a model is in the folder, at
-        the top or one level below, that contains all `required` files. Raises: WeightsError if
-        there are several models, or part of one."""
+    def find(cls, paths: list[PurePath], where: str | Path) -> Identity | None:
+        """Choose the two paths that identify a model among the `paths` in the folder or archive
+        `where`; None for another format. By default, a model is in the folder, at the top or one
+        level below, that contains all `required` files. Raises: WeightsError if there are several
+        models, or part of one."""
         available = set(paths)
-        folders = {path.parent for path in paths if len(path.parts) <= 2}
-        names = cls.required
-        homes = [home for home in folders if available.issuperset(home / name for name in names)]
+        homes = []
+        for home in names_by_folder(paths):
+            if available.issuperset(home / name for name in cls.required):
+                homes.append(home)
         home = one_folder(homes, where, f"models of the format {cls.format}")
-        if home is None:
-            return None
-        return [*(home / name for name in names), *files_below(home, paths, cls.companions)]
+        return None if home is None else (home / cls.required[0], home / cls.required[1])
 
     @classmethod
     def owns(cls, weight_file: Path) -> bool:
@@ -335,6 +336,15 @@ def _changed(what: object) -> WeightsError:
     return WeightsError(f"{what}: replaced or removed while the model was read; repeat the command")
 
 
+def names_by_folder(paths: Iterable[PurePath]) -> dict[PurePath, set[str]]:
+    """Return the names of the files in the top folder and in those one level below."""
+    folders: dict[PurePath, set[str]] = defaultdict(set)
+    for path in paths:
+        if len(path.parts) <= 2:
+            folders[path.parent].add(path.name)
+    return folders
+
+
 def one_folder(folders: Iterable[PurePath], where: str | Path, kind: str) -> PurePath | None:
     """Return the folder of a model: the top if it is one of them, or else the only one; None if
     there are none. Raises: WeightsError, with `where` and `kind`, if there are several."""
@@ -347,17 +357,6 @@ def one_folder(folders: Iterable[PurePath], where: str | Path, kind: str) -> Pur
             f"{where}: found {kind} in {listed}; expected one: name the folder of one of them"
         )
     return candidates[0]
-
-
-def files_below(
-    home: PurePath, paths: Iterable[PurePath], patterns: Sequence[str]
-) -> list[PurePath]:
-    """Return the paths in the folder `home` and below it whose rest matches a pattern, in which `*`
-    also matches slashes."""
-    inside = [path for path in paths if path.is_relative_to(home)]
-    names = [path.relative_to(home).as_posix() for path in inside]
-    chosen = {name for pattern in patterns for name in fnmatch.filter(names, pattern)}
-    return [path for path, name in zip(inside, names, strict=True) if name in chosen]
 
 
 def paths_inside(folder: Path, path: str) -> list[Path]:

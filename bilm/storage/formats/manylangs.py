@@ -47,7 +47,8 @@ class ManyLangs(StoredModel):
     format = "ELMoForManyLangs"
     weight_names = (ENCODER, EMBEDDER)
     required = (CONFIG, ENCODER, EMBEDDER)
-    companions = (*LEXICONS.values(), "*.json")  # one is the configuration that `CONFIG` names
+    # One of the JSON files is the configuration that `CONFIG` names.
+    companions = (EMBEDDER, *LEXICONS.values(), "*.json")
     trainable = has_softmax = False
     expects = "words tokenized like the treebanks of Universal Dependencies, in their original case"
 

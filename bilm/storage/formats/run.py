@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING, Any
 
 from bilm.errors import WeightsError
 from bilm.options import schema
-from bilm.storage.formats.base import StoredModel, files_below, one_folder
+from bilm.storage.formats.base import Identity, StoredModel, names_by_folder, one_folder
 from bilm.storage.stored_tensors import Softmax, Tensors
 from bilm.support.model_files import CHECKPOINT, CHECKPOINT_FILE, MEASURED, NGRAMS, OPTIONS
 from bilm.tensors import is_bilm
@@ -44,17 +44,19 @@ class Run(StoredModel):
             self.vocabulary_path = vocabularies[0]
 
     @classmethod
-    def find(cls, paths: list[PurePath], where: str | Path) -> list[PurePath] | None:
-        homes = {p.parent for p in paths if len(p.parts) <= 2 and CHECKPOINT_FILE.fullmatch(p.name)}
-        has_options = any(len(p.parts) == 1 and p.name.endswith(OPTIONS) for p in paths)
-        if has_options and all(home.parts for home in homes):
+    def find(cls, paths: list[PurePath], where: str | Path) -> Identity | None:
+        folders = names_by_folder(paths)
+        homes = [h for h, names in folders.items() if any(map(CHECKPOINT_FILE.fullmatch, names))]
+        top = PurePath()
+        has_options = any(name.endswith(OPTIONS) for name in folders[top])
+        if has_options and top not in homes:
             return None  # the folder contains the options of another model
         home = one_folder(homes, where, "runs")
         if home is None:
             return None
-        if home / OPTIONS not in paths:
+        if OPTIONS not in folders[home]:
             raise WeightsError(f"{where}: found checkpoints, but {OPTIONS} beside them is missing")
-        return [home / OPTIONS, home, *files_below(home, paths, cls.companions)]
+        return home / OPTIONS, home
 
     @classmethod
     def owns(cls, weight_file: Path) -> bool:

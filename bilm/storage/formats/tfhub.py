@@ -39,7 +39,7 @@ class TfHub(StoredModel):
     format = "TensorFlow Hub module"
     weight_names = (INDEX,)
     required = (GRAPH, INDEX, MARK)
-    companions = ("variables/*",)
+    companions = (MARK, "variables/*")
     has_softmax = False
     needs_tensorflow = True
 
