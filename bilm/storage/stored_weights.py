@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import hashlib
 from collections.abc import Callable, Iterator, Sequence
+from functools import partial
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
@@ -41,6 +42,7 @@ class StoredWeights:
         self.options, self.n_words, self.has_softmax = options, n_words, has_softmax
         self._specs = tensors_of(options, n_words, has_softmax)
         self._sources = sources
+        self._source = " and ".join(dict.fromkeys(tensors.source for tensors in sources))
         self._versions = self._file_versions()
 
     def remember(self) -> str:
@@ -81,19 +83,18 @@ class StoredWeights:
     def values(self, padding: bool = False) -> Iterator[tuple[str, np.ndarray]]:
         """Yield name and value of each tensor, float32, with a padding row if the model has
         padding. Raises: WeightsError if one is missing, damaged, of another shape or not finite."""
-        for spec, tensor, where in self._stored():
-            yield spec.name, _checked(tensor, spec, padding, where)
+        for spec, read in self._readers(padding).items():
+            yield spec.name, read()
 
     def start(self, model: BiLM) -> None:
         """Set the initializers of a model that is not built yet. Raises: WeightsError as `values`
         does, also when a variable is created."""
         import keras
 
-        nan = keras.initializers.Constant(float("nan"))
-        initial = dict.fromkeys(self._specs, nan)
+        initial = dict.fromkeys(self._specs, keras.initializers.Constant(float("nan")))
         if self._sources:
-            for spec, tensor, where in self._stored():
-                initial[spec] = self._initializer(tensor, spec, model.padding, where)
+            for spec, read in self._readers(model.padding).items():
+                initial[spec] = self._initializer(read)
         for spec, initializer in initial.items():
             model.layer_of(spec).initial[spec.attribute] = initializer
 
@@ -115,37 +116,38 @@ class StoredWeights:
         elif keras.backend.backend() == "torch" and not is_set:
             raise error
 
-    def _stored(self) -> list[tuple[TensorSpec, LazyTensor, str]]:
-        """Return each tensor of the model and its place for messages; unused ones cause one
-        warning. Raises: WeightsError if a tensor is missing."""
-        source = " and ".join(dict.fromkeys(tensors.source for tensors in self._sources))
+    def _readers(self, padding: bool) -> dict[TensorSpec, Callable[[], np.ndarray]]:
+        """Return the function that reads each tensor of the model as `values` yields it; unused
+        tensors cause one warning. Raises: WeightsError if one is missing."""
         unused = {name: tensors for tensors in self._sources for name in tensors}
-        stored = []
+        readers = {}
         for spec in self._specs:
             name = spec.name
             if name not in unused:
                 name = name.replace("MultiRNNCell/Cell0/", "")  # files of one layer may omit this
             if name not in unused:
-                raise WeightsError(f"{source}: {spec.name} is missing; the options require it")
+                raise WeightsError(
+                    f"{self._source}: {spec.name} is missing; the options require it"
+                )
             tensors = unused.pop(name)
-            stored.append((spec, tensors[name], f"{tensors.source}: {name}"))
+            where = f"{tensors.source}: {name}"
+            readers[spec] = partial(_checked, tensors[name], spec, padding, where)
         if unused:
-            listed = ", ".join(sorted(unused)[:8])
-            n_unused = len(unused)
-            logging.warning("%s: the model does not use %d datasets: %s", source, n_unused, listed)
-        return stored
+            logging.warning(
+                "%s: the model does not use %d datasets: %s",
+                self._source, len(unused), ", ".join(sorted(unused)[:8]),
+            )  # fmt: skip
+        return readers
 
-    def _initializer(
-        self, tensor: LazyTensor, spec: TensorSpec, padding: bool, where: str
-    ) -> Callable:
+    def _initializer(self, read: Callable[[], np.ndarray]) -> Callable:
 
-        def read() -> np.ndarray:
+        def read_unchanged() -> np.ndarray:
             if not self.unchanged:
                 raise WeightsError(
-                    f"{where}: the file has changed since the layer was created, or is missing; "
+                    f"{self._source}: has changed since the layer was created, or is missing; "
                     "create the layer again"
                 )
-            return _checked(tensor, spec, padding, where)
+            return read()
 
         def initial_value(shape: Any, dtype: Any = None) -> Any:
             import keras
@@ -156,9 +158,9 @@ class StoredWeights:
                 import tensorflow as tf
 
                 if not tf.executing_eagerly():
-                    value = tf.numpy_function(read, [], tf.float32)
+                    value = tf.numpy_function(read_unchanged, [], tf.float32)
                     return tf.cast(tf.ensure_shape(value, shape), dtype)
-            return keras.ops.convert_to_tensor(read(), dtype=dtype)
+            return keras.ops.convert_to_tensor(read_unchanged(), dtype=dtype)
 
         return initial_value
 

@@ -86,9 +86,9 @@ class StoredModel(ABC):
         models, or part of one."""
         available = set(paths)
         homes = []
-        for home in names_by_folder(paths):
-            if available.issuperset(home / name for name in cls.required):
-                homes.append(home)
+        for folder in names_by_folder(paths):
+            if available.issuperset(folder / name for name in cls.required):
+                homes.append(folder)
         home = one_folder(homes, where, f"models of the format {cls.format}")
         return None if home is None else (home / cls.required[0], home / cls.required[1])
 
