@@ -11,7 +11,7 @@ from bilm.errors import BilmError, WeightsError
 from bilm.options.schema import read_object
 from bilm.storage.finding import registry
 from bilm.storage.finding.archive import check_archive, is_archive, open_archive, unpack
-from bilm.storage.finding.cache import cached, filled, read_record, write_record
+from bilm.storage.finding.cache import cached, filled, read_record
 from bilm.storage.finding.download import fetch
 from bilm.storage.formats import find, formats
 from bilm.storage.formats.allennlp import AllenNlp
@@ -88,25 +88,24 @@ def _in_folder(folder: Path) -> StoredModel:
 def _in_archive(archive: Path) -> StoredModel:
     """Return the model in an archive; unpack it into the cache if the cache does not contain it."""
     entry = cached("\0".join(map(str, (archive.resolve(), *version_of(archive)))))
+    # The archive may be a download, which has a record with the requested name.
+    path = str(archive.resolve())
+    source = read_record(archive.parent).get("source", path)
 
-    def fill(folder: Path) -> None:
-        # The archive may be a download, which has a record with the requested name.
-        path = str(archive.resolve())
-        source = read_record(archive.parent).get("source", path)
-
+    def fill(folder: Path) -> dict[str, str | None]:
         try:
             with open_archive(archive) as members, new_folder(folder) as unfinished:
                 _, chosen = find(list(members), archive)
                 chosen_members = {place: members[place] for place in chosen if place in members}
                 unpack(chosen_members, chosen[0].parent, unfinished)
                 _check(unfinished, archive)
-                write_record(folder.parent, source, archive=path)
         except BilmError:
             if source != path:  # a download, whose address may have another file later
                 shutil.rmtree(archive.parent, ignore_errors=True)
             raise
+        return {"archive": path}
 
-    model = _in_folder(filled(entry / "model", fill))
+    model = _in_folder(filled(entry / "model", source, fill))
 
     # AllenNLP's options may be beside the archive.
     options = archive.with_name(OPTIONS)
