@@ -12,6 +12,7 @@ them for TensorFlow. The keys of the tensors, without `SUFFIX`:
 checkpoints of the TensorFlow 1 reference, which have other keys and no JSON file.
 """
 
+import glob
 import hashlib
 import json
 import os
@@ -32,7 +33,7 @@ from bilm.storage.formats.rows import StoredRow, tf1_rows, variables_of
 from bilm.storage.run_record import RunRecord
 from bilm.storage.stored_tensors import LazyTensor, Tensors
 from bilm.support.files import expanded, replacing, scratch, unusable
-from bilm.support.model_files import CHECKPOINT, CHECKPOINT_ENDING, CHECKPOINT_FILE, CHECKPOINT_LIST
+from bilm.support.model_files import CHECKPOINT, CHECKPOINT_FILE, CHECKPOINT_LIST
 from bilm.tensors import ROWS as TENSOR_ROWS
 
 STATE, POSITION, WEIGHTS = "state/", "position/", "weights/"
@@ -202,7 +203,7 @@ def latest_checkpoint(
 
 def checkpoint_paths(folder: str | Path) -> list[str]:
     """Return the paths of a folder's checkpoints that have our names, the latest first."""
-    matches = (CHECKPOINT_FILE.fullmatch(path.name) for path in _entries(folder))
+    matches = (CHECKPOINT_FILE.fullmatch(path.name) for path in Path(folder).glob("*"))
     steps = {int(match[1]) for match in matches if match}
     return [checkpoint_path(folder, step) for step in sorted(steps, reverse=True)]
 
@@ -215,12 +216,7 @@ def checkpoint_path(folder: str | Path, step: int) -> str:
 def _files(path: str) -> tuple[Path, ...]:
     """Return the files of a checkpoint, given its path without their endings."""
     folder, name = os.path.split(path)
-    pattern = re.compile(rf"{re.escape(name)}\.{CHECKPOINT_ENDING}")
-    return tuple(sorted(file for file in _entries(folder) if pattern.fullmatch(file.name)))
-
-
-def _entries(folder: str | Path) -> list[Path]:
-    return list(Path(folder).iterdir()) if Path(folder).is_dir() else []
+    return tuple(sorted(Path(folder).glob(f"{glob.escape(name)}.*")))
 
 
 # --- writing ---
