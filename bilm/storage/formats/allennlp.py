@@ -18,6 +18,7 @@ from absl import logging
 from bilm.errors import OptionsError, WeightsError
 from bilm.options import schema
 from bilm.options.model_options import ModelOptions
+from bilm.storage.formats import rows
 from bilm.storage.formats.base import (
     Identity,
     StoredModel,
@@ -26,14 +27,6 @@ from bilm.storage.formats.base import (
     paths_inside,
 )
 from bilm.storage.formats.pytorch import StateDict
-from bilm.storage.formats.rows import (
-    StoredRow,
-    derived_options,
-    encoder_rows,
-    lstm_rows,
-    numbered,
-    variables_of,
-)
 from bilm.storage.stored_tensors import Mix, Tensors
 from bilm.support.model_files import CONFIG, HDF5_SUFFIXES, OPTIONS
 from bilm.tensors import n_filters
@@ -54,9 +47,11 @@ RECIPE_USED = (
 )
 ROWS = (
     # The first row represents missing words and is not used.
-    StoredRow("char_embed", (CHARACTERS,), lambda value: value[1:]),
-    *encoder_rows(f"{TOKENS}char_conv_", f"{TOKENS}_highways._layers.", f"{TOKENS}_projection"),
-    *lstm_rows(OUTER),
+    rows.StoredRow("char_embed", (CHARACTERS,), lambda value: value[1:]),
+    *rows.encoder_rows(
+        f"{TOKENS}char_conv_", f"{TOKENS}_highways._layers.", f"{TOKENS}_projection"
+    ),
+    *rows.lstm_rows(OUTER),
 )
 
 
@@ -108,7 +103,7 @@ class AllenNlp(StoredModel):
         source = self.options_source
         if source is None:
             logging.warning(RECIPE_USED, self.weight_file)
-            options = derived_options(self.tensors, RECIPE, RECIPE_LSTM)
+            options = rows.derived_options(self.tensors, RECIPE, RECIPE_LSTM)
         else:
             options = _read_options(source)
             logging.info("%s: options from %s", self.weight_file, source)
@@ -118,7 +113,7 @@ class AllenNlp(StoredModel):
     @functools.cached_property
     def tensors(self) -> Tensors:
         logging.info("%s: ELMo in the module %r", self.weight_file, self._prefix)
-        by_name = variables_of(self._stored, ROWS, self.weight_file, self._prefix)
+        by_name = rows.variables_of(self._stored, ROWS, self.weight_file, self._prefix)
         return Tensors(self.weight_file, [self.weight_file], by_name)
 
     @functools.cached_property
@@ -127,9 +122,9 @@ class AllenNlp(StoredModel):
         do_layer_norm = entry is not None and entry.values.get("do_layer_norm") is True
         start = f"{self._prefix.removesuffix(OUTER)}scalar_mix_"
         mixes = []
-        for name in numbered(start + "{i}.gamma", self._stored):
+        for name in rows.numbered(start + "{i}.gamma", self._stored):
             template = name.removesuffix("gamma") + "scalar_parameters.{i}"
-            parameters = numbered(template, self._stored)
+            parameters = rows.numbered(template, self._stored)
             weights = np.array([self._number(parameter) for parameter in parameters], np.float32)
             mixes.append(Mix(weights, self._number(name), do_layer_norm))
         return mixes
