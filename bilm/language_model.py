@@ -19,19 +19,9 @@ from bilm.layers.weighted import WeightedLayer
 from bilm.options.model_options import ModelOptions
 from bilm.precisions import INFERENCE_PRECISIONS
 from bilm.support.process import note_computing
-from bilm.tensors import TensorSpec, tensors_of
+from bilm.tensors import LAYERS, TensorSpec, tensors_of
 
 State: TypeAlias = dict[str, list[LSTMState]]  # by direction, and by layer
-LAYERS = {  # the layer that contains a part, except the cells
-    "word table": "encoder",
-    "lexicon": "encoder",
-    "characters": "encoder.cnn",
-    "filter": "encoder.cnn",
-    "highway": "encoder.highway",
-    "projection": "encoder",
-    "softmax kernel": "softmax",
-    "softmax bias": "softmax",
-}
 
 
 class BiLM(keras.layers.Layer):
@@ -132,16 +122,6 @@ class BiLM(keras.layers.Layer):
         name = f"{direction}_stack"
         return LSTMStack(cells, lstm.use_skip_connections, self.regularization, name=name)
 
-    def build(self, input_shape: Shape | None = None) -> None:
-        """Create the variables, for any input shape."""
-        self.encoder.build()
-        for stack in self.stacks.values():
-            stack.build((None, None, self.options.lstm.projection_dim))
-        if self.softmax is not None:
-            shared = self.options.share_embedding_softmax
-            self.softmax.build(self.encoder.embedding if shared else None)
-        self.built = True
-
     def specs(self) -> dict[str, TensorSpec]:
         """Return the tensors of the model, which need not be built, by name and in its order."""
         specs = tensors_of(self.options, self.n_tokens, has_softmax=self.softmax is not None)
@@ -158,6 +138,16 @@ class BiLM(keras.layers.Layer):
         values are those in files, except the row of padding, which files do not have."""
         specs = self.specs().items()
         return {name: self.layer_of(spec).own_weight(spec.attribute) for name, spec in specs}
+
+    def build(self, input_shape: Shape | None = None) -> None:
+        """Create the variables, for any input shape."""
+        self.encoder.build()
+        for stack in self.stacks.values():
+            stack.build((None, None, self.options.lstm.projection_dim))
+        if self.softmax is not None:
+            shared = self.options.share_embedding_softmax
+            self.softmax.build(self.encoder.embedding if shared else None)
+        self.built = True
 
     def freeze(self) -> None:
         """Make all weights constants, for inference only; call it before `build`. On TensorFlow,

@@ -74,6 +74,16 @@ PARTS = {
     "softmax kernel": (Row("kernel", "softmax/W", ("words", "P"), Kind.TABLE),),
     "softmax bias": (Row("bias", "softmax/b", ("words",), Kind.BIAS),),
 }
+LAYERS = {  # the layer of a `BiLM` that contains a part, except the cells
+    "word table": "encoder",
+    "lexicon": "encoder",
+    "characters": "encoder.cnn",
+    "filter": "encoder.cnn",
+    "highway": "encoder.highway",
+    "projection": "encoder",
+    "softmax kernel": "softmax",
+    "softmax bias": "softmax",
+}
 ROWS = [row for rows in PARTS.values() for row in rows]
 SOFTMAX = "softmax/"  # start of the names in the softmax
 
