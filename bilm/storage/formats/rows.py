@@ -13,7 +13,6 @@ from typing import Any, NamedTuple
 import numpy as np
 
 from bilm.errors import OptionsError, WeightsError
-from bilm.options import schema
 from bilm.options.model_options import DIRECTIONS, ModelOptions
 from bilm.storage.stored_tensors import LazyTensor, Tensors
 from bilm.tensors import CELL, ROWS, template_pattern
@@ -179,7 +178,7 @@ def derived_options(
         "lstm": {"dim": dim, "projection_dim": projection_dim, "n_layers": n_layers, **lstm},
     }
     try:
-        return schema.read(ModelOptions, values)
+        return ModelOptions.from_dict(values)
     except OptionsError as error:
         raise WeightsError(
             f"{tensors.source}: the shapes of its tensors do not fit an ELMo ({error})"
