@@ -46,7 +46,6 @@ ROWS = [
 for direction in ("RNN_{k}/", ""):
     for layer in ("multi_rnn_cell/cell_{i}/", ""):
         ROWS += tf1_rows("lm/", f"{direction}rnn/{layer}lstm_cell")
-POSITION_PARTS = ("reader", "buffer", "rows")
 UNREADABLE = (tf.errors.OpError, RuntimeError, IndexError, ValueError)  # what TensorFlow raises
 # Hides "Sharding callback duration", which TensorFlow logs at each save.
 logging.get_absl_logger().addFilter(lambda record: "functional_saver" not in record.pathname)
@@ -225,35 +224,24 @@ def _files(path: str) -> tuple[Path, ...]:
 class CheckpointContent:
     """The tensors of a run's checkpoints, as TensorFlow writes and restores them: variables of the
     model by stored name, those of the optimizer by slot and stored name, LSTM states of all rows in
-    the order of `BiLM.flatten_state`, and the positions of the readers of `directions`."""
+    the order of `BiLM.flatten_state`, and the position of the readers."""
 
     def __init__(
         self,
         weights: Mapping[str, Any],
         slots: Mapping[str, Mapping[str, Any]],
         state: Sequence[np.ndarray],
-        directions: Sequence[str],
     ):
         self._state = [tf.Variable(array) for array in state]
         self._model = {"weights": dict(weights), "state": self._state, **slots}
-
-        # The lengths of the arrays of a position change from step to step.
-        self._position = {}
-        with tf.device("CPU:0"):
-            for direction in directions:
-                for part in POSITION_PARTS:
-                    empty, any_shape = tf.zeros((0,), tf.int64), tf.TensorShape(None)
-                    variable = tf.Variable(empty, shape=any_shape)
-                    self._position[f"{direction}_{part}"] = variable
-
-        self.variables = tf.train.Checkpoint(**self._model, position=self._position)
+        self._position: Position = {}
 
     def set_state(self, arrays: Sequence[np.ndarray], position: Position | None) -> None:
         """Set the LSTM states of all rows, and the position of the readers; None keeps it."""
         for variable, array in zip(self._state, arrays, strict=True):
             variable.assign(array)
-        for name, array in (position or {}).items():
-            self._position[name].assign(array)
+        if position is not None:
+            self._position = position
 
     def restore(self, checkpoint: Checkpoint) -> list[np.ndarray]:
         """Set weights, slots and position from a checkpoint; return the LSTM states of all rows.
@@ -298,12 +286,17 @@ class CheckpointContent:
         """Write a checkpoint to an existing folder, list it and remove all but the latest `keep`.
         Raises: WeightsError if it cannot be written; then nothing has changed."""
         path = checkpoint_path(folder, record.step)
+        position = {}
+        with tf.device("CPU:0"):
+            for key, array in self._position.items():
+                position[key] = tf.Variable(array, dtype=tf.int64)
+        content = tf.train.Checkpoint(**self._model, position=position)
         try:
             # TensorFlow would create the folder of the run, without the other files of a run.
             os.stat(folder)
             with scratch(folder / CHECKPOINT) as unfinished:
                 name = os.path.basename(path)
-                self.variables.write(os.fspath(unfinished / name))
+                content.write(os.fspath(unfinished / name))
                 with replacing(unfinished / f"{name}.json") as temporary:
                     temporary.write_text(json.dumps(record.to_dict(), indent=1), encoding="utf-8")
                 for file in sorted(unfinished.iterdir()):  # the JSON file is the last

@@ -189,7 +189,6 @@ class Run:
             self.trainer.optimizer.variables,
             self.trainer.optimizer.slots,
             self.trainer.global_state(),
-            self.trainer.model.directions,
         )
         self._saved_step = -1
         self.evaluator = Evaluator(self.trainer.model, texts.vocab.unk)
