@@ -29,10 +29,8 @@ class Run(StoredModel):
 
     format = "TensorFlow checkpoint"
     weight_names = (f"*{INDEX}",)
-    companions = (
-        *(f"{CHECKPOINT}-*.{ending}" for ending in ("index", "data-*", "json")),
-        VOCABULARIES, NGRAMS, MEASURED,
-    )  # fmt: skip
+    # The index, data and JSON files of checkpoints, without the graph of the reference (`.meta`).
+    companions = (f"{CHECKPOINT}-*.[idj]*", VOCABULARIES, NGRAMS, MEASURED)
     needs_tensorflow = True
     _checkpoint: Checkpoint | None = None
 
