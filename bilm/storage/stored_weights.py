@@ -120,7 +120,7 @@ class StoredWeights:
         """Return the function that reads each tensor of the model as `values` yields it; unused
         tensors cause one warning. Raises: WeightsError if one is missing."""
         unused = {name: tensors for tensors in self._sources for name in tensors}
-        readers = {}
+        readers: dict[TensorSpec, Callable[[], np.ndarray]] = {}
         for spec in self._specs:
             name = spec.name
             if name not in unused:
