@@ -90,7 +90,10 @@ class StoredModel(ABC):
             if available.issuperset(folder / name for name in cls.required):
                 homes.append(folder)
         home = one_folder(homes, where, f"models of the format {cls.format}")
-        return None if home is None else (home / cls.required[0], home / cls.required[1])
+        if home is None:
+            return None
+        options, weights, *_ = cls.required
+        return home / options, home / weights
 
     @classmethod
     def owns(cls, weight_file: Path) -> bool:
