@@ -173,12 +173,10 @@ def write_model(model: BiLM, folder: Path) -> tuple[Path, Path]:
     """Write a model as options.json and weights.hdf5; return the two files."""
     import h5py
 
-    from bilm.storage.names import stored_variables
-
     options_file, weight_file = folder / "options.json", folder / "weights.hdf5"
     write_json(str(options_file), model.options.for_export())
     with h5py.File(weight_file, "w") as file:
-        for name, variable in stored_variables(model).items():
+        for name, variable in model.stored_variables().items():
             file[name] = variable.numpy()
     return options_file, weight_file
 

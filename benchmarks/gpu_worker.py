@@ -31,7 +31,6 @@ from bilm.compat.bilm_tf import BidirectionalLanguageModel
 from bilm.embedding.embedder import ElmoEmbedder
 from bilm.layers.functional import compiled
 from bilm.options.run_options import RunOptions, load_run_options
-from bilm.storage.names import stored_variables
 from bilm.storage.stored_model import open_model
 
 BACKEND = keras.backend.backend()
@@ -201,8 +200,8 @@ def resume(work: Work) -> Iterator[Row]:
                 text.train, folder / run, options=work.options(), vocab=text.vocab_file,
                 n_steps=n_steps,
             )  # fmt: skip
-            variables = stored_variables(open_model(folder / run).weights(has_softmax=True).build())
-            return {name: variable.numpy() for name, variable in variables.items()}
+            model = open_model(folder / run).weights(has_softmax=True).build()
+            return {name: variable.numpy() for name, variable in model.stored_variables().items()}
 
         weights("resumed", work.n_steps // 2)
         first, again, resumed = (weights(r, work.n_steps) for r in ("first", "again", "resumed"))

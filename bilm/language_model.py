@@ -1,6 +1,7 @@
 """The biLM: a token encoder, a forward and a backward stack, and a softmax that both use."""
 
 from collections.abc import Iterable, Mapping, Sequence
+from operator import attrgetter
 from typing import Any, TypeAlias
 
 import keras
@@ -14,9 +15,11 @@ from bilm.layers.sampled_softmax import Negatives, SampledSoftmax
 from bilm.layers.stack import DropoutSeeds, LSTMStack, Regularization
 from bilm.layers.token_encoder import TokenEncoder, WordEncoder
 from bilm.layers.types import Shape, Tensor
+from bilm.layers.weighted import WeightedLayer
 from bilm.options.model_options import ModelOptions
 from bilm.precisions import INFERENCE_PRECISIONS
 from bilm.support.process import note_computing
+from bilm.tensors import LAYERS, TensorSpec, tensors_of
 
 State: TypeAlias = dict[str, list[LSTMState]]  # by direction, and by layer
 
@@ -118,6 +121,23 @@ class BiLM(keras.layers.Layer):
             cells.append(cell)
         name = f"{direction}_stack"
         return LSTMStack(cells, lstm.use_skip_connections, self.regularization, name=name)
+
+    def specs(self) -> dict[str, TensorSpec]:
+        """Return the tensors of the model, which need not be built, by name and in its order."""
+        specs = tensors_of(self.options, self.n_tokens, has_softmax=self.softmax is not None)
+        return {spec.name: spec for spec in specs}
+
+    def layer_of(self, spec: TensorSpec) -> WeightedLayer:
+        """Return the layer that contains a tensor."""
+        if spec.part in LAYERS:
+            return attrgetter(LAYERS[spec.part])(self)
+        return self.stacks[self.directions[spec.k]].layers[spec.i].cell
+
+    def stored_variables(self) -> dict[str, Any]:
+        """Return the variables of a built model by stored name, in the order of the graph. Their
+        values are those in files, except the row of padding, which files do not have."""
+        specs = self.specs().items()
+        return {name: self.layer_of(spec).own_weight(spec.attribute) for name, spec in specs}
 
     def build(self, input_shape: Shape | None = None) -> None:
         """Create the variables, for any input shape."""

@@ -74,7 +74,18 @@ PARTS = {
     "softmax kernel": (Row("kernel", "softmax/W", ("words", "P"), Kind.TABLE),),
     "softmax bias": (Row("bias", "softmax/b", ("words",), Kind.BIAS),),
 }
+LAYERS = {  # the layer of a `BiLM` that contains a part, except the cells
+    "word table": "encoder",
+    "lexicon": "encoder",
+    "characters": "encoder.cnn",
+    "filter": "encoder.cnn",
+    "highway": "encoder.highway",
+    "projection": "encoder",
+    "softmax kernel": "softmax",
+    "softmax bias": "softmax",
+}
 ROWS = [row for rows in PARTS.values() for row in rows]
+SOFTMAX = "softmax/"  # start of the names in the softmax
 
 
 @dataclass(frozen=True)
@@ -230,7 +241,12 @@ def _reads(options: ModelOptions) -> str:
     return " and ".join(names) + " of lexicons"
 
 
-# --- from a stored name, and from stored shapes ---
+# --- from a stored name ---
+
+
+def is_bilm(name: str) -> bool:
+    """Return whether a tensor belongs to the biLM, not to its softmax."""
+    return not name.startswith(SOFTMAX)
 
 
 @functools.cache

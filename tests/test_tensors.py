@@ -9,7 +9,6 @@ from bilm.options.run_options import load_model_options
 from bilm.storage.checkpoint import ROWS
 from bilm.storage.formats.rows import variables_of
 from bilm.storage.hdf5 import datasets_of
-from bilm.storage.names import specs_of, stored_variables
 from bilm.storage.stored_model import open_model
 from bilm.tensors import PARTS, Kind, n_parameters, row_of, tensors_of
 
@@ -48,8 +47,8 @@ def test_golden_models_have_variables_of_the_described_shapes(kind, padding):
             continue  # an archive; the format is that of the other cases
         model = BiLM(open_model(source).options, padding=padding)
         model.build()
-        specs = specs_of(model)
-        for name, variable in stored_variables(model).items():
+        specs = model.specs()
+        for name, variable in model.stored_variables().items():
             n_rows, *others = specs[name].shape
             n_added = int(padding and specs[name].row.has_padding)
             assert tuple(variable.shape) == (n_rows + n_added, *others), name

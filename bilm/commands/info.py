@@ -72,7 +72,6 @@ def info(model: str | None, named_model: str | None, weights: str | None, json: 
 def describe(model: StoredModel) -> dict[str, Any]:
     """Return a description of a model with the keys of `bilm info --json`. Raises: BilmError."""
     from bilm.scoring.measurement import Measurement
-    from bilm.storage import names
     from bilm.storage.finding.cache import read_record
 
     # Damaged parts are missing in the description and listed as problems.
@@ -85,7 +84,7 @@ def describe(model: StoredModel) -> dict[str, Any]:
 
     measured = Measurement.of(model)
     verdict = measured and measured.verdict
-    n_words = names.n_words(model.tensors) if model.options.reads_words else n_classes or None
+    n_words = model.tensors.n_words if model.options.reads_words else n_classes or None
     types = {tensor.dtype.name for tensor in model.tensors.values()}
     archive = read_record(model.folder.parent).get("archive")  # that it was unpacked from
     card = model.folder / CARD

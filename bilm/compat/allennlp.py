@@ -31,7 +31,6 @@ from bilm.language_model import BiLM
 from bilm.layers.functional import without_marks
 from bilm.layers.scalar_mix import ScalarMix
 from bilm.options.model_options import N_CHARACTERS_WITH_PADDING
-from bilm.storage import names
 from bilm.storage.formats import allennlp as stored_allennlp
 from bilm.storage.formats.rows import variables_of
 from bilm.storage.hdf5 import NewHDF5
@@ -225,7 +224,7 @@ class Elmo(torch.nn.Module):
         by_name = variables_of(arrays, stored_allennlp.ROWS, source, outer)
         tensors = Tensors(source, [], by_name)
         values = StoredWeights(bilm.options, None, [tensors]).values(bilm.padding)
-        variables = names.stored_variables(bilm)
+        variables = bilm.stored_variables()
         new = {id(variables[name].value): torch.as_tensor(value) for name, value in values}
 
         # The mixes.

@@ -20,7 +20,7 @@ from bilm.layers.types import Shape, Tensor
 from bilm.options.model_options import ModelOptions
 from bilm.options.schema import unexpected
 from bilm.storage.stored_model import StoredModel, open_model
-from bilm.storage.stored_weights import StoredWeights, UnsetWeights, known_weights
+from bilm.storage.stored_weights import StoredWeights, known_weights
 from bilm.support.process import note_computing
 
 COMBINATIONS = ("mix", "top", "average", "concat", "stored")
@@ -30,7 +30,6 @@ SAVED_ARGUMENTS = (  # those that a config contains unchanged
     "keep_sentence_boundaries", "stateful",
 )  # fmt: skip
 MixStart = tuple[Sequence[float], float]  # initial weights of the layers before softmax, and gamma
-Weights = StoredWeights | UnsetWeights
 
 
 @keras.saving.register_keras_serializable(package="bilm")
@@ -84,7 +83,7 @@ class Elmo(keras.layers.Layer):
 
     def __init__(
         self,
-        options_file: str | Path | StoredModel | Weights,
+        options_file: str | Path | StoredModel | StoredWeights,
         weight_file: str | Path | None = None,
         n_representations: int | None = None,
         combine: str = "mix",
@@ -101,7 +100,7 @@ class Elmo(keras.layers.Layer):
         _check_arguments(n_representations, combine, do_layer_norm, stateful)
 
         # The biLM.
-        if isinstance(options_file, Weights):
+        if isinstance(options_file, StoredWeights):
             model = None
             self._weights = options_file
         else:
@@ -156,8 +155,7 @@ class Elmo(keras.layers.Layer):
         """Return the layers of the biLM, float (B, layers + 1, T, 2 P); the mask, boolean (B, T);
         and the token vectors, float (B, T, P). T includes marks that are returned."""
         ids = ids_of(inputs, self.options, self.n_words)  # B, T + 2 (, C)
-        if isinstance(self._weights, UnsetWeights):
-            self._weights.require_values(self.bilm, self.name)
+        self._weights.require_values(self.bilm, self.name)
 
         # The biLM, from the states of the previous call if the layer is stateful.
         start = None if self._states is None else self._states.start(ops.shape(ids)[0])
@@ -296,7 +294,7 @@ class Elmo(keras.layers.Layer):
         # The options are read first, because Keras would wrap the error.
         if not isinstance(content, Mapping):
             raise unexpected("options_file", content, "the content of an options file")
-        unset = UnsetWeights(ModelOptions.from_dict(content), n_words)
+        unset = StoredWeights(ModelOptions.from_dict(content), n_words, sources=[])
 
         layer = super().from_config({**config, "options_file": known or unset})
         for mix, start in zip(layer.mixes, starts or [], strict=bool(starts)):

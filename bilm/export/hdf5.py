@@ -15,7 +15,6 @@ from bilm.options.model_options import EVALUATION, EXPORT_ID, ModelOptions
 from bilm.options.schema import write as write_options
 from bilm.scoring.measurement import Measurement
 from bilm.scoring.ngrams import Ngrams
-from bilm.storage import names
 from bilm.storage.checkpoint import checkpoint_paths
 from bilm.storage.formats.bilm_tf import export_of
 from bilm.storage.hdf5 import save_hdf5
@@ -31,7 +30,7 @@ from bilm.support.model_files import (
     WEIGHTS,
 )
 from bilm.support.urls import require_local
-from bilm.tensors import n_filters
+from bilm.tensors import is_bilm, n_filters
 
 ALLENNLP_CHARACTERS = 50  # of a word, with its marks
 ALLENNLP_ACTIVATIONS = ("relu", "tanh")
@@ -81,7 +80,7 @@ def dump_weights(
 
     # Their content
     values = dict(stored.weights(has_softmax=has_softmax).values())
-    weights = {name: value for name, value in values.items() if names.is_bilm(name)}
+    weights = {name: value for name, value in values.items() if is_bilm(name)}
     softmax = _softmax(stored, values, vocab_file) if include_softmax else {}
     options = stored.options.for_export()
     options.pop(EVALUATION, None)  # of the run whose options were copied

@@ -12,11 +12,13 @@ them for TensorFlow. The keys of the tensors, without `SUFFIX`:
 checkpoints of the TensorFlow 1 reference, which have other keys and no JSON file.
 """
 
+import glob
 import hashlib
 import json
 import os
 import re
 from collections.abc import Callable, Iterator, Mapping, Sequence
+from contextlib import contextmanager
 from functools import partial
 from pathlib import Path
 from typing import Any
@@ -30,9 +32,8 @@ from bilm.errors import NotFiniteError, WeightsError
 from bilm.storage.formats.rows import StoredRow, tf1_rows, variables_of
 from bilm.storage.run_record import RunRecord
 from bilm.storage.stored_tensors import LazyTensor, Tensors
-from bilm.storage.tensor_reader import UNREADABLE, TensorReader, reason
-from bilm.support.files import expanded, replacing, scratch
-from bilm.support.model_files import CHECKPOINT, CHECKPOINT_ENDING, CHECKPOINT_FILE, CHECKPOINT_LIST
+from bilm.support.files import expanded, replacing, scratch, unusable
+from bilm.support.model_files import CHECKPOINT, CHECKPOINT_FILE, CHECKPOINT_LIST
 from bilm.tensors import ROWS as TENSOR_ROWS
 
 STATE, POSITION, WEIGHTS = "state/", "position/", "weights/"
@@ -45,12 +46,62 @@ ROWS = [
 for direction in ("RNN_{k}/", ""):
     for layer in ("multi_rnn_cell/cell_{i}/", ""):
         ROWS += tf1_rows("lm/", f"{direction}rnn/{layer}lstm_cell")
-POSITION_PARTS = ("reader", "buffer", "rows")
+UNREADABLE = (tf.errors.OpError, RuntimeError, IndexError, ValueError)  # what TensorFlow raises
 # Hides "Sharding callback duration", which TensorFlow logs at each save.
 logging.get_absl_logger().addFilter(lambda record: "functional_saver" not in record.pathname)
 
 
-# --- reading ---
+# --- any checkpoint of TensorFlow ---
+
+
+def tensors_in(path: str) -> dict[str, LazyTensor]:
+    """Return the tensors of a checkpoint or SavedModel of TensorFlow by key, given its path without
+    the endings. Raises: WeightsError if the index is damaged, or a value when it is read."""
+    with _explaining(path):
+        reader = tf.train.load_checkpoint(path)
+
+    def read(key: str) -> Any:
+        with _explaining(path):
+            return reader.get_tensor(key)
+
+    dtypes = reader.get_variable_to_dtype_map()
+    tensors = {}
+    for key, shape in reader.get_variable_to_shape_map().items():
+        dtype = np.dtype(dtypes[key].as_numpy_dtype)
+        tensors[key] = LazyTensor(tuple(shape), dtype, partial(read, key))
+    return tensors
+
+
+@contextmanager
+def _explaining(path: str) -> Iterator[None]:
+    """Turn errors of TensorFlow in the block into a WeightsError that names the checkpoint."""
+    try:
+        yield
+    except UNREADABLE as error:
+        check_name(os.path.dirname(path))
+        problem = f"not a whole checkpoint ({reason(error)})"
+        files = f"{path}.index", f"{path}.data-00000-of-00001"
+        raise WeightsError(unusable(path, problem, *files)) from error
+
+
+def check_name(folder: str | Path) -> None:
+    """Raise WeightsError for a folder whose checkpoints TensorFlow cannot read, because it treats
+    the path as a pattern. `?` and `*` also match themselves."""
+    path = os.fspath(folder)
+    if re.search("[][\\\\\ud800-\udfff]", path):
+        raise WeightsError(
+            f"{path!a}: contains [, ], a backslash or bytes that are not UTF-8, and TensorFlow "
+            "cannot read a checkpoint in a folder of such a name; use another name"
+        )
+
+
+def reason(error: Exception) -> str:
+    """Return the first line of a TensorFlow error, without the names of its operations."""
+    line = next(iter(str(error).strip().splitlines()), type(error).__name__)
+    return re.sub(r"\{\{.*?\}\} | \[Op:\w+\]", "", line)
+
+
+# --- checkpoints of training ---
 
 
 class Checkpoint:
@@ -73,9 +124,7 @@ class Checkpoint:
         self.path = os.fspath(path)
         self.files = _files(self.path)
         self.skipped: list[str] = []
-        self._by_key = {}
-        for key, tensor in TensorReader(self.path).items():
-            self._by_key[key] = tensor._replace(read=partial(self._read, key, tensor))
+        self._by_key = tensors_in(self.path)
         self.tensors = Tensors(self.path, self.files, variables_of(self._by_key, ROWS, self.path))
         self.n_words = self.tensors.axis_lengths("softmax/b")["words"]
 
@@ -112,20 +161,14 @@ class Checkpoint:
         if only is None:
             _ = self.record
         tensors = self._by_key if only is None else self.tensors.only(only)
-        for tensor in tensors.values():
-            tensor.read()
+        for name, tensor in tensors.items():
+            is_float = tensor.dtype.kind not in "iuO"
+            value = tensor.read()
+            if is_float and not np.isfinite(value).all():
+                raise WeightsError(f"{self.path}: {name.removesuffix(SUFFIX)} is not finite")
 
     def _keys_of(self, group: str) -> list[str]:
         return [key for key in self._by_key if key.startswith(group)]
-
-    def _read(self, key: str, tensor: LazyTensor) -> np.ndarray:
-        """Read a tensor. Raises: WeightsError if it is damaged or not finite."""
-        value = tensor.read()
-        is_float = tensor.dtype.kind not in "iuO"
-        # The weights of the reference are checked when they are used.
-        if is_float and key.endswith(SUFFIX) and not np.isfinite(value).all():
-            raise WeightsError(f"{self.path}: {key.removesuffix(SUFFIX)} is not finite")
-        return value
 
 
 def latest_checkpoint(
@@ -159,7 +202,7 @@ def latest_checkpoint(
 
 def checkpoint_paths(folder: str | Path) -> list[str]:
     """Return the paths of a folder's checkpoints that have our names, the latest first."""
-    matches = (CHECKPOINT_FILE.fullmatch(path.name) for path in _entries(folder))
+    matches = (CHECKPOINT_FILE.fullmatch(path.name) for path in Path(folder).glob("*"))
     steps = {int(match[1]) for match in matches if match}
     return [checkpoint_path(folder, step) for step in sorted(steps, reverse=True)]
 
@@ -172,12 +215,7 @@ def checkpoint_path(folder: str | Path, step: int) -> str:
 def _files(path: str) -> tuple[Path, ...]:
     """Return the files of a checkpoint, given its path without their endings."""
     folder, name = os.path.split(path)
-    pattern = re.compile(rf"{re.escape(name)}\.{CHECKPOINT_ENDING}")
-    return tuple(sorted(file for file in _entries(folder) if pattern.fullmatch(file.name)))
-
-
-def _entries(folder: str | Path) -> list[Path]:
-    return list(Path(folder).iterdir()) if Path(folder).is_dir() else []
+    return tuple(sorted(Path(folder).glob(f"{glob.escape(name)}.*")))
 
 
 # --- writing ---
@@ -186,35 +224,24 @@ def _entries(folder: str | Path) -> list[Path]:
 class CheckpointContent:
     """The tensors of a run's checkpoints, as TensorFlow writes and restores them: variables of the
     model by stored name, those of the optimizer by slot and stored name, LSTM states of all rows in
-    the order of `BiLM.flatten_state`, and the positions of the readers of `directions`."""
+    the order of `BiLM.flatten_state`, and the position of the readers."""
 
     def __init__(
         self,
         weights: Mapping[str, Any],
         slots: Mapping[str, Mapping[str, Any]],
         state: Sequence[np.ndarray],
-        directions: Sequence[str],
     ):
         self._state = [tf.Variable(array) for array in state]
         self._model = {"weights": dict(weights), "state": self._state, **slots}
-
-        # The lengths of the arrays of a position change from step to step.
-        self._position = {}
-        with tf.device("CPU:0"):
-            for direction in directions:
-                for part in POSITION_PARTS:
-                    empty, any_shape = tf.zeros((0,), tf.int64), tf.TensorShape(None)
-                    variable = tf.Variable(empty, shape=any_shape)
-                    self._position[f"{direction}_{part}"] = variable
-
-        self.variables = tf.train.Checkpoint(**self._model, position=self._position)
+        self._position: Position = {}
 
     def set_state(self, arrays: Sequence[np.ndarray], position: Position | None) -> None:
         """Set the LSTM states of all rows, and the position of the readers; None keeps it."""
         for variable, array in zip(self._state, arrays, strict=True):
             variable.assign(array)
-        for name, array in (position or {}).items():
-            self._position[name].assign(array)
+        if position is not None:
+            self._position = position
 
     def restore(self, checkpoint: Checkpoint) -> list[np.ndarray]:
         """Set weights, slots and position from a checkpoint; return the LSTM states of all rows.
@@ -259,12 +286,17 @@ class CheckpointContent:
         """Write a checkpoint to an existing folder, list it and remove all but the latest `keep`.
         Raises: WeightsError if it cannot be written; then nothing has changed."""
         path = checkpoint_path(folder, record.step)
+        position = {}
+        with tf.device("CPU:0"):
+            for key, array in self._position.items():
+                position[key] = tf.Variable(array, dtype=tf.int64)
+        content = tf.train.Checkpoint(**self._model, position=position)
         try:
             # TensorFlow would create the folder of the run, without the other files of a run.
             os.stat(folder)
             with scratch(folder / CHECKPOINT) as unfinished:
                 name = os.path.basename(path)
-                self.variables.write(os.fspath(unfinished / name))
+                content.write(os.fspath(unfinished / name))
                 with replacing(unfinished / f"{name}.json") as temporary:
                     temporary.write_text(json.dumps(record.to_dict(), indent=1), encoding="utf-8")
                 for file in sorted(unfinished.iterdir()):  # the JSON file is the last

@@ -29,15 +29,9 @@ def open_hdf5(path: str | Path) -> Iterator[h5py.File]:
     """Open an HDF5 file. Raises: WeightsError if it is missing or damaged, also in the block."""
     if not Path(path).is_file():
         raise WeightsError(f"{path}: no such file; expected an HDF5 weight file")
-    with explaining_damage(path), to_read(path) as file:
-        yield file
-
-
-@contextmanager
-def explaining_damage(path: str | Path) -> Iterator[None]:
-    """Turn errors of h5py in the block into a WeightsError that names the file."""
     try:
-        yield
+        with to_read(path) as file:
+            yield file
     except BilmError:
         raise
     except MemoryError as error:

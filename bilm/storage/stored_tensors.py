@@ -2,8 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Iterator, Mapping
-from contextlib import ExitStack, contextmanager
+from collections.abc import Callable, Iterable, Mapping
 from functools import partial
 from pathlib import Path
 from typing import Any, NamedTuple
@@ -12,7 +11,7 @@ import h5py
 import numpy as np
 
 from bilm.errors import WeightsError
-from bilm.storage.hdf5 import datasets_of, explaining_damage, numbers, open_hdf5, to_read
+from bilm.storage.hdf5 import datasets_of, numbers, open_hdf5
 from bilm.tensors import row_of
 
 
@@ -57,37 +56,15 @@ class Tensors(dict[str, LazyTensor]):
             )
         return dict(zip(axes, shape, strict=True))
 
+    @property
+    def n_words(self) -> int:
+        """The number of rows of the word table `embedding`. Raises: WeightsError."""
+        return self.axis_lengths("embedding")["words"]
+
     def only(self, is_selected: Callable[[str], bool]) -> Tensors:
         """Return the tensors whose names `is_selected` selects."""
         selected = {name: tensor for name, tensor in self.items() if is_selected(name)}
         return type(self)(self.source, self.paths, selected)
-
-    @contextmanager
-    def opened(self) -> Iterator[Tensors]:
-        """Yield the tensors for a block that reads several of them and opens their file once."""
-        yield self
-
-
-class HDF5Tensors(Tensors):
-    """The datasets of an HDF5 file."""
-
-    @contextmanager
-    def opened(self) -> Iterator[Tensors]:
-        """Yield the tensors: see `Tensors.opened`."""
-        with explaining_damage(self.source):
-            file = to_read(self.source)
-        with file:
-            by_name = {}
-            for name, tensor in self.items():
-                by_name[name] = tensor._replace(read=partial(_value, file, name))
-            yield Tensors(self.source, self.paths, by_name)
-
-
-@contextmanager
-def opened(sources: Iterable[Tensors]) -> Iterator[list[Tensors]]:
-    """Yield all tensors of several files: see `Tensors.opened`."""
-    with ExitStack() as files:
-        yield [files.enter_context(tensors.opened()) for tensors in sources]
 
 
 class Softmax(NamedTuple):
@@ -108,25 +85,19 @@ class Mix(NamedTuple):
     do_layer_norm: bool = False
 
 
-def hdf5_tensors(path: str | Path) -> HDF5Tensors:
+def hdf5_tensors(path: str | Path) -> Tensors:
     """Return the datasets of an HDF5 file. Raises: WeightsError if it is damaged, also when a value
     is read, or if a dataset contains neither numbers nor strings."""
     path = Path(path).absolute()  # the working folder may change
 
     def read(name: str) -> np.ndarray:
         with open_hdf5(path) as file:
-            return _value(file, name)
+            return numbers(file, name)[...]
 
     by_name = {}
     with open_hdf5(path) as file:
         for name, dataset in datasets_of(file).items():
             if h5py.check_string_dtype(dataset.dtype) is None:
                 numbers(file, name)
-            read_later = partial(read, name)
-            by_name[name] = LazyTensor(dataset.shape, dataset.dtype, read_later)
-    return HDF5Tensors(path, [path], by_name)
-
-
-def _value(file: h5py.File, name: str) -> np.ndarray:
-    with explaining_damage(file.filename):
-        return numbers(file, name)[...]
+            by_name[name] = LazyTensor(dataset.shape, dataset.dtype, partial(read, name))
+    return Tensors(path, [path], by_name)

@@ -4,8 +4,7 @@ from __future__ import annotations
 
 import hashlib
 from collections.abc import Callable, Iterator, Sequence
-from dataclasses import dataclass
-from threading import Lock
+from functools import partial
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
@@ -13,17 +12,14 @@ from absl import logging
 
 from bilm.errors import WeightsError
 from bilm.options.model_options import ModelOptions
-from bilm.storage import names
-from bilm.storage.stored_tensors import LazyTensor, Tensors, opened
+from bilm.storage.stored_tensors import LazyTensor, Tensors
 from bilm.support.files import version_of
 from bilm.tensors import TensorSpec, tensors_of
 
 if TYPE_CHECKING:
     from bilm.language_model import BiLM
 
-MAX_KNOWN = 64  # weights that `known_weights` finds; their values are not in memory
-_known: dict[str, StoredWeights] = {}  # by key, those remembered last at the end
-_changing = Lock()  # of `_known`
+_known: dict[str, StoredWeights] = {}  # by key; their values are not in memory
 
 
 class StoredWeights:
@@ -32,7 +28,8 @@ class StoredWeights:
 
     Args:
         n_words: number of words of the table of token vectors or the softmax; None without both.
-        sources: the tensors that are read, of the biLM and, if `has_softmax`, of its softmax.
+        sources: the tensors that are read, of the biLM and, if `has_softmax`, of its softmax;
+            without any, values are NaN until a program assigns others.
     """
 
     def __init__(
@@ -45,17 +42,15 @@ class StoredWeights:
         self.options, self.n_words, self.has_softmax = options, n_words, has_softmax
         self._specs = tensors_of(options, n_words, has_softmax)
         self._sources = sources
+        self._source = " and ".join(dict.fromkeys(tensors.source for tensors in sources))
         self._versions = self._file_versions()
 
     def remember(self) -> str:
         """Return a key under which this process finds these weights: see `known_weights`. It is a
         hash of the options and the versions of the files."""
-        key = hashlib.sha256(repr([self.options, self._versions]).encode()).hexdigest()
-        with _changing:
-            _known.pop(key, None)
-            _known[key] = self
-            if len(_known) > MAX_KNOWN:
-                del _known[next(iter(_known))]
+        content = self.options, self.n_words, self._versions
+        key = hashlib.sha256(repr(content).encode()).hexdigest()
+        _known[key] = self
         return key
 
     def _file_versions(self) -> list[tuple]:
@@ -79,58 +74,80 @@ class StoredWeights:
         model = BiLM(
             self.options, self.n_words, padding, self.has_softmax, precision=precision, name="bilm"
         )
-        with opened(self._sources) as sources:
-            self.start(model, sources)
-            if frozen:
-                model.freeze()
-            model.build()
+        self.start(model)
+        if frozen:
+            model.freeze()
+        model.build()
         return model
 
     def values(self, padding: bool = False) -> Iterator[tuple[str, np.ndarray]]:
         """Yield name and value of each tensor, float32, with a padding row if the model has
         padding. Raises: WeightsError if one is missing, damaged, of another shape or not finite."""
-        with opened(self._sources) as sources:
-            for spec, tensor, where in self._stored(sources):
-                yield spec.name, _checked(tensor, spec, padding, where)
+        for spec, read in self._readers(padding).items():
+            yield spec.name, read()
 
-    def start(self, model: BiLM, sources: Sequence[Tensors] | None = None) -> None:
-        """Set the initializers of a model that is not built yet; without open `sources`, each one
-        opens its file. Raises: WeightsError as `values` does, also when a variable is created."""
-        for spec, tensor, where in self._stored(sources or self._sources):
-            initializer = self._initializer(tensor, spec, model.padding, where)
-            names.layer_of(model, spec).initial[spec.attribute] = initializer
+    def start(self, model: BiLM) -> None:
+        """Set the initializers of a model that is not built yet. Raises: WeightsError as `values`
+        does, also when a variable is created."""
+        import keras
 
-    def _stored(self, sources: Sequence[Tensors]) -> list[tuple[TensorSpec, LazyTensor, str]]:
-        """Return each tensor of the model and its place for messages; unused ones cause one
-        warning. Raises: WeightsError if a tensor is missing."""
-        source = " and ".join(dict.fromkeys(tensors.source for tensors in sources))
-        unused = {name: tensors for tensors in sources for name in tensors}
-        stored = []
+        initial = dict.fromkeys(self._specs, keras.initializers.Constant(float("nan")))
+        if self._sources:
+            for spec, read in self._readers(model.padding).items():
+                initial[spec] = self._initializer(read)
+        for spec, initializer in initial.items():
+            model.layer_of(spec).initial[spec.attribute] = initializer
+
+    def require_values(self, model: BiLM, name: str) -> None:
+        """Raise WeightsError if there are no sources, and the weights of the built model of the
+        layer `name` are not assigned yet; in a graph of TensorFlow, an error of its own. Not
+        checked on JAX."""
+        if self._sources:
+            return
+        import keras
+
+        smallest = min(model.weights, key=lambda weight: len(weight.shape)).value
+        is_set = keras.ops.all(keras.ops.isfinite(smallest))
+        error = WeightsError(f"{name}: load the weights of the biLM before the first call")
+        if keras.backend.backend() == "tensorflow":
+            from bilm.layers.functional import require
+
+            require(is_set, error)
+        elif keras.backend.backend() == "torch" and not is_set:
+            raise error
+
+    def _readers(self, padding: bool) -> dict[TensorSpec, Callable[[], np.ndarray]]:
+        """Return the function that reads each tensor of the model as `values` yields it; unused
+        tensors cause one warning. Raises: WeightsError if one is missing."""
+        unused = {name: tensors for tensors in self._sources for name in tensors}
+        readers: dict[TensorSpec, Callable[[], np.ndarray]] = {}
         for spec in self._specs:
             name = spec.name
             if name not in unused:
                 name = name.replace("MultiRNNCell/Cell0/", "")  # files of one layer may omit this
             if name not in unused:
-                raise WeightsError(f"{source}: {spec.name} is missing; the options require it")
+                raise WeightsError(
+                    f"{self._source}: {spec.name} is missing; the options require it"
+                )
             tensors = unused.pop(name)
-            stored.append((spec, tensors[name], f"{tensors.source}: {name}"))
+            where = f"{tensors.source}: {name}"
+            readers[spec] = partial(_checked, tensors[name], spec, padding, where)
         if unused:
-            listed = ", ".join(sorted(unused)[:8])
-            n_unused = len(unused)
-            logging.warning("%s: the model does not use %d datasets: %s", source, n_unused, listed)
-        return stored
+            logging.warning(
+                "%s: the model does not use %d datasets: %s",
+                self._source, len(unused), ", ".join(sorted(unused)[:8]),
+            )  # fmt: skip
+        return readers
 
-    def _initializer(
-        self, tensor: LazyTensor, spec: TensorSpec, padding: bool, where: str
-    ) -> Callable:
+    def _initializer(self, read: Callable[[], np.ndarray]) -> Callable:
 
-        def read() -> np.ndarray:
+        def read_unchanged() -> np.ndarray:
             if not self.unchanged:
                 raise WeightsError(
-                    f"{where}: the file has changed since the layer was created, or is missing; "
+                    f"{self._source}: has changed since the layer was created, or is missing; "
                     "create the layer again"
                 )
-            return _checked(tensor, spec, padding, where)
+            return read()
 
         def initial_value(shape: Any, dtype: Any = None) -> Any:
             import keras
@@ -141,9 +158,9 @@ class StoredWeights:
                 import tensorflow as tf
 
                 if not tf.executing_eagerly():
-                    value = tf.numpy_function(read, [], tf.float32)
+                    value = tf.numpy_function(read_unchanged, [], tf.float32)
                     return tf.cast(tf.ensure_shape(value, shape), dtype)
-            return keras.ops.convert_to_tensor(read(), dtype=dtype)
+            return keras.ops.convert_to_tensor(read_unchanged(), dtype=dtype)
 
         return initial_value
 
@@ -166,41 +183,7 @@ def _checked(tensor: LazyTensor, spec: TensorSpec, padding: bool, where: str) ->
 
 
 def known_weights(key: str | None) -> StoredWeights | None:
-    """Return the weights that this process has remembered under a key; None if their files changed,
-    or if `MAX_KNOWN` others were remembered since."""
+    """Return the weights that this process has remembered under a key; None without them, or if
+    their files have changed."""
     stored = _known.get(key or "")
     return stored if stored is not None and stored.unchanged else None
-
-
-@dataclass(frozen=True)
-class UnsetWeights:
-    """The weights of a biLM that a program assigns later, and NaN before, as `StoredWeights`."""
-
-    options: ModelOptions
-    n_words: int | None
-
-    def remember(self) -> None:
-        """Return no key, as there are no files."""
-
-    def start(self, model: BiLM) -> None:
-        """Set the initializers of a model that is not built yet."""
-        import keras
-
-        for spec in names.specs_of(model).values():
-            initial = names.layer_of(model, spec).initial
-            initial[spec.attribute] = keras.initializers.Constant(float("nan"))
-
-    def require_values(self, model: BiLM, name: str) -> None:
-        """Raise WeightsError if the weights of the built model of the layer `name` are not assigned
-        yet; in a graph of TensorFlow, an error of its own. Not checked on JAX."""
-        import keras
-
-        smallest = min(model.weights, key=lambda weight: len(weight.shape)).value
-        is_set = keras.ops.all(keras.ops.isfinite(smallest))
-        error = WeightsError(f"{name}: load the weights of the biLM before the first call")
-        if keras.backend.backend() == "tensorflow":
-            from bilm.layers.functional import require
-
-            require(is_set, error)
-        elif keras.backend.backend() == "torch" and not is_set:
-            raise error

@@ -16,13 +16,13 @@ from bilm.errors import BilmError, DataError, WeightsError
 from bilm.language_model import BiLM
 from bilm.options.model_options import N_CHARACTERS
 from bilm.options.run_options import CHANGEABLE, RunOptions
-from bilm.storage import names
 from bilm.storage.checkpoint import Checkpoint
 from bilm.storage.run_record import Finetuning
 from bilm.storage.stored_model import StoredModel, open_model
 from bilm.support.files import expanded
 from bilm.support.model_files import VOCABULARY
 from bilm.support.urls import masked
+from bilm.tensors import SOFTMAX
 from bilm.training.devices import Devices
 from bilm.training.request import RunRequest, request_run
 from bilm.training.run import TrainResult, carry_out
@@ -170,7 +170,7 @@ class Source:
         is_shared = rows >= 0
         assert model.softmax is not None
         for name, variable in (("W", model.softmax.kernel), ("b", model.softmax.bias)):
-            old = np.asarray(softmax.tensors[names.SOFTMAX + name])
+            old = np.asarray(softmax.tensors[SOFTMAX + name])
             if not np.isfinite(old).all():
                 raise WeightsError(f"{path}: softmax/{name} contains non-finite values")
             value = variable.numpy()

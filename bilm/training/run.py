@@ -19,8 +19,7 @@ from bilm.scoring.measurement import Measurement
 from bilm.scoring.perplexity import Perplexity
 from bilm.scoring.running_text import Evaluator, heldout_dataset, heldout_windows
 from bilm.scoring.verdict import Verdict
-from bilm.storage.checkpoint import Checkpoint, CheckpointContent, checkpoint_path
-from bilm.storage.tensor_reader import check_name
+from bilm.storage.checkpoint import Checkpoint, CheckpointContent, check_name, checkpoint_path
 from bilm.support.process import available_cores, is_machine_busy
 from bilm.training.decisions import (
     Pace,
@@ -190,7 +189,6 @@ class Run:
             self.trainer.optimizer.variables,
             self.trainer.optimizer.slots,
             self.trainer.global_state(),
-            self.trainer.model.directions,
         )
         self._saved_step = -1
         self.evaluator = Evaluator(self.trainer.model, texts.vocab.unk)

@@ -12,7 +12,6 @@ from bilm.language_model import BiLM
 from bilm.layers.functional import fold_seed
 from bilm.layers.stack import DropoutSeeds, Regularization
 from bilm.options.run_options import RunOptions
-from bilm.storage.names import stored_variables
 from bilm.training.devices import Batches, Devices
 from bilm.training.optimizer import NORM, OPTIMIZERS
 from bilm.training.sampling import log_uniform_probability
@@ -71,7 +70,7 @@ class Trainer:
                 biases = np.log(log_uniform_probability(np.arange(n_tokens), n_tokens))
                 self.model.softmax.initial["bias"] = keras.initializers.Constant(biases)
             self.model.build()
-            variables = stored_variables(self.model)
+            variables = self.model.stored_variables()
             self.optimizer = OPTIMIZERS[options.optimizer](
                 {name: variable.value for name, variable in variables.items()},
                 options.all_clip_norm_val,
@@ -170,7 +169,7 @@ class Trainer:
     def _gradients(self, batch, state, step):
         """Return a replica's gradients, losses (1, directions) and next state."""
         model = self.model
-        variables = [v.value for v in stored_variables(model).values()]
+        variables = [v.value for v in model.stored_variables().values()]
         state = self._reset_rows(state, step)
         seeds = self.dropout_seeds(step)
         targets = batch["targets"]

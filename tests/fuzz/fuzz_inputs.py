@@ -14,7 +14,6 @@ from tiny_runs import GOLDEN
 from bilm.data.shards import Shards, count_tokens
 from bilm.data.vocabulary import UnicodeCharsVocabulary, Vocabulary
 from bilm.options.run_options import load_model_options, load_run_options
-from bilm.storage import names as weights
 from bilm.storage.stored_tensors import hdf5_tensors
 from bilm.storage.stored_weights import StoredWeights
 
@@ -68,7 +67,7 @@ def try_hdf5(path: Path, rng: random.Random) -> None:
     if rng.random() < 0.6:
         path.write_bytes(damaged_hdf5(content, rng))
     expect(lambda: list(StoredWeights(MODEL, None, [hdf5_tensors(path)]).values()))
-    expect(lambda: weights.n_words(hdf5_tensors(path)))
+    expect(lambda: hdf5_tensors(path).n_words)
 
 
 def try_zip(path: Path, rng: random.Random) -> None:

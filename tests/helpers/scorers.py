@@ -13,9 +13,9 @@ from bilm.language_model import BiLM
 from bilm.options.model_options import ModelOptions
 from bilm.scoring.perplexity import TextLosses
 from bilm.scoring.scorer import Scorer
-from bilm.storage import names as weights
 from bilm.storage.hdf5 import save_hdf5
 from bilm.storage.stored_model import open_model
+from bilm.tensors import is_bilm
 
 MARKS = ["<S>", "</S>", "<UNK>"]
 WORDS = ["the", "cat", "sat", "on", "Москва", "", "mat", "the", *MARKS, "日本語"]
@@ -34,7 +34,7 @@ def model_of(name):
     options = ModelOptions.from_dict({"lstm": LSTM, **MODELS[name]})
     model = BiLM(options, n_tokens=len(WORDS), softmax=True)
     model.build()
-    for variable in weights.stored_variables(model).values():
+    for variable in model.stored_variables().values():
         variable.assign(np.random.default_rng(5).normal(size=variable.shape) * 0.7)
     return model
 
@@ -58,7 +58,7 @@ def perplexity_of(scores):
 def export(model, folder):
     """Write a model with its softmax; return it as a stored model."""
     values = stored_values(model)
-    softmax = {name: values.pop(name) for name in list(values) if not weights.is_bilm(name)}
+    softmax = {name: values.pop(name) for name in list(values) if not is_bilm(name)}
     save_hdf5(folder / "weights.hdf5", values)
     words = np.array(WORDS, dtype=object)
     save_hdf5(folder / "weights_softmax.hdf5", {**softmax, "vocabulary": words})

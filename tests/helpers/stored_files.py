@@ -6,7 +6,6 @@ import numpy as np
 from conftest import golden_cases
 
 from bilm.storage.finding.cache import LOCK, RECORD
-from bilm.storage.names import specs_of, stored_variables
 from bilm.storage.stored_model import open_model
 
 CASE = golden_cases("inference")[0].values[0]
@@ -25,8 +24,8 @@ def load_bilm(source, weights=None, **inputs):
 
 def stored_values(model):
     """Return the weights as they are stored: float32 by name, without a padding row."""
-    values = {name: variable.numpy() for name, variable in stored_variables(model).items()}
-    for name, spec in specs_of(model).items():
+    values = {name: variable.numpy() for name, variable in model.stored_variables().items()}
+    for name, spec in model.specs().items():
         if model.padding and spec.row.has_padding:
             values[name] = values[name][1:]
     return values

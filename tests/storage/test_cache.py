@@ -8,7 +8,7 @@ from command_runs import assert_fails
 from stored_files import OPTIONS, WEIGHTS, files_in, make_zip, resolve, same
 
 from bilm.errors import WeightsError
-from bilm.storage.finding.cache import RECORD, cached, entries, filled, write_record
+from bilm.storage.finding.cache import RECORD, cached, entries, filled
 
 pytestmark = pytest.mark.usefixtures("cache")
 
@@ -17,9 +17,9 @@ def entry(key, n_bytes):
     def fill(folder):
         folder.mkdir()
         (folder / "file").write_bytes(b"x" * n_bytes)
-        write_record(folder.parent, key)
+        return {}
 
-    return filled(cached(key) / "inside", fill).parent
+    return filled(cached(key) / "inside", key, fill).parent
 
 
 def test_models_lists_and_removes_cached_models(run_here):

@@ -7,7 +7,6 @@ from stored_files import OPTIONS, WEIGHTS
 
 from bilm import BidirectionalLanguageModel
 from bilm.errors import WeightsError
-from bilm.storage.names import n_words
 from bilm.storage.stored_model import open_model
 from bilm.storage.stored_tensors import hdf5_tensors
 
@@ -75,13 +74,6 @@ def test_file_that_a_clone_or_download_left_is_named(name, tmp_path):
     assert str(error.value).startswith(str(tmp_path / name.removesuffix(".index")))
 
 
-def test_loading_opens_the_file_once(monkeypatch):
-    opened = []
-    weights = open_model(OPTIONS, WEIGHTS).weights()
-    monkeypatch.setattr("h5py.File", lambda *a, file=h5py.File: opened.append(a) or file(*a))
-    assert len(dict(weights.values())) > 10 and weights.build() and len(opened) == 2
-
-
 def test_unused_datasets_give_one_warning(changed, caplog):
     def add(file):
         for name in ("extra/a", "extra/b"):
@@ -101,4 +93,4 @@ def test_damaged_embedding_table_is_refused(value, tmp_path):
         else:
             file["embedding"] = value
     with pytest.raises(WeightsError, match=r"embedding (has shape|is missing)"):
-        n_words(hdf5_tensors(tmp_path / "w.hdf5"))
+        _ = hdf5_tensors(tmp_path / "w.hdf5").n_words

@@ -22,7 +22,6 @@ from bilm.storage.formats.bilm_tf import BilmTf
 from bilm.storage.formats.manylangs import ManyLangs
 from bilm.storage.formats.rows import variables_of
 from bilm.storage.formats.run import Run
-from bilm.storage.names import specs_of
 from bilm.storage.stored_model import StoredModel, open_model
 
 pytestmark = pytest.mark.usefixtures("cache")
@@ -198,7 +197,7 @@ def test_damaged_weights_are_an_error(case, folder):
 
 @pytest.mark.parametrize("variant", ["characters", "words", "forward_only", "one_layer"])
 def test_names_of_weights_in_checkpoints(variant):
-    specs = specs_of(open_model(tiny_run(variant)).weights(has_softmax=True).build())
+    specs = open_model(tiny_run(variant)).weights(has_softmax=True).build().specs()
     assert set(specs) == latest_checkpoint(tiny_run(variant)).tensors.keys()
     others = "global_step", "lm/char_embed/Adagrad", "char_embed", "lm/rnn/lstm_cell/gate"
     assert variables_of(dict.fromkeys(others), ROWS, "checkpoint") == {}

@@ -72,5 +72,4 @@ def test_hdf5_is_read_from_a_file_system_without_locks(tmp_path, monkeypatch):
     monkeypatch.setattr(h5py, "File", file)
     with open_hdf5(tmp_path / "out.hdf5") as opened:
         assert opened["a"][...].tolist() == [0, 1, 2]
-    with hdf5_tensors(tmp_path / "out.hdf5").opened() as tensors:
-        assert np.asarray(tensors["a"]).tolist() == [0, 1, 2]
+    assert np.asarray(hdf5_tensors(tmp_path / "out.hdf5")["a"]).tolist() == [0, 1, 2]

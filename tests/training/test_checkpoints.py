@@ -12,9 +12,9 @@ from tiny_runs import TEXT, assert_same_values, damage, load_run, run, weights_o
 
 from bilm.errors import WeightsError
 from bilm.storage.checkpoint import SUFFIX, Checkpoint, CheckpointContent, latest_checkpoint
-from bilm.storage.names import is_bilm
 from bilm.storage.stored_model import open_model
 from bilm.support.files import PREFIX, _prefix
+from bilm.tensors import is_bilm
 from bilm.training.finetuning import finetune
 
 

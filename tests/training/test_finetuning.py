@@ -24,7 +24,7 @@ from bilm.errors import BilmError, DataError
 from bilm.export.hdf5 import dump_weights
 from bilm.options.run_options import load_run_options
 from bilm.scoring.running_text import heldout_dataset, perplexity
-from bilm.storage.names import is_bilm
+from bilm.tensors import is_bilm
 from bilm.training.devices import Devices
 from bilm.training.finetuning import Source, finetune
 from bilm.training.step import Trainer

@@ -13,7 +13,6 @@ from tiny_runs import WORDS, on_cpu, tiny_options
 from bilm.data.windows import model_batch
 from bilm.layers.sampled_softmax import Negatives
 from bilm.options.run_options import RunOptions, load_run_options
-from bilm.storage import names as weights
 from bilm.storage.checkpoint import ROWS
 from bilm.storage.formats.rows import variables_of
 from bilm.storage.hdf5 import datasets_of
@@ -63,7 +62,7 @@ def test_golden_training(folder, tmp_path):
     with h5py.File(folder / "golden.hdf5") as golden:
         initial = golden["initial"]
         stored = variables_of(datasets_of(initial), ROWS, folder)
-        variables = weights.stored_variables(trainer.model)
+        variables = trainer.model.stored_variables()
         assert set(stored) == set(variables)
         with trainer.devices.strategy.scope():
             for name, variable in variables.items():

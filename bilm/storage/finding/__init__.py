@@ -1,1 +1,1 @@
-"""Finds the files of a model that a user names; `locate` is the entry."""
+"""Finds the files of a model that a user names: see `locate`."""

@@ -4,7 +4,7 @@ with a record of the name, path or URL that the user requested, and the SHA-256 
 
 import hashlib
 import os
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from fnmatch import fnmatchcase
 from pathlib import Path
 from typing import Any, NamedTuple
@@ -42,10 +42,11 @@ def cached(key: str) -> Path:
     return cache_folder() / digest[:16]
 
 
-def filled(path: Path, fill: Callable[[Path], object]) -> Path:
-    """Return a file or folder of an entry; if it is missing, call `fill`, which writes it and
-    renames it into place, in only one thread of one process at a time. Raises: WeightsError if the
-    cache cannot be written; the errors of `fill`."""
+def filled(path: Path, source: str, fill: Callable[[Path], Mapping[str, str | None]]) -> Path:
+    """Return a file or folder of an entry; if it is missing, call `fill`, which writes it, renames
+    it into place and returns facts for the record, in only one thread of one process at a time.
+    Secrets in the URL `source` are masked in the record. Raises: WeightsError if the cache cannot
+    be written; the errors of `fill`."""
     if path.exists():
         return path
     from filelock import FileLock
@@ -60,7 +61,8 @@ def filled(path: Path, fill: Callable[[Path], object]) -> Path:
         ) from error
     with lock:
         if not path.exists():  # another process may have written it in the meantime
-            fill(path)
+            facts = fill(path)
+            schema.write(path.with_name(RECORD), {"source": masked(source), **facts})
     return path
 
 
@@ -70,11 +72,6 @@ def read_record(folder: Path) -> dict[str, Any]:
         return schema.read_object(folder / RECORD)
     except OptionsError:
         return {}
-
-
-def write_record(folder: Path, source: str, **what: str | None) -> None:
-    """Write the record of an entry; secrets in the URL `source` are masked."""
-    schema.write(folder / RECORD, {"source": masked(source), **what})
 
 
 def entries(pattern: str = "*") -> list[Entry]:

@@ -16,7 +16,7 @@ from pathlib import Path, PurePath
 from absl import logging
 
 from bilm.errors import BilmError, WeightsError
-from bilm.storage.finding.cache import cached, filled, write_record
+from bilm.storage.finding.cache import cached, filled
 from bilm.storage.formats import find
 from bilm.support.files import replacing, sha256_of
 from bilm.support.imports import optional
@@ -60,7 +60,7 @@ def fetch(
     Raises: NotFoundError if a web server does not have the file; WeightsError, RemoteError.
     """
 
-    def fill(target: Path) -> None:
+    def fill(target: Path) -> dict[str, str | None]:
         logging.info("%s: downloading to %s", masked(url), target.parent)
         with replacing(target) as part, _explaining(url, part):
             _receive(url, part)
@@ -68,9 +68,9 @@ def fetch(
             if sha256 not in (None, received):
                 raise WeightsError(f"received a file of SHA-256 {received}, expected {sha256}")
             check(part)
-        write_record(target.parent, name or url, sha256=received)
+        return {"sha256": received}
 
-    return filled(copy_of(url), fill)
+    return filled(copy_of(url), name or url, fill)
 
 
 @contextmanager
@@ -141,7 +141,7 @@ def snapshot(name: str) -> Path:
         raise WeightsError(f"{name}: expected hf:OWNER/NAME or hf:OWNER/NAME@REVISION")
     repository, revision = match.groups()
 
-    def fill(folder: Path) -> None:
+    def fill(folder: Path) -> dict[str, str | None]:
         library = optional("huggingface_hub", "hub", name)
         logging.info("%s: downloading to %s", name, folder)
         part = folder.with_name("part")  # where huggingface_hub continues an interrupted download
@@ -159,6 +159,6 @@ def snapshot(name: str) -> Path:
             reason = masked(" ".join(str(error).split())) or type(error).__name__
             raise WeightsError(f"{name}: cannot be downloaded: {reason[:MAX_SHOWN]}") from error
         part.replace(folder)
-        write_record(folder.parent, name, revision=info.sha)
+        return {"revision": info.sha}
 
-    return filled(cached(name) / "model", fill)
+    return filled(cached(name) / "model", name, fill)

@@ -11,7 +11,7 @@ from bilm.errors import BilmError, WeightsError
 from bilm.options.schema import read_object
 from bilm.storage.finding import registry
 from bilm.storage.finding.archive import check_archive, is_archive, open_archive, unpack
-from bilm.storage.finding.cache import cached, filled, read_record, write_record
+from bilm.storage.finding.cache import cached, filled, read_record
 from bilm.storage.finding.download import fetch
 from bilm.storage.formats import find, formats
 from bilm.storage.formats.allennlp import AllenNlp
@@ -27,27 +27,6 @@ ARCHIVE_SUFFIXES = (".zip", ".tar", ".gz", ".tgz")
 PLACES = ("*", "*/*", "*/*/*", "*/*/*/*")
 PACKAGED = Path(__file__).resolve().parents[2] / "models"  # exports
 MAX_FILES = 10_000  # files of a folder that are looked at, for each of `PLACES`
-
-
-def locate(source: str | Path, weights: str | Path | None = None) -> StoredModel:
-    """Find the files of a model; download or unpack them if they are not in the cache.
-
-    An existing path takes precedence over a name. The model is at the top level of a folder or
-    archive, or in a single folder inside it, at most three folders deep.
-
-    Args:
-        source: a folder, an archive or its URL, or the name of a packaged model or of one of
-            `bilm.storage.finding.registry`; with `weights`, the options, their URL or a folder.
-        weights: the HDF5 file, its name in that folder, or its URL; or the index file of a
-            checkpoint; or a folder, archive or `weights.th` of AllenNLP.
-    Raises: WeightsError if the model does not exist, cannot be downloaded, or has no name.
-    """
-    if "" in (source, weights):  # an empty path would be the current folder
-        raise WeightsError("found an empty string; expected the path, URL or name of a model")
-    source = os.path.expanduser(source)
-    if weights is None:
-        return _model_of(source)
-    return _model_of_two(source, os.path.expanduser(weights))
 
 
 def packaged() -> dict[str, Path]:
@@ -80,7 +59,7 @@ def _local_paths(source: str) -> Sequence[Path]:
     )
 
 
-def _model_of(source: str) -> StoredModel:
+def model_of(source: str) -> StoredModel:
     """Return the model of any format that a name denotes."""
     path, *weights = _local_paths(source)
     if weights:
@@ -109,25 +88,24 @@ def _in_folder(folder: Path) -> StoredModel:
 def _in_archive(archive: Path) -> StoredModel:
     """Return the model in an archive; unpack it into the cache if the cache does not contain it."""
     entry = cached("\0".join(map(str, (archive.resolve(), *version_of(archive)))))
+    # The archive may be a download, which has a record with the requested name.
+    path = str(archive.resolve())
+    source = read_record(archive.parent).get("source", path)
 
-    def fill(folder: Path) -> None:
-        # The archive may be a download, which has a record with the requested name.
-        path = str(archive.resolve())
-        source = read_record(archive.parent).get("source", path)
-
+    def fill(folder: Path) -> dict[str, str | None]:
         try:
             with open_archive(archive) as members, new_folder(folder) as unfinished:
                 _, chosen = find(list(members), archive)
                 chosen_members = {place: members[place] for place in chosen if place in members}
                 unpack(chosen_members, chosen[0].parent, unfinished)
                 _check(unfinished, archive)
-                write_record(folder.parent, source, archive=path)
         except BilmError:
             if source != path:  # a download, whose address may have another file later
                 shutil.rmtree(archive.parent, ignore_errors=True)
             raise
+        return {"archive": path}
 
-    model = _in_folder(filled(entry / "model", fill))
+    model = _in_folder(filled(entry / "model", source, fill))
 
     # AllenNLP's options may be beside the archive.
     options = archive.with_name(OPTIONS)
@@ -152,7 +130,7 @@ def _check(folder: Path, archive: Path) -> None:
 # --- from two names ---
 
 
-def _model_of_two(source: str, weights: str) -> StoredModel:
+def model_of_two(source: str, weights: str) -> StoredModel:
     """Return the model of two files, or of folders or an archive that contain them."""
     options = fetch(source, read_object) if is_url(source) else Path(source)
     weight_file = fetch(weights, hdf5_tensors) if is_url(weights) else Path(weights)
@@ -163,7 +141,7 @@ def _model_of_two(source: str, weights: str) -> StoredModel:
         candidates = [options / name for name in (*options_names(weight_file), CONFIG)]
         options = next((path for path in candidates if path.is_file()), options)
     elif weight_file.is_dir() or weight_file.suffix in ARCHIVE_SUFFIXES:
-        model = _model_of(str(weight_file))
+        model = model_of(str(weight_file))
         return type(model)(options, model.weight_file)
     format_ = next(format_ for format_ in formats() if format_.owns(weight_file))
     return format_(options, weight_file)

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import fnmatch
+import glob
 from pathlib import Path, PurePath
 from typing import TYPE_CHECKING
 
@@ -26,11 +28,18 @@ def formats() -> tuple[type[StoredModel], ...]:
 
 
 def find(paths: list[PurePath], where: str | Path) -> tuple[type[StoredModel], list[PurePath]]:
-    """Return the format of the model in a folder or archive, and the result of `StoredModel.find`.
-    Raises: WeightsError if there is no model, or more than one."""
+    """Return the format of the model in a folder or archive, and its files: the two paths that
+    identify it, see `StoredModel.find`, then the others that are there. Raises: WeightsError if
+    there is no model, or more than one."""
     paths = [path for path in paths if not path.name.startswith(".")]  # macOS adds ._model.hdf5
     for format_ in formats():
-        files = format_.find(paths, where)
-        if files is not None:
-            return format_, files
-    raise AssertionError("the last format raises an error instead of returning None")
+        identity = format_.find(paths, where)
+        if identity is not None:
+            options, weights = identity
+            break
+    home = options.parent
+    names = [path.relative_to(home).as_posix() for path in paths if path.is_relative_to(home)]
+    others: list[str] = []
+    for pattern in format_.companions:
+        others += fnmatch.filter(names, pattern.format(stem=glob.escape(weights.stem)))
+    return format_, [options, weights, *(home / name for name in others)]

@@ -18,16 +18,22 @@ from absl import logging
 from bilm.errors import OptionsError, WeightsError
 from bilm.options import schema
 from bilm.options.model_options import ModelOptions
-from bilm.storage.formats.base import StoredModel, json_files, one_folder, paths_inside
-from bilm.storage.formats.derived import derived_options, numbered
+from bilm.storage.formats import rows
+from bilm.storage.formats.base import (
+    Identity,
+    StoredModel,
+    names_by_folder,
+    one_folder,
+    paths_inside,
+)
 from bilm.storage.formats.pytorch import StateDict
-from bilm.storage.formats.rows import StoredRow, encoder_rows, lstm_rows, variables_of
 from bilm.storage.stored_tensors import Mix, Tensors
 from bilm.support.model_files import CONFIG, HDF5_SUFFIXES, OPTIONS
 from bilm.tensors import n_filters
 
 WEIGHTS, ARCHIVED = "weights.th", "fta"  # and the folder of "files to archive"
-BEST = "best.th"  # in the folder of a training
+BEST = "best.th"
+TRAINING = {BEST, CONFIG}  # in the folder of a training
 TOKENS = "_token_embedder."  # module of the biLM, which also contains the LSTMs
 CHARACTERS = f"{TOKENS}_char_embedding_weights"
 OUTER = "_elmo_lstm."  # the biLM in AllenNLP's module `Elmo`, and the LSTMs in the biLM
@@ -41,9 +47,11 @@ RECIPE_USED = (
 )
 ROWS = (
     # The first row represents missing words and is not used.
-    StoredRow("char_embed", (CHARACTERS,), lambda value: value[1:]),
-    *encoder_rows(f"{TOKENS}char_conv_", f"{TOKENS}_highways._layers.", f"{TOKENS}_projection"),
-    *lstm_rows(OUTER),
+    rows.StoredRow("char_embed", (CHARACTERS,), lambda value: value[1:]),
+    *rows.encoder_rows(
+        f"{TOKENS}char_conv_", f"{TOKENS}_highways._layers.", f"{TOKENS}_projection"
+    ),
+    *rows.lstm_rows(OUTER),
 )
 
 
@@ -62,6 +70,7 @@ class AllenNlp(StoredModel):
 
     format = "AllenNLP"
     weight_names = ("*.th",)
+    companions = ("*.json", f"{ARCHIVED}/*.options_file")
     has_softmax = False
 
     def __init__(self, options_file: Path, weight_file: Path):
@@ -70,27 +79,21 @@ class AllenNlp(StoredModel):
         super().__init__(options_file if is_given else weight_file, weight_file)
 
     @classmethod
-    def find(cls, paths: list[PurePath], where: str | Path) -> list[PurePath] | None:
-        # The weights in each folder; `weights.th` is preferred.
-        weights: dict[PurePath, PurePath] = {}
-        for path in paths:
-            if path.name == BEST and path.with_name(CONFIG) in paths:
-                weights.setdefault(path.parent, path)
-            elif path.name == WEIGHTS:
-                weights[path.parent] = path
-        home = one_folder((p for p in weights if len(p.parts) <= 1), where, f"{cls.format} models")
+    def find(cls, paths: list[PurePath], where: str | Path) -> Identity | None:
+        folders = names_by_folder(paths)
+        homes = [home for home, names in folders.items() if WEIGHTS in names or names >= TRAINING]
+        home = one_folder(homes, where, f"models of the format {cls.format}")
         if home is None:
             return None
 
         # Without a configuration, a folder that also contains HDF5 weights is of bilm-tf.
-        beside = [p.name for p in paths if p.parent == home]
-        has_options = any(name.endswith(OPTIONS) for name in beside)
-        has_hdf5 = any(name.endswith(HDF5_SUFFIXES) for name in beside)
-        if CONFIG not in beside and has_options and has_hdf5:
+        names = folders[home]
+        has_options = any(name.endswith(OPTIONS) for name in names)
+        has_hdf5 = any(name.endswith(HDF5_SUFFIXES) for name in names)
+        if CONFIG not in names and has_options and has_hdf5:
             return None
-
-        options = [p for p in paths if p.match("*.options_file") and p.parent == home / ARCHIVED]
-        return [weights[home], weights[home], *json_files(paths, home), *options]
+        weights = home / (WEIGHTS if WEIGHTS in names else BEST)
+        return weights, weights
 
     def files(self) -> list[Path]:
         candidates = [self.weight_file, self.weight_file.with_name(CONFIG), self.options_source]
@@ -100,7 +103,7 @@ class AllenNlp(StoredModel):
         source = self.options_source
         if source is None:
             logging.warning(RECIPE_USED, self.weight_file)
-            options = derived_options(self.tensors, RECIPE, RECIPE_LSTM)
+            options = rows.derived_options(self.tensors, RECIPE, RECIPE_LSTM)
         else:
             options = _read_options(source)
             logging.info("%s: options from %s", self.weight_file, source)
@@ -110,7 +113,7 @@ class AllenNlp(StoredModel):
     @functools.cached_property
     def tensors(self) -> Tensors:
         logging.info("%s: ELMo in the module %r", self.weight_file, self._prefix)
-        by_name = variables_of(self._stored, ROWS, self.weight_file, self._prefix)
+        by_name = rows.variables_of(self._stored, ROWS, self.weight_file, self._prefix)
         return Tensors(self.weight_file, [self.weight_file], by_name)
 
     @functools.cached_property
@@ -119,9 +122,9 @@ class AllenNlp(StoredModel):
         do_layer_norm = entry is not None and entry.values.get("do_layer_norm") is True
         start = f"{self._prefix.removesuffix(OUTER)}scalar_mix_"
         mixes = []
-        for name in numbered(start + "{i}.gamma", self._stored):
+        for name in rows.numbered(start + "{i}.gamma", self._stored):
             template = name.removesuffix("gamma") + "scalar_parameters.{i}"
-            parameters = numbered(template, self._stored)
+            parameters = rows.numbered(template, self._stored)
             weights = np.array([self._number(parameter) for parameter in parameters], np.float32)
             mixes.append(Mix(weights, self._number(name), do_layer_norm))
         return mixes

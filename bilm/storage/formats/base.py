@@ -5,10 +5,11 @@ from __future__ import annotations
 import hashlib
 import os
 from abc import ABC, abstractmethod
+from collections import defaultdict
 from collections.abc import Iterable, Mapping, Sequence
 from functools import cached_property
 from pathlib import Path, PurePath, PureWindowsPath
-from typing import TYPE_CHECKING, Any, ClassVar
+from typing import TYPE_CHECKING, Any, ClassVar, TypeAlias
 
 import numpy as np
 
@@ -18,18 +19,19 @@ from bilm.data.vocabulary import Vocabulary, vocabulary_of
 from bilm.errors import DataError, OptionsError, WeightsError
 from bilm.options.model_options import PROFILE, ModelOptions
 from bilm.options.run_options import load_model_options
-from bilm.storage import names
 from bilm.storage.hdf5 import numbers, open_hdf5
 from bilm.storage.stored_tensors import Mix, Softmax, Tensors, hdf5_tensors
 from bilm.storage.stored_weights import StoredWeights
 from bilm.support.files import expanded, sha256_of
 from bilm.support.model_files import NGRAM_COUNTS, SOFTMAX_ENDING, VOCABULARY
 from bilm.support.urls import masked
+from bilm.tensors import is_bilm
 
 if TYPE_CHECKING:
     from bilm.language_model import BiLM
     from bilm.storage.checkpoint import Checkpoint
 
+Identity: TypeAlias = tuple[PurePath, PurePath]  # the two paths that identify a model
 SCORING = "score sentences or replace words"  # what requires a softmax, for messages
 
 
@@ -48,6 +50,10 @@ class StoredModel(ABC):
 
     format: ClassVar[str]  # its name in messages, such as "ELMoForManyLangs"
     weight_names: ClassVar[tuple[str, ...]]  # patterns of its weight files, if a user names one
+    required: ClassVar[tuple[str, ...]] = ()  # files of a model; the first two identify it
+    # Patterns of its other files, from its folder; `{stem}` is that of the weights, `*` also
+    # matches slashes.
+    companions: ClassVar[tuple[str, ...]] = ()
     trainable: ClassVar[bool] = True  # whether its models can be trained further
     has_softmax: ClassVar[bool] = True  # whether its models may have a softmax
     # The tokens that its models were trained on.
@@ -73,12 +79,21 @@ class StoredModel(ABC):
         return {name: value for name, value in vars(self).items() if not hasattr(type(self), name)}
 
     @classmethod
-    @abstractmethod
-    def find(cls, paths: list[PurePath], where: str | Path) -> list[PurePath] | None:
-        """Choose the files of a model among the `paths` in the folder or archive `where`: the two
-        paths that identify it, then its other files, which are in the folder of the first path or
-        below and may be missing; None for another format. Raises: WeightsError if there are several
+    def find(cls, paths: list[PurePath], where: str | Path) -> Identity | None:
+        """Choose the two paths that identify a model among the `paths` in the folder or archive
+        `where`; None for another format. By default, a model is in the folder, at the top or one
+        level below, that contains all `required` files. Raises: WeightsError if there are several
         models, or part of one."""
+        available = set(paths)
+        homes = []
+        for folder in names_by_folder(paths):
+            if available.issuperset(folder / name for name in cls.required):
+                homes.append(folder)
+        home = one_folder(homes, where, f"models of the format {cls.format}")
+        if home is None:
+            return None
+        options, weights, *_ = cls.required
+        return home / options, home / weights
 
     @classmethod
     def owns(cls, weight_file: Path) -> bool:
@@ -158,7 +173,7 @@ class StoredModel(ABC):
         """The number of words of the softmax, or else of the word table; None without both."""
         if self.softmax is not None:
             return self.softmax.n_words
-        return names.n_words(self.tensors) if self.options.reads_words else None
+        return self.tensors.n_words if self.options.reads_words else None
 
     @cached_property
     def profile(self) -> Profile | None:
@@ -236,7 +251,7 @@ class StoredModel(ABC):
             has_softmax: whether the biLM has its softmax.
         """
         options, n_words = self.options, None
-        sources = [self.tensors.only(names.is_bilm)]
+        sources = [self.tensors.only(is_bilm)]
         if options.reads_words or token_ids:
             table = self.tensors
             if token_table is not None:
@@ -247,7 +262,7 @@ class StoredModel(ABC):
                     "give the embedding_weight_file that dump_token_embeddings writes"
                 )
             options = options.replace(char_cnn=None, lexicon_encoder=None)
-            n_words = names.n_words(table)
+            n_words = table.n_words
             sources = [
                 table.only(lambda name: name == "embedding"),
                 self.tensors.only(lambda name: name.startswith("RNN_")),
@@ -255,7 +270,7 @@ class StoredModel(ABC):
         if has_softmax:
             softmax = self.require_softmax()
             n_words = softmax.n_words
-            sources.append(softmax.tensors.only(lambda name: not names.is_bilm(name)))
+            sources.append(softmax.tensors.only(lambda name: not is_bilm(name)))
         return StoredWeights(options, n_words, sources, has_softmax)
 
     def build(self, token_ids: bool = False, token_table: str | Path | None = None) -> BiLM:
@@ -264,7 +279,7 @@ class StoredModel(ABC):
 
     def assign(self, model: BiLM, softmax: bool = True, stacks: bool = True) -> None:
         """Set the variables of a built model; `softmax`, `stacks`: whether to set these too."""
-        variables = names.stored_variables(model)
+        variables = model.stored_variables()
         for name, value in self.weights(has_softmax=softmax).values(model.padding):
             if stacks or not name.startswith("RNN_"):
                 variables[name].assign(value)
@@ -281,12 +296,8 @@ class StoredModel(ABC):
     def check_words(self, vocab_file: str | Path | None) -> None:
         """Raise DataError if the vocabulary file of a model that reads words has other words than
         the model, as far as these are known."""
-        if vocab_file is None or not self.options.reads_words:
-            return
-        is_own = Path(expanded(vocab_file)).absolute() == self.vocabulary_path
-        if is_own and self.checkpoint is None and self.softmax is None:
-            return  # no other file contains the words
-        self._read_words(vocab_file, names.n_words(self.tensors), (BOS, EOS))
+        if vocab_file is not None and self.options.reads_words:
+            self._read_words(vocab_file, self.tensors.n_words, (BOS, EOS))
 
     def vocabulary(self, vocab_file: str | Path | None = None) -> Vocabulary:
         """Return the words of the softmax or word table, as stored with the softmax or else beside
@@ -328,15 +339,13 @@ def _changed(what: object) -> WeightsError:
     return WeightsError(f"{what}: replaced or removed while the model was read; repeat the command")
 
 
-def folder_with(
-    names: Iterable[str], paths: Iterable[PurePath], where: str | Path, kind: str
-) -> PurePath | None:
-    """Return the folder, at the top or one level below, that contains all these files, as
-    `one_folder` does."""
-    available = set(paths)
-    folders = {path.parent for path in available if len(path.parts) <= 2}
-    whole = [folder for folder in folders if available.issuperset(folder / name for name in names)]
-    return one_folder(whole, where, kind)
+def names_by_folder(paths: Iterable[PurePath]) -> dict[PurePath, set[str]]:
+    """Return the names of the files in the top folder and in those one level below."""
+    folders: dict[PurePath, set[str]] = defaultdict(set)
+    for path in paths:
+        if len(path.parts) <= 2:
+            folders[path.parent].add(path.name)
+    return folders
 
 
 def one_folder(folders: Iterable[PurePath], where: str | Path, kind: str) -> PurePath | None:
@@ -351,11 +360,6 @@ def one_folder(folders: Iterable[PurePath], where: str | Path, kind: str) -> Pur
             f"{where}: found {kind} in {listed}; expected one: name the folder of one of them"
         )
     return candidates[0]
-
-
-def json_files(paths: Iterable[PurePath], home: PurePath) -> list[PurePath]:
-    """Return the JSON files in the folder `home` and below it."""
-    return [path for path in paths if path.suffix == ".json" and path.is_relative_to(home)]
 
 
 def paths_inside(folder: Path, path: str) -> list[Path]:

@@ -10,7 +10,7 @@ from typing import Any
 from bilm.errors import OptionsError, WeightsError
 from bilm.options.model_options import EVALUATION, EXPORT_ID, ModelOptions
 from bilm.options.run_options import load_model_options
-from bilm.storage.formats.base import StoredModel
+from bilm.storage.formats.base import Identity, StoredModel
 from bilm.storage.hdf5 import attribute, open_hdf5, strings
 from bilm.storage.stored_tensors import Softmax, Tensors, hdf5_tensors
 from bilm.support.model_files import CARD, HDF5_SUFFIXES, META, OPTIONS, SOFTMAX_ENDING, VOCABULARY
@@ -33,9 +33,10 @@ class BilmTf(StoredModel):
 
     format = "bilm-tf"
     weight_names = ("*",)  # the last format that is tried
+    companions = (VOCABULARY, CARD, META, f"{{stem}}{SOFTMAX_ENDING}")
 
     @classmethod
-    def find(cls, paths: list[PurePath], where: str | Path) -> list[PurePath]:
+    def find(cls, paths: list[PurePath], where: str | Path) -> Identity:
         """Choose options and weights, by name if there are several; see `_preferred` and
         `options_names`. Raises: WeightsError if one is missing, or if there are several."""
         # Options that are less deep than all others, in one folder.
@@ -54,9 +55,7 @@ class BilmTf(StoredModel):
         named = [p for p in map(weights.with_name, options_names(weights)) if p in options]
         if not named and len(options) != 1:
             raise _unexpected(options, EXPECTED_OPTIONS, where)
-
-        companions = (VOCABULARY, CARD, META, weights.stem + SOFTMAX_ENDING)
-        return [[*named, *options][0], weights, *map(weights.with_name, companions)]
+        return [*named, *options][0], weights
 
     def read_options(self) -> ModelOptions:
         options = super().read_options()

@@ -5,9 +5,10 @@ words and code points, JSON.
 import functools
 import re
 from collections.abc import Mapping, Sequence
-from pathlib import Path, PurePath, PureWindowsPath
+from pathlib import Path, PureWindowsPath
 from typing import Any, TypeVar
 
+from bilm.data.text import placed_lines
 from bilm.errors import DataError, OptionsError
 from bilm.options import schema
 from bilm.options.model_options import (
@@ -19,7 +20,7 @@ from bilm.options.model_options import (
     TableOptions,
 )
 from bilm.options.schema import Checked, unexpected
-from bilm.storage.formats.base import StoredModel, folder_with, json_files, paths_inside
+from bilm.storage.formats.base import StoredModel, paths_inside
 from bilm.storage.formats.pytorch import StateDict
 from bilm.storage.formats.rows import StoredRow, encoder_rows, lstm_rows, variables_of
 from bilm.storage.stored_tensors import Tensors
@@ -46,17 +47,11 @@ class ManyLangs(StoredModel):
 
     format = "ELMoForManyLangs"
     weight_names = (ENCODER, EMBEDDER)
+    required = (CONFIG, ENCODER, EMBEDDER)
+    # One of the JSON files is the configuration that `CONFIG` names.
+    companions = (EMBEDDER, *LEXICONS.values(), "*.json")
     trainable = has_softmax = False
     expects = "words tokenized like the treebanks of Universal Dependencies, in their original case"
-
-    @classmethod
-    def find(cls, paths: list[PurePath], where: str | Path) -> list[PurePath] | None:
-        home = folder_with([CONFIG, ENCODER, EMBEDDER], paths, where, f"{cls.format} models")
-        if home is None:
-            return None
-        files = [home / name for name in (CONFIG, ENCODER, EMBEDDER, *LEXICONS.values())]
-        # The configuration that `config.json` names is one of the other JSON files.
-        return [*files, *json_files(paths, home)]
 
     def files(self) -> list[Path]:
         names = (ENCODER, EMBEDDER, *LEXICONS.values())
@@ -142,29 +137,20 @@ def _configuration_file(options_file: Path) -> Path:
 def read_lexicon(path: Path, n_rows: int, marks: Sequence[str]) -> dict[str, int]:
     """Read a lexicon: `key<TAB>id` per line, UTF-8; the last of several equal keys is used. Raises:
     DataError, also if it has no entry for a row of the table that the ids index, or for a mark."""
-    try:
-        content = path.read_bytes()
-    except OSError as error:
-        raise DataError(f"{path}: cannot be read: {error.strerror or error}") from error
     lexicon = {}
-    lines = content.removesuffix(b"\n").split(b"\n") if content else []
-    for number, line in enumerate(lines, 1):
-        stored_key, tab, stored_id = line.rpartition(b"\t")
+    number = 0
+    for number, _, _, line in placed_lines(path, "error"):
+        key, tab, id_ = line.rpartition("\t")
         where = f"{path}, line {number}"
-        try:
-            key = stored_key.decode().strip() or IDEOGRAPHIC_SPACE
-            id_ = stored_id.decode().strip()
-        except UnicodeDecodeError as error:
-            raise DataError(f"{where}: not UTF-8") from error
-        if not tab or not LEXICON_ID.fullmatch(id_):
+        if not tab or not LEXICON_ID.fullmatch(id_.strip()):
             raise DataError(f"{where}: found {line[:40]!r}, expected a key, a tab and an id")
         if int(id_) >= n_rows:
             raise DataError(f"{where}: its id is {int(id_)}, but the table has {n_rows:,} rows")
-        lexicon[key] = int(id_)
-    if len(lines) < n_rows:
+        lexicon[key.strip() or IDEOGRAPHIC_SPACE] = int(id_)
+    if number < n_rows:
         raise DataError(
-            f"{path}: has {len(lines):,} entries, but the table has {n_rows:,} rows; use the "
-            "lexicon of this model"
+            f"{path}: has {number:,} entries, but the table has {n_rows:,} rows; use the lexicon "
+            "of this model"
         )
     missing = [mark for mark in marks if mark not in lexicon]
     if missing:

@@ -11,10 +11,10 @@ from typing import TYPE_CHECKING, Any
 
 from bilm.errors import WeightsError
 from bilm.options import schema
-from bilm.storage import names
-from bilm.storage.formats.base import StoredModel, one_folder
+from bilm.storage.formats.base import Identity, StoredModel, names_by_folder, one_folder
 from bilm.storage.stored_tensors import Softmax, Tensors
-from bilm.support.model_files import CHECKPOINT_FILE, MEASURED, NGRAMS, OPTIONS
+from bilm.support.model_files import CHECKPOINT, CHECKPOINT_FILE, MEASURED, NGRAMS, OPTIONS
+from bilm.tensors import is_bilm
 
 if TYPE_CHECKING:
     from bilm.storage.checkpoint import Checkpoint
@@ -29,6 +29,8 @@ class Run(StoredModel):
 
     format = "TensorFlow checkpoint"
     weight_names = (f"*{INDEX}",)
+    # The index, data and JSON files of checkpoints, without the graph of the reference (`.meta`).
+    companions = (f"{CHECKPOINT}-*.[idj]*", VOCABULARIES, NGRAMS, MEASURED)
     needs_tensorflow = True
     _checkpoint: Checkpoint | None = None
 
@@ -40,19 +42,19 @@ class Run(StoredModel):
             self.vocabulary_path = vocabularies[0]
 
     @classmethod
-    def find(cls, paths: list[PurePath], where: str | Path) -> list[PurePath] | None:
-        homes = {p.parent for p in paths if len(p.parts) <= 2 and CHECKPOINT_FILE.fullmatch(p.name)}
-        has_options = any(len(p.parts) == 1 and p.name.endswith(OPTIONS) for p in paths)
-        if has_options and all(home.parts for home in homes):
+    def find(cls, paths: list[PurePath], where: str | Path) -> Identity | None:
+        folders = names_by_folder(paths)
+        homes = [h for h, names in folders.items() if any(map(CHECKPOINT_FILE.fullmatch, names))]
+        top = PurePath()
+        has_options = any(name.endswith(OPTIONS) for name in folders[top])
+        if has_options and top not in homes:
             return None  # the folder contains the options of another model
         home = one_folder(homes, where, "runs")
         if home is None:
             return None
-        if home / OPTIONS not in paths:
+        if OPTIONS not in folders[home]:
             raise WeightsError(f"{where}: found checkpoints, but {OPTIONS} beside them is missing")
-        beside = [p for p in paths if p.parent == home]
-        files = [p for p in beside if CHECKPOINT_FILE.fullmatch(p.name) or p.match(VOCABULARIES)]
-        return [home / OPTIONS, home, *files, home / NGRAMS, home / MEASURED]
+        return home / OPTIONS, home
 
     @classmethod
     def owns(cls, weight_file: Path) -> bool:
@@ -75,7 +77,7 @@ class Run(StoredModel):
         if self._checkpoint is None:
             self._checkpoint = self._choose(lambda name: True)
         else:  # the softmax must be that of the weights, which may be in use
-            self._checkpoint.check(lambda name: not names.is_bilm(name))
+            self._checkpoint.check(lambda name: not is_bilm(name))
         return Softmax(self._checkpoint.tensors, self._checkpoint.n_words, words=None)
 
     @property
@@ -83,7 +85,7 @@ class Run(StoredModel):
         """The given checkpoint, or the latest one whose weights can be read; if the softmax is
         requested first, including that."""
         if self._checkpoint is None:
-            self._checkpoint = self._choose(names.is_bilm)
+            self._checkpoint = self._choose(is_bilm)
         return self._checkpoint
 
     def _choose(self, needed: Callable[[str], bool]) -> Checkpoint:

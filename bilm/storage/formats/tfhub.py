@@ -4,25 +4,19 @@ A module contains no options: sizes are derived from the shapes of the variables
 the graph in `saved_model.pb`. Reading requires TensorFlow.
 """
 
-from __future__ import annotations
-
 import functools
 import re
-from pathlib import Path, PurePath
-from typing import TYPE_CHECKING, Any
+from pathlib import Path
+from typing import Any
 
 import numpy as np
 from absl import logging
 
 from bilm.errors import WeightsError
 from bilm.options.model_options import ModelOptions
-from bilm.storage.formats.base import StoredModel, folder_with
-from bilm.storage.formats.derived import derived_options
-from bilm.storage.formats.rows import StoredRow, tf1_rows, variables_of
-from bilm.storage.stored_tensors import Mix, Tensors
-
-if TYPE_CHECKING:
-    from bilm.storage.tensor_reader import TensorReader
+from bilm.storage.formats.base import StoredModel
+from bilm.storage.formats.rows import StoredRow, derived_options, tf1_rows, variables_of
+from bilm.storage.stored_tensors import LazyTensor, Mix, Tensors
 
 GRAPH, MARK, INDEX = "saved_model.pb", "tfhub_module.pb", "variables/variables.index"
 MAX_GRAPH_BYTES = 256 << 20  # the graphs of known modules have less than 1 MB
@@ -44,16 +38,10 @@ class TfHub(StoredModel):
 
     format = "TensorFlow Hub module"
     weight_names = (INDEX,)
+    required = (GRAPH, INDEX, MARK)
+    companions = (MARK, "variables/*")
     has_softmax = False
     needs_tensorflow = True
-
-    @classmethod
-    def find(cls, paths: list[PurePath], where: str | Path) -> list[PurePath] | None:
-        home = folder_with([GRAPH, INDEX, MARK], paths, where, f"{cls.format}s")
-        if home is None:
-            return None
-        variables = [path for path in paths if path.parent == home / "variables"]
-        return [home / GRAPH, home / INDEX, home / MARK, *variables]
 
     def __init__(self, options_file: Path, weight_file: Path):
         super().__init__(options_file, weight_file)
@@ -66,15 +54,10 @@ class TfHub(StoredModel):
     def read_options(self) -> ModelOptions:
         if self.options_file != self._graph_file:
             return super().read_options()
-        graph = _Graph(self._graph_file)
-        logging.info("%s: sizes are derived from the shapes; the rest is in the graph", graph.path)
+        path = self._graph_file
+        logging.info("%s: sizes are derived from the shapes; the rest is in the graph", path)
         first_width = self.tensors.axis_lengths("CNN/W_cnn_0")["width"]
-        char_cnn = {
-            "activation": graph.activation(),
-            "max_characters_per_token": graph.word_length(first_width),
-        }
-        lstm = {**graph.clips(), "use_skip_connections": graph.has_skip_connections()}
-        return derived_options(self.tensors, char_cnn, lstm)
+        return derived_options(self.tensors, *_graph_options(path, first_width))
 
     @functools.cached_property
     def mixes(self) -> list[Mix]:
@@ -89,11 +72,11 @@ class TfHub(StoredModel):
         return mixes
 
     @functools.cached_property
-    def _variables(self) -> TensorReader:
+    def _variables(self) -> dict[str, LazyTensor]:
         """All variables of the module, by their names in it."""
-        from bilm.storage.tensor_reader import TensorReader
+        from bilm.storage.checkpoint import tensors_in
 
-        return TensorReader(str(self.weight_file.with_suffix("")))
+        return tensors_in(str(self.weight_file.with_suffix("")))
 
     @functools.cached_property
     def tensors(self) -> Tensors:
@@ -101,67 +84,57 @@ class TfHub(StoredModel):
         return Tensors(self._graph_file.parent, self._variable_files, by_name)
 
 
-class _Graph:
-    """What the graph of a module shows about the options. Raises: WeightsError."""
-
-    def __init__(self, path: Path):
-        from google.protobuf.message import DecodeError  # type: ignore[import-untyped]
-        from tensorflow.core.protobuf.saved_model_pb2 import SavedModel
-
-        self.path = path
-        with open(path, "rb") as file:
-            content = file.read(MAX_GRAPH_BYTES)
-        try:
-            saved_model = SavedModel.FromString(content)
-        except DecodeError as error:
-            raise WeightsError(f"{path}: truncated or damaged: {error}") from error
-        if not saved_model.meta_graphs:
-            raise WeightsError(f"{path}: contains no graph")
-        graph = saved_model.meta_graphs[0].graph_def
-        self.nodes = {node.name: node for node in graph.node}
-
-    def activation(self) -> str:
-        """Return the activation of the character CNN."""
-        of_cnn = {node.op for name, node in self.nodes.items() if name.startswith("bilm/CNN/")}
-        activations = of_cnn & {"Relu", "Tanh"}
-        if len(activations) != 1:
-            raise WeightsError(f"{self.path}: does not show the activation; also pass options.json")
-        return activations.pop().lower()
-
-    def word_length(self, first_width: int) -> int:
-        """Return the number of characters that the CNN pools over, and of a word."""
-        pool = self.nodes.get("bilm/CNN/MaxPool")
-        sizes = list(pool.attr["ksize"].list.i) if pool is not None else []
-        if len(sizes) != 4:
-            raise WeightsError(
-                f"{self.path}: does not show the length of words; also pass options.json"
-            )
-        return int(sizes[2]) + first_width - 1
-
-    def clips(self) -> dict[str, float]:
-        """Return the clips of the cell and of the projection that exist, by the keys of options."""
-        clips = {}
-        for name, node in self.nodes.items():
-            if not CLIP.fullmatch(name) or len(node.input) < 2:
-                continue
-            inputs = (input_.removeprefix("^").partition(":")[0] for input_ in node.input[:2])
-            value, limit = map(self.nodes.get, inputs)
-            if value is None or limit is None or limit.op != "Const":
-                raise WeightsError(f"{self.path}: {name} has no constant limit")
-            clips["proj_clip" if value.op == "MatMul" else "cell_clip"] = self._constant(limit)
-        return clips
-
-    def has_skip_connections(self) -> bool:
-        """Return whether the second layer adds its input to its output."""
-        return any(
-            SKIP.fullmatch(name) and node.op in ("Add", "AddV2") and node.attr["T"].type == 1
-            for name, node in self.nodes.items()
+def _graph_options(path: Path, first_width: int) -> tuple[dict[str, Any], dict[str, Any]]:
+    """Return what the graph of a module shows about the options: of `char_cnn` and of `lstm`; the
+    CNN pools over places of its first filter, of `first_width` characters. Raises: WeightsError."""
+    nodes = _nodes_of(path)
+    of_cnn = {node.op for name, node in nodes.items() if name.startswith("bilm/CNN/")}
+    activations = of_cnn & {"Relu", "Tanh"}
+    pool = nodes.get("bilm/CNN/MaxPool")
+    sizes = list(pool.attr["ksize"].list.i) if pool is not None else []
+    if len(activations) != 1 or len(sizes) != 4:
+        raise WeightsError(
+            f"{path}: does not show the activation and the length of words; also pass options.json"
         )
 
-    def _constant(self, node: Any) -> float:
-        tensor = node.attr["value"].tensor
-        content = tensor.tensor_content or np.array(tensor.float_val, "<f4").tobytes()
-        if len(content) != 4:
-            raise WeightsError(f"{self.path}: {node.name} is not a float32 number")
-        (value,) = np.frombuffer(content, "<f4")
-        return float(f"{value:.7g}")  # 0.3, not 0.300000012
+    lstm: dict[str, Any] = {"use_skip_connections": False}
+    for name, node in nodes.items():
+        is_addition = node.op in ("Add", "AddV2") and node.attr["T"].type == 1
+        if SKIP.fullmatch(name) and is_addition:
+            lstm["use_skip_connections"] = True
+        if CLIP.fullmatch(name) and len(node.input) > 1:
+            inputs = (input_.removeprefix("^").partition(":")[0] for input_ in node.input[:2])
+            value, limit = map(nodes.get, inputs)
+            if value is None or limit is None or limit.op != "Const":
+                raise WeightsError(f"{path}: {name} has no constant limit")
+            key = "proj_clip" if value.op == "MatMul" else "cell_clip"
+            lstm[key] = _constant(limit, path)
+
+    n_characters = int(sizes[2]) + first_width - 1
+    char_cnn = {"activation": activations.pop().lower(), "max_characters_per_token": n_characters}
+    return char_cnn, lstm
+
+
+def _nodes_of(path: Path) -> dict[str, Any]:
+    """Read the nodes of the first graph of a module, by name."""
+    from google.protobuf.message import DecodeError  # type: ignore[import-untyped]
+    from tensorflow.core.protobuf.saved_model_pb2 import SavedModel
+
+    with open(path, "rb") as file:
+        content = file.read(MAX_GRAPH_BYTES)
+    try:
+        saved_model = SavedModel.FromString(content)
+    except DecodeError as error:
+        raise WeightsError(f"{path}: truncated or damaged: {error}") from error
+    if not saved_model.meta_graphs:
+        raise WeightsError(f"{path}: contains no graph")
+    return {node.name: node for node in saved_model.meta_graphs[0].graph_def.node}
+
+
+def _constant(node: Any, path: Path) -> float:
+    tensor = node.attr["value"].tensor
+    content = tensor.tensor_content or np.array(tensor.float_val, "<f4").tobytes()
+    if len(content) != 4:
+        raise WeightsError(f"{path}: {node.name} is not a float32 number")
+    (value,) = np.frombuffer(content, "<f4")
+    return float(f"{value:.7g}")  # 0.3, not 0.300000012
