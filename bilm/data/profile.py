@@ -66,7 +66,7 @@ def _any_of(kind: str) -> re.Pattern[str]:
 SIGNS = _read_signs()
 NORMAL_FORMS: tuple[Literal["NFC", "NFD", "NFKC"], ...] = ("NFC", "NFD", "NFKC")
 NOT_KNOWN = "end", "missing"  # signs also if the vocabulary contains them
-PLAIN = re.compile("(?!(?:unk|xxx)$)[a-z]{2,30}")  # words that have no sign or trait
+PLAIN = re.compile("(?!(?:unk|xxx|amp|quot|apos|nbsp)$)[a-z]{2,30}")  # words without signs
 WORD, LINE = _any_of("word"), _any_of("line")
 # A word at the end of a sentence, with a full stop; elsewhere, abbreviations have one.
 STOP = re.compile(r"[^.]*[^\W_][\"'”’“«»›」)\]}]*\.[\"'”’“«»›」)\]}]*")
@@ -288,12 +288,12 @@ def _alike(sentences: Sequence[Sequence[str]]) -> list[str]:
 
 
 def _header(sentences: Sequence[Sequence[str]], n_open: int) -> list[str]:
-    """Return all copies of a line that is repeated much more often than others and, unlike most
-    sentences, has no mark at its end, as `n_open` have."""
+    """Return all copies of a line that is repeated much more often than all but one other and,
+    unlike most sentences, has no mark at its end, as `n_open` have."""
     copies = Counter(re.sub(r"\d+", "0", " ".join(words)) for words in sentences)
-    (line, n), (_, n_next) = [*copies.most_common(2), ("", 0), ("", 0)][:2]
+    (line, n), _, (_, n_third) = [*copies.most_common(3), *[("", 0)] * 3][:3]
     is_rare = 2 * n <= len(sentences) and 2 * n_open < len(sentences) + n
-    return [line] * n if is_rare and n > 3 * n_next and " " in line and line[-1].isalnum() else []
+    return [line] * n if is_rare and n > 3 * n_third and " " in line and line[-1].isalnum() else []
 
 
 class TextSigns:
