@@ -291,7 +291,8 @@ def _header(sentences: Sequence[Sequence[str]], n_open: int) -> list[str]:
     """Return all copies of a line that is repeated much more often than all but one other and,
     unlike most sentences, has no mark at its end, as `n_open` have."""
     copies = Counter(re.sub(r"\d+", "0", " ".join(words)) for words in sentences)
-    (line, n), _, (_, n_third) = [*copies.most_common(3), *[("", 0)] * 3][:3]
+    common = [*copies.most_common(3), ("", 0), ("", 0), ("", 0)]
+    (line, n), _, (_, n_third) = common[:3]
     is_rare = 2 * n <= len(sentences) and 2 * n_open < len(sentences) + n
     return [line] * n if is_rare and n > 3 * n_third and " " in line and line[-1].isalnum() else []
 
