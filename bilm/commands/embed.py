@@ -50,8 +50,8 @@ for form, help in HELP.items():
                "numpy, which needs less memory and starts sooner, but is slower for long texts. "
                "numpy requires float32.",
                "numpy for short texts, otherwise keras"),
-    opt.option("--part_sentences", opt.Integer(1), "Number of sentences per part; an interruption "
-               "loses at most one part.", "1000, or 100000 with --pool"),
+    opt.option("--part_sentences", opt.Integer(1), "Most sentences of a part; an interruption "
+               "loses at most one part.", "a part of about half a minute"),
 )  # fmt: skip
 @opt.json_option
 def embed(

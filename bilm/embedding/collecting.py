@@ -166,8 +166,8 @@ class Unpooled:
             self._vectors[layer][numbers, self._features[direction]] = vectors[layer]
 
     def of(self, k: int) -> np.ndarray:
-        """Return the vectors of the words of a sentence; a view would keep all in memory."""
-        return self._vectors[..., self._stops[k] - self._n_words[k] : self._stops[k], :].copy()
+        """Return the vectors of the words of a sentence, a view."""
+        return self._vectors[..., self._stops[k] - self._n_words[k] : self._stops[k], :]
 
 
 class Pooled:
@@ -187,8 +187,11 @@ class Pooled:
         numbers = numbers.ravel()
         vectors = vectors.reshape(*vectors.shape[:-3], len(numbers), -1)  # ..., B T, P
         firsts = np.flatnonzero(np.diff(numbers, prepend=-1))
-        for first, stop in pairwise([*firsts.tolist(), len(numbers)]):
-            pooled = self._running[int(numbers[first])][..., self._selection.features[direction]]
+        bounds = pairwise([*firsts.tolist(), len(numbers)])
+        for number, (first, stop) in zip(numbers[firsts].tolist(), bounds, strict=True):
+            if number < 0:  # marks, and places without a token
+                continue
+            pooled = self._running[number][..., self._selection.features[direction]]
             part = self._join.reduce(vectors[..., first:stop, :], axis=-2, dtype=np.float64)
             self._join(pooled, part, out=pooled)
 

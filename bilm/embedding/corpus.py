@@ -34,12 +34,12 @@ from bilm.storage.finding.download import local_copy
 from bilm.storage.stored_model import StoredModel, open_model
 from bilm.support import files
 from bilm.support.progress import Progress
+from bilm.tensors import n_parameters
 
 DTYPES = ("float32", "float16")
 WARM_PARTS = 16  # number of parts after which the cache of token vectors is cleared
-PART_SENTENCES = 1000  # of a part
-PART_VECTORS = 100_000  # pooled sentences of a part
-PART_TOKENS = 1 << 18  # tokens after which a part ends, as many as are packed together
+PART_TOKENS = 1 << 18  # most tokens of a part, as many as are packed together
+PART_WORK = 4_000_000_000_000  # most tokens x weights of a part: half a minute on two cores
 VERSION = 4  # of the parts
 
 
@@ -71,8 +71,8 @@ def dump_bilm_embeddings(
             selects several files, which are read in the order of their names.
         outfile: an existing file is replaced.
         dtype: `float32` or `float16`.
-        part_sentences: sentences per part; an interruption loses at most one part; None
-            for 1000, or 100,000 if they are pooled.
+        part_sentences: most sentences of a part; an interruption loses at most one part, which
+            takes about half a minute on two cores.
         pool, normalize: see `ElmoEmbedder.sentence_vectors`; `none` stores each word's vectors.
         backend: see `ElmoEmbedder`; None for the one that embeds the corpus sooner.
         before_keras: called before Keras or TensorFlow is imported.
@@ -118,10 +118,11 @@ def dump_bilm_embeddings(
     selection = embedder.selection(*vectors)
     is_pooled = pool != "none"
     content = writers.Content(selection.shape, dtype, is_pooled, selection.numbers, corpus.has_ids)
-    size = part_sentences or (PART_VECTORS if is_pooled else PART_SENTENCES)
+    max_tokens = min(PART_WORK // n_parameters(model.options), PART_TOKENS)
+    in_parts = _in_parts(corpus, max_tokens, part_sentences or max_tokens)
     with open_parts(outfile, content, (*settings, *vectors)) as parts:
         bar = Progress("embedding", "tokens", n_tokens)
-        _write_parts(parts, _in_parts(corpus, size), embedder, vectors, bar)
+        _write_parts(parts, in_parts, embedder, vectors, bar)
         parts.merge()
     return parts.n_sentences
 
@@ -190,14 +191,16 @@ def read_first(corpus: Corpora, writer: type[writers.Writer]) -> tuple[int, int]
     return n_sentences, n_tokens
 
 
-def _in_parts(corpus: Iterable[Record], max_sentences: int) -> Iterator[list[Record]]:
-    """Yield records in parts of `max_sentences` sentences or about `PART_TOKENS` tokens."""
+def _in_parts(
+    corpus: Iterable[Record], max_tokens: int, max_sentences: int
+) -> Iterator[list[Record]]:
+    """Yield records in parts of about `max_tokens` tokens or `max_sentences` sentences."""
     part: list[Record] = []
     n_tokens = 0
     for record in corpus:
         part.append(record)
         n_tokens += len(record.words) + 2
-        if len(part) >= max_sentences or n_tokens >= PART_TOKENS:
+        if len(part) >= max_sentences or n_tokens >= max_tokens:
             yield part
             part = []
             n_tokens = 0

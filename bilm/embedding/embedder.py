@@ -115,7 +115,7 @@ class ElmoEmbedder:
         selection = self.selection(layers, pool, normalize)
         groups = self._groups(sentences, selection)
         in_order = (dict(self._embed(group, selection)) for group in groups)
-        return (results.pop(k) for results in in_order for k in range(len(results)))
+        return (results.pop(k).copy() for results in in_order for k in range(len(results)))
 
     def embed_as_completed(
         self,
@@ -125,8 +125,8 @@ class ElmoEmbedder:
         normalize: bool = False,
     ) -> Generator[tuple[int, list[str], np.ndarray], None, None]:
         """Embed a stream as `embed_sentences` does, and yield each sentence as soon as it has been
-        computed: its number, from 0, its words and its vectors. Other sentences are computed while
-        the caller processes it."""
+        computed: its number, from 0, its words and its vectors, a view of those of many sentences:
+        copy what you keep. Other sentences are computed while the caller processes it."""
         selection = self.selection(layers, pool, normalize)
         first = 0  # number of the first sentence of a group
         for group in self._groups(sentences, selection):

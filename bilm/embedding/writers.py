@@ -18,6 +18,7 @@ import shutil
 import zipfile
 from abc import ABC, abstractmethod
 from collections.abc import Sequence
+from functools import cache
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, NamedTuple
 
@@ -36,6 +37,7 @@ if TYPE_CHECKING:
     import pyarrow
 
 GROUP_BYTES = 1 << 24  # vectors written at a time, a row group of Parquet
+STRING = h5py.string_dtype()
 
 
 class Content(NamedTuple):
@@ -101,6 +103,7 @@ class HDF5Writer(Writer):
             self._file.attrs[embedding_file.POOLED] = True
         self._untimed = h5p.create(h5p.DATASET_CREATE)
         self._untimed.set_obj_track_times(False)  # so that equal vectors give equal files
+        self._scalar = h5s.create(h5s.SCALAR)
 
     @staticmethod
     def name_of(id_: str) -> str:
@@ -110,20 +113,22 @@ class HDF5Writer(Writer):
     def add(self, number: int, record: Record, vectors: np.ndarray) -> None:
         name = str(number) if record.id is None else self.name_of(record.id)
         vectors = np.ascontiguousarray(vectors, self._content.dtype)
-        # HDF5's own functions: those of h5py take three times as long.
-        dtype, space = h5t.py_create(vectors.dtype, logical=True), h5s.create_simple(vectors.shape)
-        dataset = h5d.create(self._file.id, name.encode(), dtype, space, self._untimed)
-        dataset.write(h5s.ALL, h5s.ALL, vectors)
-        attributes: dict[str, Any] = {}
-        attributes[embedding_file.SENTENCE] = embedding_file.join_words(record.words)
+        # HDF5's own functions: those of h5py take several times as long.
+        in_file, in_memory = hdf5_types(vectors.dtype)
+        space = h5s.create_simple(vectors.shape)
+        dataset = h5d.create(self._file.id, name.encode(), in_file, space, self._untimed)
+        dataset.write(h5s.ALL, h5s.ALL, vectors, in_memory)
+        self._describe(dataset, embedding_file.SENTENCE, embedding_file.join_words(record.words))
         if record.id is not None:
-            attributes |= {embedding_file.ID: record.id, embedding_file.PLACE: number}
-        for name, value in attributes.items():
-            values = np.array(value, h5py.string_dtype() if isinstance(value, str) else np.int64)
-            dtype, space = h5t.py_create(values.dtype, logical=True), h5s.create(h5s.SCALAR)
-            attribute = h5a.create(dataset, name.encode(), dtype, space)
-            attribute.write(values, h5t.py_create(values.dtype))
+            self._describe(dataset, embedding_file.ID, record.id)
+            self._describe(dataset, embedding_file.PLACE, number)
         self._file.check()
+
+    def _describe(self, dataset: h5d.DatasetID, name: str, value: str | int) -> None:
+        array = np.array(value, STRING if isinstance(value, str) else np.int64)
+        in_file, in_memory = hdf5_types(array.dtype)
+        attribute = h5a.create(dataset, name.encode(), in_file, self._scalar)
+        attribute.write(array, in_memory)
 
     def _append(self, part: Path) -> None:
         # Reopened for each part, because HDF5's memory for an open file grows with its content.
@@ -148,9 +153,10 @@ class OrderedWriter(Writer):
 
     def add(self, number: int, record: Record, vectors: np.ndarray) -> None:
         # It waits for those before it.
-        self._waiting[number] = record, rows_of(vectors, self._content)
+        self._waiting[number] = record, vectors
         while self._next in self._waiting:
-            self._write(*self._waiting.pop(self._next))
+            record, vectors = self._waiting.pop(self._next)
+            self._write(record, rows_of(vectors, self._content))
             self._next += 1
 
     @abstractmethod
@@ -186,7 +192,8 @@ class NpzWriter(OrderedWriter):
             self._ids += embedding_file.read_ids(part)
 
     def _write(self, record: Record, rows: np.ndarray) -> None:
-        self._file.write(rows.tobytes())
+        if rows.size:  # a view of no values has no bytes
+            self._file.write(rows.data)
         self._disk.check()
         self._lengths.append(len(record.words))
         if record.id is not None:
@@ -247,6 +254,12 @@ class ParquetWriter(OrderedWriter):
     def close(self) -> None:
         self._flush()
         self._file.close()
+
+
+@cache
+def hdf5_types(dtype: np.dtype) -> tuple[h5t.TypeID, h5t.TypeID]:
+    """Return HDF5's types of values in a file and in memory."""
+    return h5t.py_create(dtype, logical=True), h5t.py_create(dtype)
 
 
 def parquet_batch(
