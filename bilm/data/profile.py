@@ -72,8 +72,7 @@ WORD, LINE = _any_of("word"), _any_of("line")
 STOP = re.compile(r"[^.]*[^\W_][\"'”’“«»›」)\]}]*\.[\"'”’“«»›」)\]}]*")
 IN_WORDS = {name: re.compile(sign.pattern) for name, sign in SIGNS.items() if sign.kind == "trait"}
 LAST = (".", "!", "?", "…")  # words at the end of a sentence
-LABEL = re.compile(r"[>*•|+#\d]")  # in marks of lists, numbers and ids, whose letters differ
-CODE = re.compile(r"[^\W\d_]\d")  # in texts of invented words, such as w4
+LABEL = re.compile(r"[>*•|+#]|^\d|[\W_]\w*\d")  # in marks of lists, numbers and ids
 LETTERS = re.compile(r"\w+")
 CODE_PAGES = {"cp1252": 1, "cp1250": 1, "cp1254": 1, "cp1251": 2, "cp1253": 2, "cp1256": 2}
 
@@ -278,10 +277,10 @@ def _alike(sentences: Sequence[Sequence[str]]) -> list[str]:
     groups: defaultdict[str, list[str]] = defaultdict(list)  # by a label, or two words
     for words in sentences:
         start = " ".join(words[:2])
-        if LABEL.search(words[0]) and not any(map(CODE.search, words[1:2])):
+        if LABEL.search(words[0]):
             start = LETTERS.sub("0", words[0])
         groups[start].append(" ".join(words))
-        if LABEL.search(words[-1]) and not any(map(CODE.search, words[-2:-1])):
+        if LABEL.search(words[-1]):
             groups["... " + LETTERS.sub("0", words[-1])].append(words[-1])
     largest = max(groups.values(), key=len, default=[])
     return largest if len(set(largest)) >= MIN_ALIKE else []
