@@ -10,8 +10,8 @@ from typing import TYPE_CHECKING, Any, TypeVar
 
 from bilm.commands import options as opt
 from bilm.commands.main import start_tensorflow
+from bilm.data.profile import TextSigns
 from bilm.data.readers import Corpus, Reading
-from bilm.data.signs import TextSigns
 from bilm.data.text import STANDARD_INPUT, matching_files
 from bilm.errors import DataError, OptionsError
 

@@ -9,9 +9,9 @@ from cloup.constraints import If, accept_none, constraint, require_all
 from bilm.commands import options as opt
 from bilm.commands.main import command
 from bilm.commands.output import print_table, show
+from bilm.data.profile import TextSigns
 from bilm.data.readers import Corpus, Reading, Record
 from bilm.data.readers import text as convert
-from bilm.data.signs import TextSigns
 from bilm.data.text import matching_files
 
 WORDS_NOTE = """

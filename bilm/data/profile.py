@@ -1,41 +1,45 @@
 """What the first words of a text consist of: signs that it is not one tokenized sentence per line,
-and other traits, which differ between texts."""
+and other traits, which differ between texts. Warns of them."""
 
 from __future__ import annotations
 
 import re
 from collections import Counter, defaultdict
-from collections.abc import Container, Iterator, Mapping, Sequence
+from collections.abc import Callable, Container, Iterable, Iterator, Mapping, Sequence
 from contextlib import suppress
-from functools import cache
 from itertools import chain, pairwise
 from pathlib import Path
-from typing import Any, Literal, NamedTuple
+from typing import Any, Literal, NamedTuple, TypeVar
 from unicodedata import name as name_of
 from unicodedata import normalize
 
+from absl import logging
+
 from bilm.data import marks
 
-Found = Iterator[tuple[str, str]]  # a sign or trait, and where it was found
-MAX_SHOWN = 10  # words of a sentence in a warning
-MAX_SEPARATE = 0.25  # separate punctuation marks of a kind, per word that contains such a mark
+Item = TypeVar("Item")
+SAMPLE_WORDS = 100_000
+GROWTH = 1.5  # of the number of words, after which warnings are looked for again
 MIN_ALIKE = 5  # different sentences that start alike
 N_EXAMPLES, MAX_EXAMPLE = 3, 40  # number of examples in a warning, and characters of one
 # A share of words differs from that in a model's text if one is so many times the other and they
 # differ by so much, in a text of enough words. A sign so many times as frequent is not unusual.
-RATIOS = (3, 0.05), (20, 0.02)
+RATIOS = (3, 0.05), (20, 0.02), (100, 0.005)
 MIN_WORDS, MIN_WITH_TRAIT, N_DIFFERENCES = 50, 20, 3
 USUAL = 2
 LENGTH_RATIO = 2.5
-UNITS = "words", "sentences", "characters", "lines"
+COMPARED = "words", "sentences"
+UNITS = *COMPARED, "characters", "lines"
 
 
 class Sign(NamedTuple):
     """A row of `signs.tsv`: what has its pattern (a word, a line, a trait somewhere in a word, or
-    ""); what is counted, in which unit; the least number and share that are unusual without a
-    model; what to do."""
+    ""); a group of signs, of which the first that is frequent explains the others, or ""; what is
+    counted, in which unit; the least number and share that are unusual without a model, infinite
+    for traits; what to do."""
 
     kind: str
+    group: str
     unit: str
     least: int
     share: float
@@ -48,8 +52,8 @@ def _read_signs() -> dict[str, Sign]:
     rows = Path(__file__).with_name("signs.tsv").read_text(encoding="utf-8").splitlines()[1:]
     signs = {}
     for row in rows:
-        name, kind, unit, least, share, *texts = row.split("\t")
-        signs[name] = Sign(kind, unit, int(least), float(share), *texts)
+        name, kind, group, unit, least, share, *texts = row.split("\t")
+        signs[name] = Sign(kind, group, unit, int(least), float(share), *texts)
     return signs
 
 
@@ -59,32 +63,18 @@ def _any_of(kind: str) -> re.Pattern[str]:
     return re.compile("|".join(signs).replace("LOST_WORD", marks.LOST_WORD), re.S)
 
 
-PREPARE = "prepare the text as that of the model"
 SIGNS = _read_signs()
 NORMAL_FORMS: tuple[Literal["NFC", "NFD", "NFKC"], ...] = ("NFC", "NFD", "NFKC")
-# Only the first of these signs that is frequent is reported, because it explains the others.
-FORMS = {
-    "pointer", "fasta", "json", "csv", "long", "returns", "columns", "tabs", "alike", "wrapped",
-    "joined", "single",
-}  # fmt: skip
-# They depend on the size or the lines of a text, too.
-NOT_COMPARED = FORMS | {"header", "hyphens", "once", "unknown"}
 NOT_KNOWN = "end", "missing"  # signs also if the vocabulary contains them
-
-# Separate marks of the kinds of attached punctuation. A full stop counts only at the end of a
-# sentence, because abbreviations have one.
-KINDS = {"mark": ",;:!?…،؛؟。、，；：！？।", "stop": ".", "quote": '"„“”«»‹›「」()'}
-WORD, LINE, STOP = _any_of("word"), _any_of("line"), re.compile(SIGNS["stop"].pattern)
+PLAIN = re.compile("(?!(?:unk|xxx|amp|quot|apos|nbsp)$)[a-z]{2,30}")  # words without signs
+WORD, LINE = _any_of("word"), _any_of("line")
+# A word at the end of a sentence, with a full stop; elsewhere, abbreviations have one.
+STOP = re.compile(r"[^.]*[^\W_][\"'”’“«»›」)\]}]*\.[\"'”’“«»›」)\]}]*")
 IN_WORDS = {name: re.compile(sign.pattern) for name, sign in SIGNS.items() if sign.kind == "trait"}
-PLAIN = re.compile("[a-z]{2,30}")
-LONG = re.compile(SIGNS["long"].pattern)
-NUMBER = re.compile(r"\d+")
 LAST = (".", "!", "?", "…")  # words at the end of a sentence
-LINE_ENDS = re.compile(r"[\r\v\x85\u2028\u2029]")
-START = re.compile(r"[>*•|+]|#+|(?=\D?\d)[\d:./-]+[)\]]?")  # marks of lists, and numbers
+LABEL = re.compile(r"[>*•|+#]|^\d|[\W_]\w*\d")  # in marks of lists, numbers and ids
+LETTERS = re.compile(r"\w+")
 CODE_PAGES = {"cp1252": 1, "cp1250": 1, "cp1254": 1, "cp1251": 2, "cp1253": 2, "cp1256": 2}
-# The characters as which code pages read the later bytes of a character of UTF-8.
-CONTINUED = {chr for page in CODE_PAGES for chr in bytes(range(0x80, 0xC0)).decode(page, "ignore")}
 
 
 class Profile(NamedTuple):
@@ -105,28 +95,23 @@ class Profile(NamedTuple):
         """Return the profile of sentences, each with words. `lines`: the same as they were in a
         file; `known`: words that are not signs; `vocabulary`: words of a model, or none."""
         words = Counter(chain.from_iterable(sentences))
+        lines = lines or [" ".join(words) for words in sentences]
         found: defaultdict[str, Counter[str]] = defaultdict(Counter)
         for word, n in words.items():
             for name in _signs_of_word(word, known, vocabulary):
                 found[name][word] += n * len(word) if name == "long" else n
-        for word, n in Counter(words[-1] for words in sentences).items():
-            if STOP.fullmatch(word) and word not in known:
-                found["stop"][word] += n
-        signs = chain(
-            chain.from_iterable(map(_signs_of_line, lines)),
-            chain.from_iterable(map(_signs_of_sentence, sentences)),
-            _alike(sentences),
-            _header(sentences),
-        )
-        for name, unit in signs:
-            found[name][unit] += 1
+        for line in map(str.strip, lines):
+            if match := LINE.fullmatch(line):
+                found[str(match.lastgroup)][line] += 1
+        usual = vocabulary or {word for word, n in words.items() if n > 1}
+        for words_of_sentence in sentences:
+            for name, unit in _signs_of_sentence(words_of_sentence, known, usual):
+                found[name][unit] += 1
+        found["alike"].update(_alike(sentences))
+        found["header"].update(_header(sentences, found["open"].total()))
         found["once"].update(word for word, n in words.items() if n == 1)
+        found["frequent"].update(dict(found["unknown"].most_common(1)))
 
-        # Words that contain punctuation are a sign if few marks of this kind are separate words.
-        for kind, separate in KINDS.items():
-            if sum(words[mark] for mark in separate) <= MAX_SEPARATE * found[kind].total():
-                found["attached"] += found[kind]
-            del found[kind]
         totals = {
             "words": words.total(),
             "sentences": len(sentences),
@@ -156,9 +141,10 @@ class Profile(NamedTuple):
         return rows
 
     def share(self, name: str) -> float:
-        """Return the share of units with a sign or trait."""
-        total = self.totals[_sign(name).unit]
-        return self.counts.get(name, 0) / max(total, 1)
+        """Return the share of units with a sign or trait. In a text that was not compared with a
+        vocabulary, words that occur once may as well be unknown."""
+        counted = "once" if name == "unknown" and name not in self.counts else name
+        return self.counts.get(counted, 0) / max(self.totals[_sign(name).unit], 1)
 
     def lengths(self) -> dict[str, float]:
         """Return the mean lengths of words and sentences, by what they are."""
@@ -175,32 +161,30 @@ class Profile(NamedTuple):
         for name, sign in SIGNS.items():
             n = self.counts.get(name, 0)
             total = self.totals[sign.unit]
-            usual = USUAL * _usual(model, name) * total if model else 0
-            is_explained = name in FORMS and not FORMS.isdisjoint(warnings)
+            usual = USUAL * model.share(name) * total if model else 0
+            is_explained = sign.group in {SIGNS[warned].group for warned in warnings} - {""}
             if n >= max(1, sign.least, sign.share * total, usual) and not is_explained:
                 warnings[name] = f"{self._described(name, model)}; {sign.remedy}"
         if model and self.totals["words"] >= MIN_WORDS:
-            differences = self._differences(model, warnings)
-            largest = sorted(differences, key=differences.__getitem__, reverse=True)
+            largest = sorted(self._differences(model, warnings), reverse=True)[:N_DIFFERENCES]
             if largest:
-                warnings["model"] = f"{'; '.join(largest[:N_DIFFERENCES])}; {PREPARE}"
+                texts = [text for _, text in largest]
+                warnings["model"] = "; ".join([*texts, SIGNS["unknown"].remedy])
         return warnings
 
-    def _differences(self, model: Profile, warned: Container[str]) -> dict[str, float]:
-        """Return the differences from a model's text, in words, and how large they are."""
-        differences: dict[str, float] = {}
-        for name in sorted({*self.counts, *model.counts} - NOT_COMPARED):
+    def _differences(self, model: Profile, warned: Iterable[str]) -> Iterator[tuple[float, str]]:
+        """Yield how large each difference from a model's text is, and the difference in words."""
+        for name in {*self.counts, *model.counts}.difference(warned):
+            sign = _sign(name)
             low, high = sorted((self.share(name), model.share(name)))
             is_large = any(high > ratio * low and high - low > least for ratio, least in RATIOS)
-            is_sure = high * self.totals[_sign(name).unit] >= MIN_WITH_TRAIT
-            if is_large and is_sure and name not in warned:
-                differences[self._described(name, model)] = high - low
+            is_sure = high * self.totals[sign.unit] >= MIN_WITH_TRAIT
+            if is_large and is_sure and sign.unit in COMPARED and not sign.group:
+                yield high - low, self._described(name, model)
         usual = model.lengths()
         for name, mean in self.lengths().items():
             if mean > LENGTH_RATIO * usual[name]:  # short sentences and words are as good
-                text = f"{mean:.3g} {name}, {usual[name]:.3g} in the text of the model"
-                differences[text] = 0
-        return differences
+                yield 0, f"{mean:.3g} {name}, {usual[name]:.3g} in the text of the model"
 
     def _described(self, name: str, model: Profile | None = None) -> str:
         """Return how frequent a sign or trait is, with examples."""
@@ -208,8 +192,8 @@ class Profile(NamedTuple):
         n, total = self.counts.get(name, 0), self.totals[sign.unit]
         text = f"{n:,} of the first {total:,} {sign.unit} {sign.what}"
         if model:
-            share, usual = _percent(self.share(name)), _percent(_usual(model, name))
-            text += f" ({share} %, {usual} % in the text of the model)"
+            usual = _percent(model.share(name))
+            text += f" ({_percent(self.share(name))} %, {usual} % in the text of the model)"
         if name in self.examples:
             text += f", such as {', '.join(map(repr, self.examples[name]))}"
         return text
@@ -225,26 +209,20 @@ def _percent(share: float) -> str:
     return f"{float(f'{100 * share:.2g}'):g}"  # 100 instead of 1e+02
 
 
-def _usual(model: Profile, name: str) -> float:
-    """Return the share in a model's text; words that occur once there may as well be unknown."""
-    return model.share("once" if name == "unknown" else name)
-
-
 def _signs_of_word(word: str, known: Container[str], vocabulary: Container[str]) -> Iterator[str]:
-    """Yield the signs and traits of a word, a kind of attached punctuation, and a normal form in
-    which only the vocabulary has it."""
+    """Yield the signs of a word, and the normal form in which only the vocabulary has it."""
     if vocabulary and word not in vocabulary and word not in marks.MARKS:
         yield "unknown"
         yield from [form for form in NORMAL_FORMS if normalize(form, word) in vocabulary][:1]
-    letter = next(filter(str.isalpha, word), "")
-    if letter:
-        yield _script(letter)
+    if letter := next(filter(str.isalpha, word), ""):
+        script = name_of(letter, "unnamed").split()[0]
+        yield script.split("-")[0].capitalize()  # such as Latin
     if PLAIN.fullmatch(word):
         return
 
     match = WORD.fullmatch(word)
     sign = str(match.lastgroup) if match else ""
-    if sign in ("", "mark", "quote") and _is_misread(word):
+    if sign in ("", "attached") and _is_misread(word):
         sign = "encoding"
     if sign and (sign in NOT_KNOWN or word not in known):
         yield sign
@@ -255,17 +233,14 @@ def _signs_of_word(word: str, known: Container[str], vocabulary: Container[str])
         yield "capitalized"
     if len(word) > 1 and word.isupper():
         yield "capitals"
-    composed = normalize("NFC", word)
-    if composed != word:
-        yield "decomposed"
-    if normalize("NFD", word) != composed:
+    if normalize("NFD", word) != normalize("NFC", word):
         yield "accents"
 
 
 def _is_misread(word: str) -> bool:
     """Return whether a word is UTF-8 that was read in a code page. Words in capitals, such as RÓŻA,
     only look so by chance."""
-    if word.isupper() or CONTINUED.isdisjoint(word):
+    if word.isupper() or word.isascii():
         return False
     for code_page, least in CODE_PAGES.items():
         with suppress(UnicodeError):
@@ -274,50 +249,113 @@ def _is_misread(word: str) -> bool:
     return False
 
 
-@cache
-def _script(letter: str) -> str:
-    """Return the script of a letter, such as "Latin"."""
-    return name_of(letter, "unnamed").split()[0].split("-")[0].capitalize()
+def _signs_of_sentence(
+    words: Sequence[str], known: Container[str], usual: Container[str]
+) -> Iterator[tuple[str, str]]:
+    """Yield signs of a sentence and their places; `usual`: words that may have been split."""
+    last = words[-1]
+    is_joined = False
+    for word, following in pairwise(words):
+        is_joined |= word in LAST and following[:1].isupper()
+        start = word.rstrip("-")
+        is_part = start != word or word not in usual or following not in usual
+        if start and is_part and start + following in usual:
+            yield "split", f"{word} {following}"
+    is_open = last[-1:].isalnum()
+    if is_open:
+        yield "open", last
+    elif STOP.fullmatch(last) and last not in known:
+        yield "attached", last
+    if is_joined:
+        yield "joined", " ".join(words)
+        if is_open:
+            yield "wrapped", " ".join(words)
 
 
-def _signs_of_line(line: str) -> Found:
-    line = line.strip()
-    if LINE_ENDS.search(line):
-        yield "returns", line
-    if match := LINE.fullmatch(line):
-        yield str(match.lastgroup), line
-
-
-def _signs_of_sentence(words: Sequence[str]) -> Found:
-    if any(end in LAST and word[:1].isupper() for end, word in pairwise(words)):
-        start = " ".join(words[:MAX_SHOWN])
-        yield "joined", start
-        if words[-1].isalnum():
-            yield "wrapped", start
-    if len(words) == 1 and not LONG.fullmatch(words[0]):
-        yield "single", words[0]
-
-
-def _alike(sentences: Sequence[Sequence[str]]) -> Found:
-    """Yield the largest group of sentences that start alike, if many of them differ after that."""
-    groups: defaultdict[str, list[str]] = defaultdict(list)  # by mark of a list, or first words
+def _alike(sentences: Sequence[Sequence[str]]) -> list[str]:
+    """Return the largest group of sentences that start or end alike, if many of them differ."""
+    groups: defaultdict[str, list[str]] = defaultdict(list)  # by a label, or two words
     for words in sentences:
-        first = NUMBER.sub("0", words[0])
-        if not START.fullmatch(first):
-            has_mark = len(words) > 1 and not any(map(str.isalnum, words[1]))
-            first = " ".join(words[:2] if has_mark else words[:3])
-        groups[first].append(" ".join(words[:MAX_SHOWN]))
+        start = " ".join(words[:2])
+        if LABEL.search(words[0]):
+            start = LETTERS.sub("0", words[0])
+        groups[start].append(" ".join(words))
+        if LABEL.search(words[-1]):
+            groups["... " + LETTERS.sub("0", words[-1])].append(words[-1])
     largest = max(groups.values(), key=len, default=[])
-    if len(set(largest)) >= MIN_ALIKE:
-        yield from (("alike", start) for start in largest)
+    return largest if len(set(largest)) >= MIN_ALIKE else []
 
 
-def _header(sentences: Sequence[Sequence[str]]) -> Found:
-    """Yield all copies of a line that is repeated much more often than others and, unlike most
-    sentences, has no mark at its end."""
-    copies = Counter(NUMBER.sub("0", " ".join(words)) for words in sentences)
-    n_open = sum(words[-1][-1:].isalnum() for words in sentences)  # without a mark at the end
-    (line, n), (_, n_next) = [*copies.most_common(2), ("", 0), ("", 0)][:2]
+def _header(sentences: Sequence[Sequence[str]], n_open: int) -> list[str]:
+    """Return all copies of a line that is repeated much more often than all but one other and,
+    unlike most sentences, has no mark at its end, as `n_open` have."""
+    copies = Counter(re.sub(r"\d+", "0", " ".join(words)) for words in sentences)
+    common = [*copies.most_common(3), ("", 0), ("", 0), ("", 0)]
+    (line, n), _, (_, n_third) = common[:3]
     is_rare = 2 * n <= len(sentences) and 2 * n_open < len(sentences) + n
-    if is_rare and n > 3 * n_next and " " in line and line[-1].isalnum():
-        yield from [("header", line)] * n
+    return [line] * n if is_rare and n > 3 * n_third and " " in line and line[-1].isalnum() else []
+
+
+class TextSigns:
+    """Keeps the first words of the text `name` and logs a warning for each sign in them.
+
+    Attributes: `known`, words that are not signs, such as a model's vocabulary; `vocabulary`, by
+        default the same, with which words are compared; `of_model`, the profile of a model's text;
+        `done`, whether further sentences are ignored; `reported`, signs that need no report.
+    """
+
+    def __init__(
+        self,
+        name: object,
+        known: Container[str] = (),
+        vocabulary: Container[str] = (),
+        of_model: Profile | None = None,
+    ):
+        self._name = name
+        self.known = known
+        self.vocabulary = vocabulary
+        self.of_model = of_model
+        self.done = False
+        self.reported: set[str] = set()
+        self._lines: list[str] = []
+        self._sentences: list[Sequence[str]] = []
+        self._n_words = 0
+        self._n_examined = 0
+
+    def watch(self, items: Iterable[Item], words_of: Callable[..., list[str]]) -> Iterator[Item]:
+        """Yield the items unchanged; warn after `SAMPLE_WORDS` words or the last item."""
+        for item in items:
+            self.add(words_of(item))
+            yield item
+        self.warn()
+
+    def add_line(self, line: str) -> str:
+        """Keep a line as it is before it is split into words, and return it."""
+        if not self.done and line.strip():
+            self._lines.append(line)
+        return line
+
+    def add(self, words: Sequence[str]) -> None:
+        """Keep a sentence. After `SAMPLE_WORDS` words, warn and ignore the rest."""
+        if self.done or not words:
+            return
+        self._sentences.append(words)
+        self._n_words += len(words)
+        if self._n_words >= SAMPLE_WORDS:
+            self.warn()
+            self.done = True
+
+    def profile(self) -> Profile:
+        """Return the profile of the first words, which other threads may add to."""
+        vocabulary = self.vocabulary or self.known
+        return Profile.of(self._sentences[:], self._lines[:], self.known, vocabulary)
+
+    def warn(self) -> None:
+        """Warn of each new sign, unless there were nearly as many words at the last call."""
+        if self.done or self._n_words < GROWTH * self._n_examined:
+            return
+        self._n_examined = self._n_words
+        for name, warning in self.profile().warnings(self.of_model).items():
+            if name not in self.reported:
+                self.reported.add(name)
+                logging.warning("%s: %s", self._name, warning)

@@ -14,9 +14,8 @@ from typing import NamedTuple
 
 from absl import logging
 
-from bilm.data.profile import Profile
+from bilm.data.profile import SAMPLE_WORDS, Profile
 from bilm.data.readers import TEXT, form_of
-from bilm.data.signs import SAMPLE_WORDS
 from bilm.data.text import input_files, matching_files, placed_lines, writing_text
 from bilm.errors import DataError
 from bilm.support.progress import Progress

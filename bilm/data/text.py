@@ -7,6 +7,7 @@ import io
 import lzma
 import os
 import sys
+from collections import Counter
 from collections.abc import Callable, Iterable, Iterator
 from contextlib import ExitStack, contextmanager
 from functools import partial
@@ -26,14 +27,23 @@ ON_BAD_UTF8 = {"error": "strict", "replace": "replace"}  # arguments `errors` of
 
 
 def matching_files(filepattern: PathLike) -> list[str]:
-    """Return the files or URLs that a glob matches, sorted by name. Raises: DataError if none."""
+    """Return the files or URLs that a glob matches, sorted by name. Raises: DataError if none, or
+    if one of them is there twice, plain and compressed."""
     pattern = os.path.expanduser(os.fspath(filepattern))
     if is_url(pattern):
-        return matching(pattern)
-    # A file name may contain pattern characters, such as corpus[1].txt.
-    paths = [pattern] if os.path.exists(pattern) else sorted(glob.glob(pattern, recursive=True))
+        paths = matching(pattern)
+    elif os.path.exists(pattern):  # it may contain pattern characters, such as corpus[1].txt
+        paths = [pattern]
+    else:
+        paths = sorted(glob.glob(pattern, recursive=True))
     if not paths:
         raise DataError(f"{pattern}: no file matches this name or pattern")
+    ((name, n),) = Counter(path.removesuffix(ending_of(path)) for path in paths).most_common(1)
+    if n > 1:
+        raise DataError(
+            f"{pattern}: matches {name} {n} times, plain or compressed; use a pattern that matches "
+            "it once"
+        )
     return paths
 
 

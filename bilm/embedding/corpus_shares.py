@@ -9,9 +9,8 @@ from itertools import chain, islice
 from pathlib import PurePosixPath
 from typing import NamedTuple
 
-from bilm.data.profile import Profile
+from bilm.data.profile import Profile, TextSigns
 from bilm.data.readers import Corpus, Reading, Record
-from bilm.data.signs import TextSigns
 from bilm.data.text import input_files
 from bilm.errors import DataError, OptionsError
 from bilm.support.progress import Progress

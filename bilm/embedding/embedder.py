@@ -7,7 +7,7 @@ from pathlib import Path
 
 import numpy as np
 
-from bilm.data.signs import TextSigns
+from bilm.data.profile import TextSigns
 from bilm.data.tokenization import checked_sentences
 from bilm.embedding.collecting import Layers, Selection, collected
 from bilm.errors import OptionsError

@@ -9,7 +9,7 @@ from typing import Any
 import numpy as np
 
 from bilm.data.marks import EOS, MARKS
-from bilm.data.signs import TextSigns
+from bilm.data.profile import TextSigns
 from bilm.data.tokenization import MAX_PARTS, checked_sentence, checked_sentences
 from bilm.errors import DataError
 from bilm.inference.backend import Backend, open_backend

@@ -25,6 +25,14 @@ def test_a_name_that_looks_like_a_pattern_is_found(tmp_path):
     assert resolve_shards(f"{tmp_path}/a[1].txt").paths == [f"{tmp_path}/a[1].txt"]
 
 
+def test_a_text_that_is_there_plain_and_compressed_is_refused(tmp_path):
+    for name in ("a.txt", "b.txt.gz", "b.txt"):
+        (tmp_path / name).write_text("x\n")
+    assert len(resolve_shards(tmp_path / "*.txt").paths) == 2
+    with pytest.raises(DataError, match=r"\*: matches .*/b.txt 2 times, plain or compressed"):
+        resolve_shards(tmp_path / "*")
+
+
 def test_lines_end_with_line_feeds_only(tmp_path):
     path = tmp_path / "text"
     path.write_bytes("\ufeff a\u2028b \r\n\nc\x0bd\x85e\rf\n\ufefflast".encode())

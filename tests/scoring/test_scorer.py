@@ -9,7 +9,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from scorers import ATOL, MARKS, MODELS, WORDS, check, model_of, one, perplexity_of, scorer_of
 
-from bilm.data.signs import TextSigns
+from bilm.data.profile import TextSigns
 from bilm.data.vocabulary import vocabulary_of
 from bilm.errors import DataError
 from bilm.scoring.running_text import heldout_dataset, perplexity

@@ -10,9 +10,9 @@ from typing import Any
 
 from absl import logging
 
+from bilm.data.profile import TextSigns
 from bilm.data.readers import conllu, fasta, tables
 from bilm.data.readers.form import TOKENIZE, Form, InputFile, Reading, Record
-from bilm.data.signs import TextSigns
 from bilm.data.text import matching_files, read_lines, unpacked_name, writing_text
 from bilm.errors import DataError
 from bilm.support.files import protect
