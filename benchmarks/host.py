@@ -18,7 +18,7 @@ import h5py
 import numpy as np
 from absl import flags
 
-from bilm.data import signs
+from bilm.data import profile
 from bilm.embedding import corpus, embedder
 from bilm.inference.backend import Backend, Stacks
 from bilm.options import load_run_options
@@ -66,7 +66,7 @@ def processor_seconds(function: Callable, *arguments, **how) -> float:
 
 def measure(folder):
     embedder.open_backend = no_backend
-    signs.SAMPLE_WORDS = 1000  # of a long text, few words are examined
+    profile.SAMPLE_WORDS = 1000  # of a long text, few words are examined
     options = load_run_options(FLAGS.model).model.replace(bidirectional=True)
     common.write_json(str(folder / "options.json"), options.for_export())
     h5py.File(folder / "weights.hdf5", "w").close()
