@@ -129,15 +129,6 @@ class BiLM(keras.layers.Layer):
             self.softmax.build(self.encoder.embedding if shared else None)
         self.built = True
 
-    def freeze(self) -> None:
-        """Make all weights constants, for inference only; call it before `build`. On TensorFlow,
-        LSTMs then store their weights in the fastest layout only, with "bfloat16" in half the size.
-        """
-        cells = [layer.cell for stack in self.stacks.values() for layer in stack.layers]
-        for layer in (self.encoder, *cells, self.softmax):
-            if layer is not None:
-                layer.freeze()
-
     def __reduce__(self):
         raise BilmError(
             "a language model in memory cannot be pickled or copied; load its files where it is "

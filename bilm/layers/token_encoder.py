@@ -62,12 +62,6 @@ class TokenEncoder(WeightedLayer):
         )
         self.highway = Highway(n_highway, precision, dtype=self.dtype_policy, name="highway")
 
-    def freeze(self) -> None:
-        super().freeze()
-        if self.cnn is not None:
-            self.cnn.freeze()
-            self.highway.freeze()
-
     def build(self, input_shape: Shape | None = None) -> None:
         n_features = 0
         if self.words is not None:

@@ -37,7 +37,8 @@ class WeightedLayer(keras.layers.Layer):
 
     Attributes:
         initial: initializers that replace those of `build`, by the name of the variable.
-        frozen: whether weights are constants. The layer may store them in another layout only.
+        frozen: whether weights are constants, for inference only; set it before the layer is
+            built. The layer may store them in another layout only.
         precision: precision of the layer's products, see `BiLM`.
     """
 
@@ -47,10 +48,6 @@ class WeightedLayer(keras.layers.Layer):
         super().__init__(**kwargs)
         self.initial = {}
         self.frozen = False
-
-    def freeze(self) -> None:
-        """Make weights constants, for inference only; call it before the layer is built."""
-        self.frozen = True
 
     def add_tensor(self, spec: TensorSpec, initializer: str | Callable) -> Tensor:
         """Create the variable of a tensor, or a constant if frozen; `initial` takes precedence."""

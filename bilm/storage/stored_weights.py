@@ -80,9 +80,7 @@ class StoredWeights:
             self.options, self.n_words, padding, self.has_softmax, precision=precision, name="bilm"
         )
         with opened(self._sources) as sources:
-            self.start(model, sources)
-            if frozen:
-                model.freeze()
+            self.start(model, sources, frozen)
             model.build()
         return model
 
@@ -93,12 +91,15 @@ class StoredWeights:
             for spec, tensor, where in self._stored(sources):
                 yield spec.name, _checked(tensor, spec, padding, where)
 
-    def start(self, model: BiLM, sources: Sequence[Tensors] | None = None) -> None:
+    def start(
+        self, model: BiLM, sources: Sequence[Tensors] | None = None, frozen: bool = False
+    ) -> None:
         """Set the initializers of a model that is not built yet; without open `sources`, each one
         opens its file. Raises: WeightsError as `values` does, also when a variable is created."""
         for spec, tensor, where in self._stored(sources or self._sources):
-            initializer = self._initializer(tensor, spec, model.padding, where)
-            names.layer_of(model, spec).initial[spec.attribute] = initializer
+            layer = names.layer_of(model, spec)
+            layer.frozen = frozen
+            layer.initial[spec.attribute] = self._initializer(tensor, spec, model.padding, where)
 
     def _stored(self, sources: Sequence[Tensors]) -> list[tuple[TensorSpec, LazyTensor, str]]:
         """Return each tensor of the model and its place for messages; unused ones cause one

@@ -59,7 +59,7 @@ def frozen_copy(layer, precision="float32"):
     for variable in layer.cell.weights:
         initializer = keras.initializers.Constant(variable.numpy())
         copy.cell.initial[variable.name] = initializer
-    copy.cell.freeze()
+    copy.cell.frozen = True
     copy.build((None, None, INPUT))
     return copy
 

@@ -20,8 +20,7 @@ STEPS, ROWS, INPUT, UNITS, WIDTH = 7, 3, 5, 8, 4
 def make(projection_dim=WIDTH, precision="float32", frozen=False, clip=0.3):
     keras.utils.set_random_seed(1)
     layer = LSTM(LSTMCell(UNITS, projection_dim, clip, clip and 0.1, precision=precision))
-    if frozen:
-        layer.cell.freeze()
+    layer.cell.frozen = frozen
     layer.build((None, None, INPUT))
     return layer
 
