@@ -16,7 +16,7 @@ from bilm.options.model_options import ModelOptions
 from bilm.storage.stored_model import StoredModel
 from bilm.support.process import note_computing
 
-ByDirection: TypeAlias = dict[str, Tensor]  # arrays, or tensors that `np.asarray` converts
+ByDirection: TypeAlias = dict[str, np.ndarray]
 State: TypeAlias = list[Tensor]  # float32 (B, width) each, by direction, layer, cell before hidden
 
 

@@ -7,7 +7,7 @@ import numpy as np
 from keras import ops
 
 from bilm.inference.backend import Backend, Stacks
-from bilm.inference.keras_stacks import JaxStacks, KerasStacks, TorchStacks, power_of_two
+from bilm.inference.keras_stacks import JaxStacks, KerasStacks, power_of_two
 from bilm.inference.numpy import FEW_WORDS, NumpyEncoder
 from bilm.inference.numpy_lstm import NumpyStacks
 from bilm.inference.numpy_policy import keras_is_on_cpu, numpy_runs_sentences
@@ -37,7 +37,7 @@ def keras_backend(model: BiLM, weights: StoredWeights | None = None) -> Backend:
     """Return the backend of a built biLM without padding; with its softmax for scoring. `weights`:
     the stored weights of a frozen model."""
     library = keras.backend.backend()
-    stacks = {"jax": JaxStacks, "torch": TorchStacks}.get(library, KerasStacks)
+    stacks = JaxStacks if library == "jax" else KerasStacks
     one_row: Stacks | None = None
     few = None
     if library == "tensorflow" and weights and numpy_runs_sentences(model):

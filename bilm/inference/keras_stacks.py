@@ -32,7 +32,8 @@ class KerasStacks(Stacks):
 
     def run_window(self, table: Tensor, window: Window, state: State) -> tuple[ByDirection, State]:
         places, fresh = tree.map_structure(ops.convert_to_tensor, window)
-        return self._run(table, places, fresh, state)
+        layers, state = self._run(table, places, fresh, state)
+        return {d: ops.convert_to_numpy(x) for d, x in layers.items()}, state
 
     def _window(self, table, places, fresh, state, mask=None):
         model = self._model
@@ -43,14 +44,6 @@ class KerasStacks(Stacks):
         for direction, of_tokens in vectors.items():
             layers[direction] = ops.stack([of_tokens, *outputs[direction]])
         return layers, model.flatten_state(packed)
-
-
-class TorchStacks(KerasStacks):
-    """The stacks on PyTorch, whose tensors may be on a GPU."""
-
-    def run_window(self, table: Tensor, window: Window, state: State) -> tuple[ByDirection, State]:
-        layers, state = super().run_window(table, window, state)
-        return {d: ops.convert_to_numpy(x) for d, x in layers.items()}, state
 
 
 class JaxStacks(KerasStacks):
