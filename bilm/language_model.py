@@ -7,7 +7,7 @@ import keras
 from keras import ops
 
 from bilm.errors import BilmError
-from bilm.layers.functional import dropout, dropout_mask, gather_rows, token_mask
+from bilm.layers.functional import dropout, gather_rows, token_mask
 from bilm.layers.lstm import LSTMCell
 from bilm.layers.lstm_equation import LSTMState
 from bilm.layers.sampled_softmax import Negatives, SampledSoftmax
@@ -175,8 +175,7 @@ class BiLM(keras.layers.Layer):
 
         if seeds.tokens is not None:
             rate = self.regularization.embedding_dropout
-            mask = dropout_mask((ops.shape(table)[0], 1), rate, seeds.tokens)
-            table = dropout(table, rate, mask)
+            table = dropout(table, rate, seeds.tokens, (ops.shape(table)[0], 1))
         return {d: gather_rows(table, places) for d, places in batch["places"].items()}
 
     def windows(

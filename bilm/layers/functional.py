@@ -46,20 +46,13 @@ def gather_rows(table: Tensor, ids: Tensor) -> Tensor:
     return tf.gather(value, ids)
 
 
-def dropout_mask(shape: Sequence, rate: float, seed: Tensor) -> Tensor | None:
-    """Draw the entries that `dropout` keeps, on TensorFlow: boolean, or None without a rate. The
-    seed (2,) alone determines the mask. Entries along an axis of size 1 share one decision."""
-    if rate == 0:
-        return None
+def dropout(x: Tensor, rate: float, seed: Tensor, shape: Sequence) -> Tensor:
+    """Set random entries of x to 0 and scale the others by 1 / (1 - rate), on TensorFlow. The seed
+    (2,) alone determines them. `shape` is that of x, or 1 for axes that share one decision."""
     import tensorflow as tf
 
-    return tf.random.stateless_uniform(shape, seed) >= rate
-
-
-def dropout(x: Tensor, rate: float, mask: Tensor | None) -> Tensor:
-    """Set the entries of x outside a mask of `dropout_mask` to 0, and scale the others by
-    1 / (1 - rate); return x without a mask."""
-    return x if mask is None else ops.where(mask, x * (1 / (1 - rate)), 0.0)
+    is_kept = tf.random.stateless_uniform(shape, seed) >= rate
+    return ops.where(is_kept, x * (1 / (1 - rate)), 0.0)
 
 
 def fold_seed(seed: Tensor, data: int | Tensor) -> Tensor:
