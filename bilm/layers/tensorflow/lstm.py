@@ -21,8 +21,9 @@ def run_over_time(
     """Run an `LSTMCell` over time: see `LSTM`; `training` stores values for the gradient."""
     dtype = state.cell.dtype
     operands = dtype if cell.precision == "float32" else tf.as_dtype(cell.precision)
-    mask = _as_float(steps_mask)
-    starts = _as_float(fresh)
+    # Floats, because oneDNN logs a message when it cannot slice booleans, and TensorFlow slices
+    # int32 on the host.
+    mask = None if steps_mask is None else tf.where(steps_mask, 1.0, 0.0)
     if training:
         stored = [cell.kernel, cell.bias, cell.projection]
         kernels = [tf.convert_to_tensor(weight) for weight in stored if weight is not None]
@@ -34,7 +35,9 @@ def run_over_time(
     gates_at = weights.gates(x)
     # Multiplying by 0 or 1 is several times as fast as tf.where, and is equivalent because states
     # are finite.
-    going_on = None if starts is None else tf.cast(1 - starts, dtype)[:, :, None]  # T, B, 1
+    going_on = None
+    if fresh is not None:
+        going_on = tf.cast(tf.where(fresh, 0.0, 1.0), dtype)[:, :, None]  # T, B, 1
 
     def body(k, carry):
         t = n_steps - 1 - k if reverse else k
@@ -55,9 +58,3 @@ def run_over_time(
         # After the loop, because ONNX collects outputs in the order of the iterations.
         outputs = tf.reverse(outputs, [0])
     return outputs, LSTMState(last_cell[:, : state.cell.shape[1]], last_hidden)
-
-
-def _as_float(mask):
-    """Return a boolean mask as 1.0 and 0.0, because oneDNN logs a message when it cannot slice
-    booleans, and TensorFlow slices int32 on the host."""
-    return None if mask is None else tf.where(mask, 1.0, 0.0)

@@ -121,12 +121,9 @@ def _gates(x, kernel, bias, spec):
     # One product for all steps, kept in the dtype of its inputs.
     rows = tf.reshape(operands, (-1, input_dim))  # T B, input
     of_input = tf.matmul(kernel[:input_dim], rows, transpose_a=True, transpose_b=True)  # 4 D, T B
-    by_time = tf.split(of_input, n_steps, axis=1) if unrolled(n_steps) else None
     recurrent = transposed_copy(kernel[input_dim:])  # 4 D, P
 
     def inputs_at(t):
-        if by_time is not None:
-            return by_time[t]
         return tf.slice(of_input, (0, t * n_rows), (kernel.shape[1], n_rows))
 
     def lifted(of_step, hidden):
