@@ -1,10 +1,10 @@
 """The biLM: a token encoder, a forward and a backward stack, and a softmax that both use."""
 
-from collections.abc import Iterable, Mapping, Sequence
-from typing import Any, TypeAlias
+from collections.abc import Mapping, Sequence
+from typing import Any
 
 import keras
-from keras import ops
+from keras import ops, tree
 
 from bilm.errors import BilmError
 from bilm.layers.functional import dropout, gather_rows, token_mask
@@ -13,12 +13,10 @@ from bilm.layers.lstm_equation import LSTMState
 from bilm.layers.sampled_softmax import Negatives, SampledSoftmax
 from bilm.layers.stack import DropoutSeeds, LSTMStack, Regularization
 from bilm.layers.token_encoder import TokenEncoder, WordEncoder
-from bilm.layers.types import Shape, Tensor
+from bilm.layers.types import Shape, State, Tensor
 from bilm.options.model_options import ModelOptions
 from bilm.precisions import INFERENCE_PRECISIONS
 from bilm.support.process import note_computing
-
-State: TypeAlias = dict[str, list[LSTMState]]  # by direction, and by layer
 
 
 class BiLM(keras.layers.Layer):
@@ -136,25 +134,8 @@ class BiLM(keras.layers.Layer):
         )
 
     def zero_state(self, batch_size: int | Tensor) -> State:
-        """Return the zero state: for each direction, one `LSTMState` per layer."""
-        return {name: stack.zero_state(batch_size) for name, stack in self.stacks.items()}
-
-    def flatten_state(self, state: State) -> list[Tensor]:
-        """Return a state's tensors as a list: by direction, layer, cell before hidden."""
-        tensors: list[Tensor] = []
-        for direction in self.directions:
-            for layer in state[direction]:
-                tensors += layer
-        return tensors
-
-    def pack_state(self, tensors: Iterable[Tensor]) -> State:
-        """Return the state from the result of `flatten_state`."""
-        flat = iter(tensors)
-        state: State = {}
-        for direction in self.directions:
-            layers = range(self.options.lstm.n_layers)
-            state[direction] = [LSTMState(next(flat), next(flat)) for _ in layers]
-        return state
+        """Return the zero state of `batch_size` rows."""
+        return tree.flatten([self.stacks[d].zero_state(batch_size) for d in self.directions])
 
     def encode(
         self,
@@ -188,7 +169,7 @@ class BiLM(keras.layers.Layer):
         fresh: Tensor | None = None,
         reverse: Sequence[str] = (),
     ) -> tuple[dict[str, list[Tensor]], State]:
-        """Run the directions of `vectors`, float (B, T, P), over a window of text from a state.
+        """Run each direction over its `vectors`, float (B, T, P), a window of text, from a state.
 
         Args:
             mask: boolean (B, T) or None, for both directions.
@@ -198,11 +179,15 @@ class BiLM(keras.layers.Layer):
             reverse: directions whose vectors are in the order of the text, read from the end.
         Returns: for each direction the outputs of `LSTMStack`, float (B, T, P); and the last state.
         """
-        outputs, last = {}, {}
-        for direction in vectors:
-            layers, last[direction] = self.stacks[direction](
+        outputs = {}
+        last: State = []
+        n_tensors = 2 * self.options.lstm.n_layers  # of a direction's state
+        for k, direction in enumerate(self.directions):
+            first = k * n_tensors
+            places = range(first, first + n_tensors, 2)
+            layers, states = self.stacks[direction](
                 ops.transpose(vectors[direction], (1, 0, 2)),  # T, B, P
-                state[direction],
+                [LSTMState(*state[i : i + 2]) for i in places],
                 steps_mask=_time_first(mask),
                 fresh=_time_first(fresh),
                 reverse=direction in reverse,
@@ -210,6 +195,7 @@ class BiLM(keras.layers.Layer):
                 training=training,
             )
             outputs[direction] = [ops.transpose(layer, (1, 0, 2)) for layer in layers]
+            last += tree.flatten(states)
         return outputs, last
 
     def losses(

@@ -11,13 +11,12 @@ import numpy as np
 from bilm.errors import OptionsError
 from bilm.inference.numpy_policy import chosen_backend
 from bilm.inference.softmax import Softmax
-from bilm.layers.types import Tensor
+from bilm.layers.types import State, Tensor
 from bilm.options.model_options import ModelOptions
 from bilm.storage.stored_model import StoredModel
 from bilm.support.process import note_computing
 
 ByDirection: TypeAlias = dict[str, np.ndarray]
-State: TypeAlias = list[Tensor]  # float32 (B, width) each, by direction, layer, cell before hidden
 
 
 class Window(NamedTuple):

@@ -4,10 +4,10 @@ import keras
 import numpy as np
 from keras import ops, tree
 
-from bilm.inference.backend import ByDirection, Stacks, State, Window
+from bilm.inference.backend import ByDirection, Stacks, Window
 from bilm.language_model import BiLM
 from bilm.layers.functional import compiled
-from bilm.layers.types import Tensor
+from bilm.layers.types import State, Tensor
 
 
 class KerasStacks(Stacks):
@@ -38,12 +38,11 @@ class KerasStacks(Stacks):
     def _window(self, table, places, fresh, state, mask=None):
         model = self._model
         vectors = {d: ops.take(table, places[d], axis=0) for d in model.directions}
-        packed = model.pack_state(state)
-        outputs, packed = model.windows(vectors, packed, mask, fresh=fresh)
+        outputs, state = model.windows(vectors, state, mask, fresh=fresh)
         layers = {}
         for direction, of_tokens in vectors.items():
             layers[direction] = ops.stack([of_tokens, *outputs[direction]])
-        return layers, model.flatten_state(packed)
+        return layers, state
 
 
 class JaxStacks(KerasStacks):

@@ -9,9 +9,10 @@ from concurrent.futures import ThreadPoolExecutor
 
 import numpy as np
 
-from bilm.inference.backend import ByDirection, Stacks, State, Window
+from bilm.inference.backend import ByDirection, Stacks, Window
 from bilm.inference.blas import blas_threads, one_blas_thread
 from bilm.layers.lstm_equation import LSTMState, forget_bias
+from bilm.layers.types import State
 from bilm.options.model_options import LstmOptions, ModelOptions
 from bilm.support.process import available_cores
 from bilm.tensors import CELL, FLOAT_BYTES, N_GATES

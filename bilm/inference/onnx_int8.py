@@ -13,10 +13,11 @@ from typing import Any
 
 import numpy as np
 
-from bilm.inference.backend import Backend, ByDirection, Stacks, State, Window
+from bilm.inference.backend import Backend, ByDirection, Stacks, Window
 from bilm.inference.keras import KerasEncoder
 from bilm.language_model import BiLM
 from bilm.layers.int8_graphs import Int8Graph, encoder_model, stack_model
+from bilm.layers.types import State
 from bilm.layers.weighted import LARGEST, Int8Matrix
 from bilm.storage.stored_model import StoredModel
 from bilm.support.imports import needed
