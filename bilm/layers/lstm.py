@@ -54,7 +54,7 @@ class LSTMCell(WeightedLayer):
         if projection:
             self.projection = self.add_operand(projection[0], "glorot_uniform")
         if self.frozen and self.precision != "int8" and keras.backend.backend() == "tensorflow":
-            from bilm.layers.tensorflow.lstm_weights import frozen_weights
+            from bilm.layers.tensorflow.lstm import frozen_weights
 
             self.laid_out = frozen_weights(self)
             self.kernel = None  # is in `laid_out` only

@@ -208,9 +208,9 @@ def test_golden_inference_of_backends(folder, way):
 @pytest.mark.parametrize("max_joint", [512, 0], ids=["small cells", "large cells"])
 def test_one_sentence_equals_the_sentence_in_a_batch(monkeypatch, precision, atol, max_joint):
     if keras.backend.backend() == "tensorflow":
-        from bilm.layers.tensorflow import lstm_weights
+        from bilm.layers.tensorflow import lstm
 
-        monkeypatch.setattr(lstm_weights, "MAX_JOINT", max_joint)
+        monkeypatch.setattr(lstm, "MAX_JOINT", max_joint)
     embedder = ElmoEmbedder("novels-en", precision=precision, batch_tokens=7)
     sentences = [words for words in SENTENCES if words]
     expected = embedder.embed_batch(sentences)
