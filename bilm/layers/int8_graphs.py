@@ -17,12 +17,11 @@ from keras import ops
 
 from bilm.activations import ACTIVATIONS
 from bilm.layers.char_cnn import CharacterCNN
-from bilm.layers.highway import Highway
 from bilm.layers.lstm import LSTMCell
 from bilm.layers.lstm_equation import Library, LSTMState, forget_bias, next_state
 from bilm.layers.onnx_graph import END, MICROSOFT, GraphWriter, Value
 from bilm.layers.stack import LSTMStack
-from bilm.layers.token_encoder import TokenEncoder
+from bilm.layers.token_encoder import Highway, TokenEncoder
 from bilm.layers.weighted import Int8Matrix
 from bilm.tensors import GATES, N_GATES
 

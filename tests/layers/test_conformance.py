@@ -14,13 +14,12 @@ from keras import ops
 from bilm.activations import ACTIVATIONS
 from bilm.layers.char_cnn import CharacterCNN
 from bilm.layers.functional import product
-from bilm.layers.highway import Highway
 from bilm.layers.lstm import LSTM, LSTMCell
 from bilm.layers.lstm_equation import LSTMState
 from bilm.layers.sampled_softmax import Negatives, SampledSoftmax
 from bilm.layers.scalar_mix import ScalarMix
 from bilm.layers.stack import LSTMStack
-from bilm.layers.token_encoder import TokenEncoder, WordEncoder
+from bilm.layers.token_encoder import Highway, TokenEncoder, WordEncoder
 
 TENSORFLOW = keras.backend.backend() == "tensorflow"
 N_STEPS, N_ROWS, N_CHARS, WIDTH, UNITS = 5, 3, 9, 4, 6
