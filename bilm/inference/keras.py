@@ -7,8 +7,7 @@ import numpy as np
 from keras import ops, tree
 
 from bilm.inference.backend import Backend, ByDirection, Stacks, Window
-from bilm.inference.numpy import FEW_WORDS, NumpyEncoder
-from bilm.inference.numpy_lstm import NumpyStacks
+from bilm.inference.numpy import FEW_WORDS, NumpyEncoder, NumpyStacks
 from bilm.inference.numpy_policy import keras_is_on_cpu, numpy_runs_sentences
 from bilm.inference.softmax import Softmax
 from bilm.inference.words import most_rows

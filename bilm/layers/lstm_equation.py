@@ -9,7 +9,7 @@ u is 1 for the forget gate and 0 for the others. `next_state` computes everythin
 `torch/lstm` and `int8_graphs` (ONNX) compute it and use this module.
 
 Two implementations write the equation a second time, because that was measured to be faster:
-`inference/numpy_lstm`, in place and with one tanh for all gates, which takes two thirds of the time
+`inference/numpy`, in place and with one tanh for all gates, which takes two thirds of the time
 for one sentence, and the gradient of `tensorflow/lstm_training`, which halves the time of training.
 """
 
