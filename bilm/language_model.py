@@ -7,12 +7,13 @@ import keras
 from keras import ops, tree
 
 from bilm.errors import BilmError
+from bilm.layers.char_cnn import CharacterCNN
 from bilm.layers.functional import dropout, gather_rows, token_mask
 from bilm.layers.lstm import LSTMCell
 from bilm.layers.lstm_equation import LSTMState
 from bilm.layers.sampled_softmax import Negatives, SampledSoftmax
 from bilm.layers.stack import DropoutSeeds, LSTMStack, Regularization
-from bilm.layers.token_encoder import TokenEncoder, WordEncoder
+from bilm.layers.token_encoder import Highway, TokenEncoder, WordEncoder
 from bilm.layers.types import Shape, State, Tensor
 from bilm.options.model_options import ModelOptions
 from bilm.precisions import INFERENCE_PRECISIONS
@@ -87,16 +88,28 @@ class BiLM(keras.layers.Layer):
             return WordEncoder(width, (self.n_tokens or 0) + self.padding, **how)
 
         words, characters = encoder.words, encoder.characters
+        cnn = None
+        highway = None
+        if characters is not None:
+            cnn = CharacterCNN(
+                characters.n_rows + self.padding,
+                characters.dim,
+                self.options.filters,
+                encoder.activation,
+                self.precision,
+                dtype=self.dtype_policy,
+                name="cnn",
+            )
+            highway = Highway(
+                encoder.n_highway, self.precision, dtype=self.dtype_policy, name="highway"
+            )
         return TokenEncoder(
             width,
-            characters.n_rows + self.padding if characters else 0,
-            characters.dim if characters else 0,
-            self.options.filters,
-            encoder.activation,
-            encoder.n_highway,
-            self.precision,
+            cnn,
+            highway,
             (words.n_rows + self.padding, words.dim) if words else None,
             always_projects=self.options.lexicon_encoder is not None,
+            precision=self.precision,
             **how,
         )
 

@@ -98,8 +98,8 @@ def with_marks(mask: Tensor) -> Tensor:
     mark is the first place, the end mark follows the last word."""
     words = ops.pad(ops.cast(mask, "int32"), ((0, 0), (1, 1)))  # B, T + 2
     places = ops.cumsum(ops.ones_like(words), axis=1)  # from 1
-    end = ops.max(places * words, axis=1, keepdims=True) + 1  # B, 1; 1 without words
-    is_mark = ops.logical_or(places == 1, places == ops.maximum(end, 2))
+    last = ops.max(places * words, axis=1, keepdims=True, initial=1)  # B, 1; 1 without words
+    is_mark = ops.logical_or(places == 1, places == last + 1)
     return ops.logical_or(words > 0, is_mark)
 
 

@@ -61,9 +61,9 @@ class TokenEncoder(WeightedLayer):
     Args:
         projection_dim: width P of a token's vector. If the CNN has exactly P filters, there is no
             projection, unless `always_projects`.
-        n_characters, embedding_dim, filters (may be empty), activation: see `CharacterCNN`.
-        n_highway, precision: see `Highway`.
+        cnn, highway: the layers that read characters, if any.
         words: shape (rows, width) of the table of words, if any.
+        precision: see `BiLM`.
 
     Inputs: integer `(..., C)`, or `(..., 1 + C)` with a table: the id of the word and then its
     characters. Returns: float `(..., P)`.
@@ -72,35 +72,20 @@ class TokenEncoder(WeightedLayer):
     def __init__(
         self,
         projection_dim: int,
-        n_characters: int,
-        embedding_dim: int,
-        filters: Sequence[tuple[int, int]],
-        activation: str = "relu",
-        n_highway: int = 0,
-        precision: str = "float32",
+        cnn: CharacterCNN | None = None,
+        highway: Highway | None = None,
         words: tuple[int, int] | None = None,
         always_projects: bool = False,
+        precision: str = "float32",
         **kwargs: Any,
     ):
         super().__init__(**kwargs)
         self.projection_dim = projection_dim
-        self.precision = precision
+        self.cnn: Any = cnn
+        self.highway: Any = highway
         self.words = words
         self.always_projects = always_projects
-        self.cnn: Any = None
-        self.highway: Any = None
-        if not filters:
-            return
-        self.cnn = CharacterCNN(
-            n_characters,
-            embedding_dim,
-            filters,
-            activation,
-            "float32" if precision == "int8" else precision,
-            dtype=self.dtype_policy,
-            name="cnn",
-        )
-        self.highway = Highway(n_highway, precision, dtype=self.dtype_policy, name="highway")
+        self.precision = precision
 
     def build(self, input_shape: Shape | None = None) -> None:
         n_features = 0

@@ -63,8 +63,9 @@ def negatives():
     return Negatives(draws, ops.ones(3) * 0.5, ops.ones(N_ROWS) * 0.3)
 
 
-def encoder(**kwargs):
-    return TokenEncoder(WIDTH, 20, 3, FILTERS, n_highway=1, **kwargs)
+def encoder(words=None, **kwargs):
+    cnn = CharacterCNN(20, 3, FILTERS, **kwargs)
+    return TokenEncoder(WIDTH, cnn, Highway(1, **kwargs), words, **kwargs)
 
 
 WORDS = {"words": (11, 2)}
