@@ -154,14 +154,13 @@ class JaxStacks(KerasStacks):
         return super().start(_padded(table, power_of_two(n_words), width), power_of_two(n_rows))
 
     def run_window(self, table: Tensor, window: Window, state: State) -> tuple[ByDirection, State]:
-        places, fresh = window
-        n_rows, n_steps = fresh.shape
+        n_rows, n_steps = window.fresh.shape
         shape = power_of_two(n_rows), power_of_two(n_steps)
-        mask = _padded(np.ones_like(fresh), *shape)
-        padded = {d: _padded(rows, *shape) for d, rows in places.items()}
-        layers, state = self._run(table, padded, _padded(fresh, *shape), state, mask)
+        places, fresh = tree.map_structure(lambda grid: _padded(grid, *shape), window)
+        mask = _padded(np.ones_like(window.fresh), *shape)
+        layers, state = self._run(table, places, fresh, state, mask)
         cropped = {}
-        for direction in places:  # JAX has sorted the keys of `layers`
+        for direction in window.places:  # JAX has sorted the keys of `layers`
             cropped[direction] = np.asarray(layers[direction])[:, :n_rows, :n_steps]
         return cropped, state
 

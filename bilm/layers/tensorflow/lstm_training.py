@@ -182,7 +182,7 @@ def _backward(x, start, weights, spec, saved, d_outputs, d_last):
     d_bias = tf.reduce_sum(d_gates, axis=1)  # 4 D
     d_gates = tf.cast(d_gates, spec.operands)
     d_x = tf.cast(tf.matmul(kernel[:input_dim], d_gates), x.dtype)  # input, T B
-    d_x = tf.reshape(d_x, (input_dim, *tf.unstack(tf.shape(x)[:2])))  # input, T, B
+    d_x = tf.reshape(d_x, (input_dim, n_steps, size_of(x, 1)))  # input, T, B
     d_x = tf.transpose(d_x, (1, 2, 0))  # T, B, input
 
     # One product over all steps for each weight.
