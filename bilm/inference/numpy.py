@@ -88,8 +88,9 @@ class NumpyEncoder:
 
         x = self._activate(np, maximum + np.concatenate(self._biases))
         for gate, gate_bias, transform, bias in self._highways:
-            g = 0.5 + 0.5 * np.tanh(0.5 * (x @ gate + gate_bias))
-            x = x + g * (np.maximum(x @ transform + bias, 0) - x)
+            g = 0.5 + 0.5 * np.tanh(0.5 * (x @ gate + gate_bias))  # the sigmoid
+            transformed = np.maximum(x @ transform + bias, 0)
+            x = x + g * (transformed - x)
         return x
 
 

@@ -49,7 +49,8 @@ class Highway(WeightedLayer):
         """Apply the layers in order: float (..., D) -> (..., D)."""
         for gate, gate_bias, transform, bias in self.layers:
             g = ops.sigmoid(product(x, gate, self.precision) + gate_bias)
-            x = x + g * (ops.relu(product(x, transform, self.precision) + bias) - x)
+            transformed = ops.relu(product(x, transform, self.precision) + bias)
+            x = x + g * (transformed - x)
         return x
 
 

@@ -114,7 +114,8 @@ def _gates(x, kernel, bias, spec):
 
         def joint(inputs, hidden):
             read = tf.concat([inputs, tf.cast(hidden, spec.operands)], axis=0)  # input + P, B
-            return tf.cast(tf.matmul(joint_kernel, read), x.dtype) + biases
+            product = tf.matmul(joint_kernel, read)
+            return tf.cast(product, x.dtype) + biases
 
         return columns.__getitem__, joint
 
@@ -127,7 +128,8 @@ def _gates(x, kernel, bias, spec):
         return tf.slice(of_input, (0, t * n_rows), (kernel.shape[1], n_rows))
 
     def lifted(of_step, hidden):
-        return tf.add_n([tf.cast(of_step, x.dtype), _times_columns(recurrent, hidden), biases])
+        of_hidden = _times_columns(recurrent, hidden)
+        return tf.add_n([tf.cast(of_step, x.dtype), of_hidden, biases])
 
     return inputs_at, lifted
 
@@ -255,12 +257,14 @@ def _through_clip(gradient, clipped, bound):
 
 def _weight_gradient(left, right, dtype):
     """Sum over steps and rows of left right^T: (M, T B), (N, T B) -> (M, N)."""
-    return tf.cast(tf.matmul(tf.cast(left, right.dtype), right, transpose_b=True), dtype)
+    product = tf.matmul(tf.cast(left, right.dtype), right, transpose_b=True)
+    return tf.cast(product, dtype)
 
 
 def _times_columns(weight, x):
     """Multiply in the weight's type: (M, N), (N, B) -> (M, B) of the type of x."""
-    return tf.cast(tf.matmul(weight, tf.cast(x, weight.dtype)), x.dtype)
+    product = tf.matmul(weight, tf.cast(x, weight.dtype))
+    return tf.cast(product, x.dtype)
 
 
 # --- series: lists of T tensors, or one tensor (T, ...) ---

@@ -58,16 +58,18 @@ def run_over_time(
     outputs: list[torch.Tensor] = [old.hidden] * n_steps
     for t in reversed(range(n_steps)) if reverse else range(n_steps):
         if fresh is not None:
-            old = LSTMState(*(torch.where(fresh[t, :, None], 0.0, values) for values in old))
+            is_fresh = fresh[t, :, None]
+            old = LSTMState(*(torch.where(is_fresh, 0.0, values) for values in old))
 
         n = sizes[t]
-        first = LSTMState(*(values[:n] for values in old))
+        first = LSTMState(old.cell[:n], old.hidden[:n])
         gates = inputs[t] + _product(first.hidden, recurrent)
         keep = None if steps_mask is None else steps_mask[t, :n, None]
         new = next_state(LIBRARY, gates, first, projection, cell.clips, keep).state
 
         if n < n_rows:
-            new = LSTMState(*(torch.cat([a, b[n:]]) for a, b in zip(new, old, strict=True)))
+            cell_state = torch.cat([new.cell, old.cell[n:]])
+            new = LSTMState(cell_state, torch.cat([new.hidden, old.hidden[n:]]))
         outputs[t] = new.hidden
         old = new
     return torch.stack(outputs), old
