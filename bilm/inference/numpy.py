@@ -233,7 +233,9 @@ class NumpyStacks(Stacks):
                 outputs[i + 1] = x
 
         parts = list(map(slice, bounds[:-1], bounds[1:]))
-        tasks = [(k, d, rows) for k, d in enumerate(self._cells) for rows in parts]
+        tasks = []
+        for k, direction in enumerate(self._cells):
+            tasks += [(k, direction, rows) for rows in parts]
         is_one = n_rows == 1  # one thread starts no others, and BLAS shares large products
         with (
             blas_threads(self._recurrent_bytes) if is_one else one_blas_thread(),

@@ -124,7 +124,8 @@ def _add_step(graph: Int8Graph, name: str, cell: LSTMCell, x: Value, old: LSTMSt
     """Add a step of an `LSTMCell`, and return the new state. There is one product per gate, because
     splitting the result of one for all gates would copy it, and four results fit the cache."""
     read = graph.rounded(graph.concat([x, old.hidden], axis=1))  # B, 2 P
-    values, scales = (np.split(array, N_GATES, axis=-1) for array in cell.kernel)
+    values = np.split(cell.kernel.values, N_GATES, axis=1)
+    scales = np.split(cell.kernel.scales, N_GATES)
     biases = np.split(ops.convert_to_numpy(cell.bias) + forget_bias(cell.dim), N_GATES)
     gates = []
     for k, gate in enumerate(GATES):

@@ -202,7 +202,10 @@ class Scorer:
         text = Text([words])
         (hidden,) = self._reader.measured([text], lambda vectors, _: vectors, self.batch_tokens)
         steps = {"forward": places, "backward": places + 1}  # as in `Score`
-        rows = [self._softmax.log_probabilities(hidden[d][steps[d]]) for d in self.directions]
+        rows = []
+        for direction in self.directions:
+            vectors = hidden[direction][steps[direction]]
+            rows.append(self._softmax.log_probabilities(vectors))
         for logs in zip(*rows, strict=True):
             yield dict(zip(self.directions, logs, strict=True))
 
