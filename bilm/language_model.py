@@ -16,7 +16,7 @@ from bilm.layers.stack import DropoutSeeds, LSTMStack, Regularization
 from bilm.layers.token_encoder import Highway, TokenEncoder, WordEncoder
 from bilm.layers.types import Shape, State, Tensor
 from bilm.options.model_options import ModelOptions
-from bilm.precisions import INFERENCE_PRECISIONS
+from bilm.precisions import PRECISIONS
 from bilm.support.process import note_computing
 
 
@@ -31,9 +31,7 @@ class BiLM(keras.layers.Layer):
         softmax: whether the model has its output layer (training, perplexity, scoring).
         regularization: settings of training, which apply where seeds or masks are passed.
         precision: dtype of the matrix-multiplication inputs: "float32" or "bfloat16". All other
-            values are float32. With "int8", for a frozen model, the weights of LSTMs, highway
-            layers and projections are stored in eight bits for the embedding backend `onnx_int8`,
-            which runs stacks and encoder; a softmax and a table of words compute in float32.
+            values are float32.
 
     `call` embeds whole sentences; `windows` continues from a state, as in training and perplexity.
     Raises: ValueError for an unknown precision, or if `n_tokens` or `bidirectional` is missing.
@@ -58,8 +56,8 @@ class BiLM(keras.layers.Layer):
             raise ValueError("n_tokens, the vocabulary size, is required for words or a softmax")
         if options.bidirectional is None:
             raise ValueError("options.bidirectional is None; expected True or False")
-        if precision not in INFERENCE_PRECISIONS:
-            raise ValueError(f"precision is {precision!r}, expected one of {INFERENCE_PRECISIONS}")
+        if precision not in PRECISIONS:
+            raise ValueError(f"precision is {precision!r}, expected one of {PRECISIONS}")
         self.options = options
         self.n_tokens = n_tokens
         self.padding = padding

@@ -9,7 +9,7 @@ import numpy as np
 from numpy.lib.stride_tricks import sliding_window_view
 
 from bilm.activations import ACTIVATIONS
-from bilm.inference.backend import Backend, ByDirection, Stacks, Window
+from bilm.inference.backend import Backend, ByDirection, Stacks, StoredCell, Window, stored_cell
 from bilm.inference.blas import blas_threads, one_blas_thread
 from bilm.inference.softmax import Softmax
 from bilm.layers.lstm_equation import LSTMState, forget_bias
@@ -17,7 +17,7 @@ from bilm.layers.types import State
 from bilm.options.model_options import LstmOptions, ModelOptions
 from bilm.storage.stored_model import StoredModel
 from bilm.support.process import available_cores
-from bilm.tensors import CELL, FLOAT_BYTES, N_GATES, n_filters
+from bilm.tensors import FLOAT_BYTES, N_GATES, n_filters
 
 FEW_WORDS = 64  # most words whose products one thread computes
 HALF = np.float32(0.5)
@@ -98,27 +98,21 @@ class NumpyEncoder:
 
 
 class NumpyCell:
-    """An LSTM cell in float32, in place, from W (2 P, 4 D), b (4 D,) and W_p (D, P) or None. It
-    writes `bilm.layers.lstm_equation` a second time, because one sentence then takes two thirds of
-    the time: most of it is the allocation of results and the calls of NumPy.
+    """An LSTM cell in float32, in place. It writes `bilm.layers.lstm_equation` a second time,
+    because one sentence then takes two thirds of the time: most of it is the allocation of results
+    and the calls of NumPy.
 
     sigmoid(x) = (1 + tanh(x / 2)) / 2, so that one operation computes all gates. W and b are halved
     in advance; the sums, which contain one sigmoid, and W_p after the step. Halves are exact.
     """
 
-    def __init__(
-        self,
-        lstm: LstmOptions,
-        kernel: np.ndarray,
-        bias: np.ndarray,
-        projection: np.ndarray | None,
-    ):
+    def __init__(self, lstm: LstmOptions, stored: StoredCell):
         self._lstm = lstm
-        x, h = np.split(kernel, 2)
-        of_input = np.concatenate([x, [bias + forget_bias(lstm.dim)]])
+        x, h = np.split(stored.kernel, 2)
+        of_input = np.concatenate([x, [stored.bias + forget_bias(lstm.dim)]])
         self._of_input = _sigmoids_first(of_input)  # W_x and b + u: P + 1, 4 D
         self._recurrent = _sigmoids_first(h)  # W_h: P, 4 D
-        self._projection = None if projection is None else HALF * projection
+        self._projection = None if stored.projection is None else HALF * stored.projection
 
     def run(
         self, x: np.ndarray, state: LSTMState, starts: Sequence[np.ndarray | None]
@@ -198,10 +192,7 @@ class NumpyStacks(Stacks):
         for k, direction in enumerate(options.directions):
             self._cells[direction] = []
             for i in range(lstm.n_layers):
-                name = CELL.format(k=k, i=i)
-                projection = read(f"{name}/W_P_0") if lstm.projection_dim != lstm.dim else None
-                cell = NumpyCell(lstm, read(f"{name}/W_0"), read(f"{name}/B"), projection)
-                self._cells[direction].append(cell)
+                self._cells[direction].append(NumpyCell(lstm, stored_cell(lstm, read, k, i)))
 
     def run_window(
         self, table: np.ndarray, window: Window, state: State

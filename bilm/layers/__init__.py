@@ -4,7 +4,7 @@
 `stack` reads them in one direction with layers of `lstm`; `lstm_equation` is one step of a cell.
 `sampled_softmax` predicts words, and `scalar_mix` weights layers. `weighted` is the base class of
 layers with weights of the biLM; `functional` and `types` are shared by all. `tensorflow/` and
-`torch/` contain faster implementations; `int8_graphs`, on `onnx_graph`, those in eight bits.
+`torch/` contain faster implementations. `onnx_graph` writes graphs of ONNX.
 
 Layers take plain arguments: they do not import `options`.
 """

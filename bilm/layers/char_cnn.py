@@ -46,7 +46,7 @@ class CharacterCNN(WeightedLayer):
         self.embedding_dim = embedding_dim
         self.filters = filters
         self.activation = activation
-        self.precision = "float32" if precision == "int8" else precision
+        self.precision = precision
 
     def build(self, input_shape: Shape | None = None) -> None:
         table, *filters = character_cnn(self.n_characters, self.embedding_dim, self.filters)

@@ -14,8 +14,6 @@ def product(x: Tensor, y: Tensor, precision: str = "float32") -> Tensor:
     inputs are rounded, sums inside the product are in float32, and the result is rounded once."""
     if precision == "float32":
         return ops.matmul(x, y)
-    if precision == "int8":
-        raise ValueError("int8 runs in bilm.inference.onnx_int8 only")
     rounded = ops.matmul(ops.cast(x, precision), ops.cast(y, precision))
     return ops.cast(rounded, x.dtype)
 
