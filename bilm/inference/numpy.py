@@ -124,7 +124,8 @@ class NumpyCell:
         n_units = self._lstm.dim
         x_and_1: np.ndarray = np.ones((n_steps * n_rows, width + 1), np.float32)
         x_and_1[:, :width] = x.reshape(-1, width)
-        inputs = (x_and_1 @ self._of_input).reshape(n_steps, n_rows, N_GATES * n_units)
+        inputs = x_and_1 @ self._of_input
+        inputs = inputs.reshape(n_steps, n_rows, N_GATES * n_units)
 
         cell, hidden = state.cell.copy(), state.hidden
         gates: np.ndarray = np.empty((n_rows, N_GATES * n_units), np.float32)
@@ -157,7 +158,8 @@ class NumpyCell:
         i, f, o, j = gates.reshape(len(gates), N_GATES, -1).swapaxes(0, 1)
         gates[:, : 3 * cell.shape[1]] += 1
         cell *= f
-        cell += np.multiply(i, j, out=i)
+        np.multiply(i, j, out=i)
+        cell += i
         cell *= HALF
         _clip(cell, self._lstm.cell_clip)
         np.tanh(cell, out=results)

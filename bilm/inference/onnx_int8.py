@@ -166,7 +166,8 @@ class Int8Graph(GraphWriter):
 
     def rounded(self, x: Value) -> Rounded:
         """Add the rounding of a matrix, float32 (B, K)."""
-        largest = self.add("ReduceMax", self.add("Abs", x), axes=[1], keepdims=1)  # B, 1
+        absolute = self.add("Abs", x)
+        largest = self.add("ReduceMax", absolute, axes=[1], keepdims=1)  # B, 1
         scale = self.add("Max", largest * (1 / self.levels), TINY)
         scales = self.add("Squeeze", scale, (1,))  # B
         return Rounded(self.add("QuantizeLinear", x, scales, self.zero_points, axis=0), scale)
@@ -223,7 +224,9 @@ def _stack_step(
     new: list[Value] = []
     outputs: list[Value] = []
     for k, cell in enumerate(cells):
-        before = LSTMState(old[2 * k] * factor, old[2 * k + 1] * factor)
+        cell_state = old[2 * k] * factor
+        hidden = old[2 * k + 1] * factor
+        before = LSTMState(cell_state, hidden)
         after = _add_step(graph, f"cell_{k}", lstm, cell, x, before)
         new += after
         x = after.hidden + x if k and lstm.use_skip_connections else after.hidden
@@ -231,8 +234,9 @@ def _stack_step(
 
     graph.output(*new)
     for x in outputs:
-        # The results of a graph must have different names.
-        graph.output(graph.add("Identity", x) if x in new else x)
+        if x in new:  # the results of a graph must have different names
+            x = graph.add("Identity", x)
+        graph.output(x)
     return graph
 
 
@@ -312,8 +316,9 @@ def encoder_model(options: ModelOptions, stored: Mapping[str, Any], levels: int)
 
 def _add_cnn(graph: Int8Graph, filters: Filters, stored: Mapping[str, Any], ids: Value) -> Value:
     """Add the character CNN before its activation: integer (U, C) -> float32 (U, F)."""
-    characters = graph.constant("char_embed", stored["char_embed"])
-    vectors = graph.add("Gather", characters, graph.add("Transpose", ids, perm=[1, 0]))  # C, U, E
+    table = graph.constant("char_embed", stored["char_embed"])
+    characters = graph.add("Transpose", ids, perm=[1, 0])
+    vectors = graph.add("Gather", table, characters)  # C, U, E
     n_tokens = graph.add("Shape", ids, start=0, end=1)
 
     maxima = []
