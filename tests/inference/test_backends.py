@@ -361,3 +361,12 @@ def test_int8_with_inputs_of_seven_bits(way, monkeypatch):
     monkeypatch.setattr(onnx_int8, "largest_input", lambda: onnx_int8.REDUCED)
     found = ElmoEmbedder("novels-en", precision="int8").embed_batch(SENTENCES)
     check(found, expected, "int8", (0.985, 0.998))
+
+
+@pytest.mark.parametrize("way", [pytest.param("int8", marks=with_onnx)])
+def test_int8_does_not_import_keras(way):
+    output_of(
+        "import sys; from bilm import ElmoEmbedder\n"
+        "ElmoEmbedder('novels-en', precision='int8').embed_sentence(['She', 'rose', '.'])\n"
+        "assert not {'keras', 'tensorflow'}.intersection(sys.modules)\n"
+    )
