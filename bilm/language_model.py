@@ -1,27 +1,26 @@
 """The biLM: a token encoder, a forward and a backward stack, and a softmax that both use."""
 
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from operator import attrgetter
-from typing import Any, TypeAlias
+from typing import Any
 
 import keras
-from keras import ops
+from keras import ops, tree
 
 from bilm.errors import BilmError
-from bilm.layers.functional import dropout, dropout_mask, gather_rows, token_mask
+from bilm.layers.char_cnn import CharacterCNN
+from bilm.layers.functional import dropout, gather_rows, token_mask
 from bilm.layers.lstm import LSTMCell
 from bilm.layers.lstm_equation import LSTMState
 from bilm.layers.sampled_softmax import Negatives, SampledSoftmax
 from bilm.layers.stack import DropoutSeeds, LSTMStack, Regularization
-from bilm.layers.token_encoder import TokenEncoder, WordEncoder
-from bilm.layers.types import Shape, Tensor
+from bilm.layers.token_encoder import Highway, TokenEncoder, WordEncoder
+from bilm.layers.types import Shape, State, Tensor
 from bilm.layers.weighted import WeightedLayer
 from bilm.options.model_options import ModelOptions
-from bilm.precisions import INFERENCE_PRECISIONS
+from bilm.precisions import PRECISIONS
 from bilm.support.process import note_computing
 from bilm.tensors import LAYERS, TensorSpec, tensors_of
-
-State: TypeAlias = dict[str, list[LSTMState]]  # by direction, and by layer
 
 
 class BiLM(keras.layers.Layer):
@@ -35,9 +34,7 @@ class BiLM(keras.layers.Layer):
         softmax: whether the model has its output layer (training, perplexity, scoring).
         regularization: settings of training, which apply where seeds or masks are passed.
         precision: dtype of the matrix-multiplication inputs: "float32" or "bfloat16". All other
-            values are float32. With "int8", for a frozen model, the weights of LSTMs, highway
-            layers and projections are stored in eight bits for the embedding backend `onnx_int8`,
-            which runs stacks and encoder; a softmax and a table of words compute in float32.
+            values are float32.
 
     `call` embeds whole sentences; `windows` continues from a state, as in training and perplexity.
     Raises: ValueError for an unknown precision, or if `n_tokens` or `bidirectional` is missing.
@@ -62,8 +59,8 @@ class BiLM(keras.layers.Layer):
             raise ValueError("n_tokens, the vocabulary size, is required for words or a softmax")
         if options.bidirectional is None:
             raise ValueError("options.bidirectional is None; expected True or False")
-        if precision not in INFERENCE_PRECISIONS:
-            raise ValueError(f"precision is {precision!r}, expected one of {INFERENCE_PRECISIONS}")
+        if precision not in PRECISIONS:
+            raise ValueError(f"precision is {precision!r}, expected one of {PRECISIONS}")
         self.options = options
         self.n_tokens = n_tokens
         self.padding = padding
@@ -92,16 +89,28 @@ class BiLM(keras.layers.Layer):
             return WordEncoder(width, (self.n_tokens or 0) + self.padding, **how)
 
         words, characters = encoder.words, encoder.characters
+        cnn = None
+        highway = None
+        if characters is not None:
+            cnn = CharacterCNN(
+                characters.n_rows + self.padding,
+                characters.dim,
+                self.options.filters,
+                encoder.activation,
+                self.precision,
+                dtype=self.dtype_policy,
+                name="cnn",
+            )
+            highway = Highway(
+                encoder.n_highway, self.precision, dtype=self.dtype_policy, name="highway"
+            )
         return TokenEncoder(
             width,
-            characters.n_rows + self.padding if characters else 0,
-            characters.dim if characters else 0,
-            self.options.filters,
-            encoder.activation,
-            encoder.n_highway,
-            self.precision,
+            cnn,
+            highway,
             (words.n_rows + self.padding, words.dim) if words else None,
             always_projects=self.options.lexicon_encoder is not None,
+            precision=self.precision,
             **how,
         )
 
@@ -149,15 +158,6 @@ class BiLM(keras.layers.Layer):
             self.softmax.build(self.encoder.embedding if shared else None)
         self.built = True
 
-    def freeze(self) -> None:
-        """Make all weights constants, for inference only; call it before `build`. On TensorFlow,
-        LSTMs then store their weights in the fastest layout only, with "bfloat16" in half the size.
-        """
-        cells = [layer.cell for stack in self.stacks.values() for layer in stack.layers]
-        for layer in (self.encoder, *cells, self.softmax):
-            if layer is not None:
-                layer.freeze()
-
     def __reduce__(self):
         raise BilmError(
             "a language model in memory cannot be pickled or copied; load its files where it is "
@@ -165,25 +165,8 @@ class BiLM(keras.layers.Layer):
         )
 
     def zero_state(self, batch_size: int | Tensor) -> State:
-        """Return the zero state: for each direction, one `LSTMState` per layer."""
-        return {name: stack.zero_state(batch_size) for name, stack in self.stacks.items()}
-
-    def flatten_state(self, state: State) -> list[Tensor]:
-        """Return a state's tensors as a list: by direction, layer, cell before hidden."""
-        tensors: list[Tensor] = []
-        for direction in self.directions:
-            for layer in state[direction]:
-                tensors += layer
-        return tensors
-
-    def pack_state(self, tensors: Iterable[Tensor]) -> State:
-        """Return the state from the result of `flatten_state`."""
-        flat = iter(tensors)
-        state: State = {}
-        for direction in self.directions:
-            layers = range(self.options.lstm.n_layers)
-            state[direction] = [LSTMState(next(flat), next(flat)) for _ in layers]
-        return state
+        """Return the zero state of `batch_size` rows."""
+        return tree.flatten([self.stacks[d].zero_state(batch_size) for d in self.directions])
 
     def encode(
         self,
@@ -204,8 +187,7 @@ class BiLM(keras.layers.Layer):
 
         if seeds.tokens is not None:
             rate = self.regularization.embedding_dropout
-            mask = dropout_mask((ops.shape(table)[0], 1), rate, seeds.tokens)
-            table = dropout(table, rate, mask)
+            table = dropout(table, rate, seeds.tokens, (ops.shape(table)[0], 1))
         return {d: gather_rows(table, places) for d, places in batch["places"].items()}
 
     def windows(
@@ -218,7 +200,7 @@ class BiLM(keras.layers.Layer):
         fresh: Tensor | None = None,
         reverse: Sequence[str] = (),
     ) -> tuple[dict[str, list[Tensor]], State]:
-        """Run the directions of `vectors`, float (B, T, P), over a window of text from a state.
+        """Run each direction over its `vectors`, float (B, T, P), a window of text, from a state.
 
         Args:
             mask: boolean (B, T) or None, for both directions.
@@ -228,11 +210,15 @@ class BiLM(keras.layers.Layer):
             reverse: directions whose vectors are in the order of the text, read from the end.
         Returns: for each direction the outputs of `LSTMStack`, float (B, T, P); and the last state.
         """
-        outputs, last = {}, {}
-        for direction in vectors:
-            layers, last[direction] = self.stacks[direction](
+        outputs = {}
+        last: State = []
+        n_tensors = 2 * self.options.lstm.n_layers  # of a direction's state
+        for k, direction in enumerate(self.directions):
+            first = k * n_tensors
+            places = range(first, first + n_tensors, 2)
+            layers, states = self.stacks[direction](
                 ops.transpose(vectors[direction], (1, 0, 2)),  # T, B, P
-                state[direction],
+                [LSTMState(*state[i : i + 2]) for i in places],
                 steps_mask=_time_first(mask),
                 fresh=_time_first(fresh),
                 reverse=direction in reverse,
@@ -240,6 +226,7 @@ class BiLM(keras.layers.Layer):
                 training=training,
             )
             outputs[direction] = [ops.transpose(layer, (1, 0, 2)) for layer in layers]
+            last += tree.flatten(states)
         return outputs, last
 
     def losses(

@@ -1,4 +1,4 @@
 """The dtypes of the inputs of matrix multiplications, by name; other values are float32."""
 
 PRECISIONS = ("float32", "bfloat16")
-INFERENCE_PRECISIONS = (*PRECISIONS, "int8")  # of LSTM cells
+INFERENCE_PRECISIONS = (*PRECISIONS, "int8")

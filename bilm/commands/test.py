@@ -142,13 +142,12 @@ def _of_keras(model: scoring.Model, text: Shards, n_rows: int, start: str | None
     built = model.stored.weights(has_softmax=True).build()
     state = None
     if start == "checkpoint":
-        stored = model.stored.require_run().state
-        n_stored = len(stored[0])
+        state = model.stored.require_run().state
+        n_stored = len(state[0])
         if n_stored != n_rows:
             raise BilmError(
                 f"--batch_size={n_rows}: the checkpoint has {n_stored} rows; use "
                 f"--batch_size={n_stored}"
             )
-        state = built.pack_state(stored)
     dataset = heldout_dataset(text, model.vocabulary, len(built.directions) == 2)
     return perplexity(built, dataset, n_rows, state=state)

@@ -97,7 +97,15 @@ class Elmo(keras.layers.Layer):
         **kwargs: Any,
     ):
         super().__init__(**kwargs)
-        _check_arguments(n_representations, combine, do_layer_norm, stateful)
+        require_one_of("combine", combine, COMBINATIONS)
+        require_one_of("do_layer_norm", do_layer_norm, (True, False, WITH_BOUNDARIES))
+        if combine == "stored" and (n_representations is not None or do_layer_norm):
+            raise ValueError(
+                "combine is 'stored', which takes the number of outputs and their normalization "
+                "from the model's files; remove n_representations and do_layer_norm"
+            )
+        if stateful and keras.backend.backend() != "tensorflow":
+            raise ValueError("stateful=True requires the TensorFlow backend of Keras")
 
         # The biLM.
         if isinstance(options_file, StoredWeights):
@@ -306,20 +314,6 @@ class Elmo(keras.layers.Layer):
         if not self.built:
             self.build()
         return super().__reduce__()
-
-
-def _check_arguments(
-    n_representations: int | None, combine: str, do_layer_norm: bool | str, stateful: bool
-) -> None:
-    require_one_of("combine", combine, COMBINATIONS)
-    require_one_of("do_layer_norm", do_layer_norm, (True, False, WITH_BOUNDARIES))
-    if combine == "stored" and (n_representations is not None or do_layer_norm):
-        raise ValueError(
-            "combine is 'stored', which takes the number of outputs and their normalization from "
-            "the model's files; remove n_representations and do_layer_norm"
-        )
-    if stateful and keras.backend.backend() != "tensorflow":
-        raise ValueError("stateful=True requires the TensorFlow backend of Keras")
 
 
 def _outside_of_functions() -> AbstractContextManager[None]:

@@ -3,8 +3,8 @@
 import keras
 from keras import ops
 
-from bilm.language_model import BiLM, State
-from bilm.layers.types import Tensor
+from bilm.language_model import BiLM
+from bilm.layers.types import State, Tensor
 
 
 class RowStates:
@@ -13,8 +13,7 @@ class RowStates:
     may contain the calls on TensorFlow only."""
 
     def __init__(self, bilm: BiLM):
-        self._bilm = bilm
-        self._rows: list[Tensor] = bilm.flatten_state(bilm.zero_state(0))  # each float (n, width)
+        self._rows = bilm.zero_state(0)  # each float (n, width)
         if keras.backend.backend() == "tensorflow":
             import tensorflow as tf
 
@@ -27,11 +26,11 @@ class RowStates:
         for rows in self._rows:
             zeros = ops.zeros((n_rows, rows.shape[1]), "float32")
             starts.append(ops.concatenate([rows, zeros])[:n_rows])  # n_rows, width
-        return self._bilm.pack_state(starts)
+        return starts
 
     def finish(self, state: State) -> None:
         """Store the final state of a call, a result of `BiLM`."""
-        for k, last in enumerate(self._bilm.flatten_state(state)):
+        for k, last in enumerate(state):
             others = self._rows[k][ops.shape(last)[0] :]
             self._replace(k, ops.concatenate([ops.stop_gradient(last), others]))
 

@@ -128,7 +128,7 @@ def collected(
     waiting = np.argsort(-ends, kind="stable").tolist()
     for steps, layers in run_windows(backend, packing, table, places, batch_tokens):
         for direction, outputs in layers.items():
-            vectors = selection.select(np.asarray(outputs))
+            vectors = selection.select(outputs)
             results.add(direction, numbers_at[direction][:, steps], vectors)
         while waiting and ends[waiting[-1]] <= steps.stop:
             k = waiting.pop()

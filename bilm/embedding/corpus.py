@@ -102,7 +102,7 @@ def dump_bilm_embeddings(
 
     # The embedder.
     backend = chosen_backend(model, n_tokens + 2 * n_sentences, backend, precision)
-    if backend == "keras":
+    if backend == "keras" and precision != "int8":
         before_keras()
     vocabulary = model.vocabulary_file(vocab_file)
     vocabulary_digest = None if vocabulary is None else files.sha256_of(vocabulary)

@@ -4,20 +4,36 @@ from abc import ABC, abstractmethod
 from collections.abc import Callable
 from dataclasses import dataclass
 from importlib import import_module
-from typing import NamedTuple, TypeAlias
+from typing import Any, NamedTuple, TypeAlias
 
 import numpy as np
 
-from bilm.errors import OptionsError
+from bilm.errors import OptionsError, require_one_of
 from bilm.inference.numpy_policy import chosen_backend
 from bilm.inference.softmax import Softmax
-from bilm.layers.types import Tensor
-from bilm.options.model_options import ModelOptions
+from bilm.layers.types import State, Tensor
+from bilm.options.model_options import LstmOptions, ModelOptions
+from bilm.precisions import INFERENCE_PRECISIONS
 from bilm.storage.stored_model import StoredModel
 from bilm.support.process import note_computing
+from bilm.tensors import CELL
 
-ByDirection: TypeAlias = dict[str, Tensor]  # arrays, or tensors that `np.asarray` converts
-State: TypeAlias = list[Tensor]  # float32 (B, width) each, by direction, layer, cell before hidden
+ByDirection: TypeAlias = dict[str, np.ndarray]
+
+
+class StoredCell(NamedTuple):
+    """The weights of an LSTM cell, in the form that a backend reads."""
+
+    kernel: Any  # W: 2 P, 4 D
+    bias: np.ndarray  # b: 4 D
+    projection: Any  # W_p: D, P; None without a projection
+
+
+def stored_cell(lstm: LstmOptions, read: Callable[[str], Any], k: int, i: int) -> StoredCell:
+    """Return the cell of layer i of direction k; `read` returns the stored tensor of a name."""
+    name = CELL.format(k=k, i=i)
+    projection = read(f"{name}/W_P_0") if lstm.projection_dim != lstm.dim else None
+    return StoredCell(read(f"{name}/W_0"), read(f"{name}/B"), projection)
 
 
 class Window(NamedTuple):
@@ -88,6 +104,7 @@ def open_backend(
     the precision "int8", `keras` uses ONNX Runtime. Raises: OptionsError if the library does not
     support the precision, see `BiLM`, or the softmax, or for unknown ones; WeightsError;
     ValueError; BilmError after a fork."""
+    require_one_of("precision", precision, INFERENCE_PRECISIONS)
     name = chosen_backend(stored, name=name, precision=precision)
     if name == "numpy" and precision != "float32":
         raise OptionsError(

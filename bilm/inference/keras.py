@@ -4,19 +4,17 @@ from collections.abc import Callable
 
 import keras
 import numpy as np
-from keras import ops
+from keras import ops, tree
 
-from bilm.inference.backend import Backend, Stacks
-from bilm.inference.keras_stacks import JaxStacks, KerasStacks, TorchStacks, power_of_two
-from bilm.inference.numpy import FEW_WORDS, NumpyEncoder
-from bilm.inference.numpy_lstm import NumpyStacks
+from bilm.inference.backend import Backend, ByDirection, Stacks, Window
+from bilm.inference.numpy import FEW_WORDS, NumpyEncoder, NumpyStacks
 from bilm.inference.numpy_policy import keras_is_on_cpu, numpy_runs_sentences
 from bilm.inference.softmax import Softmax
 from bilm.inference.words import most_rows
 from bilm.language_model import BiLM
 from bilm.layers.functional import compiled
 from bilm.layers.sampled_softmax import SampledSoftmax
-from bilm.layers.types import Tensor
+from bilm.layers.types import State, Tensor
 from bilm.storage.stored_model import StoredModel
 from bilm.storage.stored_weights import StoredWeights
 from bilm.support.process import return_freed_memory, share_cores
@@ -37,7 +35,7 @@ def keras_backend(model: BiLM, weights: StoredWeights | None = None) -> Backend:
     """Return the backend of a built biLM without padding; with its softmax for scoring. `weights`:
     the stored weights of a frozen model."""
     library = keras.backend.backend()
-    stacks = {"jax": JaxStacks, "torch": TorchStacks}.get(library, KerasStacks)
+    stacks = JaxStacks if library == "jax" else KerasStacks
     one_row: Stacks | None = None
     few = None
     if library == "tensorflow" and weights and numpy_runs_sentences(model):
@@ -61,6 +59,11 @@ def _softmax(layer: SampledSoftmax) -> Softmax:
     if keras_is_on_cpu():
         return Softmax(*map(np.asarray, (layer.kernel, layer.bias)))
     return KerasSoftmax(layer)
+
+
+def power_of_two(n: int) -> int:
+    """Return the smallest power of two that is at least `n`."""
+    return 1 << max(n - 1, 0).bit_length()
 
 
 def padded_rows(n: int, step: int) -> int:
@@ -105,3 +108,64 @@ class KerasSoftmax(Softmax):
         hidden_rows = ops.convert_to_tensor(np.resize(hidden, (n_rows, hidden.shape[1])))
         losses = self._run(hidden_rows, ops.convert_to_tensor(np.resize(targets, n_rows)))
         return ops.convert_to_numpy(losses)[: len(hidden)]
+
+
+class KerasStacks(Stacks):
+    """The stacks of a biLM, compiled for windows of `n_rows` rows, or of any number."""
+
+    def __init__(self, model: BiLM, n_rows: int | None = None):
+        super().__init__(model.options)
+        self._model = model
+        n_features = model.options.lstm.projection_dim
+        table = keras.KerasTensor((None, n_features), "float32")
+        places = {}
+        for direction in model.directions:
+            places[direction] = keras.KerasTensor((n_rows, None), "int32")
+        fresh = keras.KerasTensor((n_rows, None), "bool")
+        state = []
+        for width in self.state_widths:
+            state.append(keras.KerasTensor((n_rows, width), "float32"))
+        self._run = compiled(self._window, [table, places, fresh, state])
+
+    def start(self, table: np.ndarray, n_rows: int) -> tuple[Tensor, State]:
+        return tree.map_structure(ops.convert_to_tensor, super().start(table, n_rows))
+
+    def run_window(self, table: Tensor, window: Window, state: State) -> tuple[ByDirection, State]:
+        places, fresh = tree.map_structure(ops.convert_to_tensor, window)
+        layers, state = self._run(table, places, fresh, state)
+        return {d: ops.convert_to_numpy(x) for d, x in layers.items()}, state
+
+    def _window(self, table, places, fresh, state, mask=None):
+        model = self._model
+        vectors = {d: ops.take(table, places[d], axis=0) for d in model.directions}
+        outputs, state = model.windows(vectors, state, mask, fresh=fresh)
+        layers = {}
+        for direction, of_tokens in vectors.items():
+            layers[direction] = ops.stack([of_tokens, *outputs[direction]])
+        return layers, state
+
+
+class JaxStacks(KerasStacks):
+    """The stacks on JAX, which compiles a program for each shape: numbers of words, rows and steps
+    are padded to powers of two."""
+
+    def start(self, table: np.ndarray, n_rows: int) -> tuple[Tensor, State]:
+        n_words, width = table.shape
+        return super().start(_padded(table, power_of_two(n_words), width), power_of_two(n_rows))
+
+    def run_window(self, table: Tensor, window: Window, state: State) -> tuple[ByDirection, State]:
+        n_rows, n_steps = window.fresh.shape
+        shape = power_of_two(n_rows), power_of_two(n_steps)
+        places, fresh = tree.map_structure(lambda grid: _padded(grid, *shape), window)
+        mask = _padded(np.ones_like(window.fresh), *shape)
+        layers, state = self._run(table, places, fresh, state, mask)
+        cropped = {}
+        for direction in window.places:  # JAX has sorted the keys of `layers`
+            cropped[direction] = np.asarray(layers[direction])[:, :n_rows, :n_steps]
+        return cropped, state
+
+
+def _padded(array: np.ndarray, n_rows: int, n_columns: int) -> np.ndarray:
+    more_rows = n_rows - array.shape[0]
+    more_columns = n_columns - array.shape[1]
+    return np.pad(array, [(0, more_rows), (0, more_columns)])

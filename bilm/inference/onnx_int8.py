@@ -1,58 +1,88 @@
 """A biLM whose encoder and LSTM stacks ONNX Runtime computes in eight bits.
 
-`bilm.layers.int8_graphs` defines the computation. ONNX Runtime's products of unsigned with signed
-integers add pairs of products in 16 bits on x86 processors without VNNI instructions, which may
-saturate (see `reduce_range` in its guide "Quantize ONNX models"). There, inputs have seven bits,
-from -63 to 63.
+Weights have one scale per column. Inputs of products have one scale per row, 1 / `levels` of the
+row's largest absolute value, so that a row does not depend on other rows. The character CNN
+computes in float32: in eight bits, its errors would exceed those of all other layers together.
+
+ONNX Runtime is fast only for products of an unsigned with a signed matrix, so `levels + 1` is added
+to the inputs. Such products add pairs of products in 16 bits on x86 processors without VNNI
+instructions, which may saturate (see `reduce_range` in its guide "Quantize ONNX models"). There,
+inputs have seven bits, from -63 to 63.
 """
 
 import functools
-import gc
+from collections.abc import Callable, Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
-from typing import Any
+from functools import partial
+from typing import Any, NamedTuple
 
 import numpy as np
 
-from bilm.inference.backend import Backend, ByDirection, Stacks, State, Window
-from bilm.inference.keras import KerasEncoder
-from bilm.language_model import BiLM
-from bilm.layers.int8_graphs import Int8Graph, encoder_model, stack_model
-from bilm.layers.weighted import LARGEST, Int8Matrix
+from bilm.activations import ACTIVATIONS
+from bilm.inference.backend import Backend, ByDirection, Stacks, StoredCell, Window, stored_cell
+from bilm.layers.lstm_equation import Library, LSTMState, forget_bias, next_state
+from bilm.layers.onnx_graph import END, MICROSOFT, GraphWriter, Value
+from bilm.layers.types import State
+from bilm.options.model_options import LstmOptions, ModelOptions
 from bilm.storage.stored_model import StoredModel
 from bilm.support.imports import needed
-from bilm.support.process import available_cores, return_freed_memory
+from bilm.support.process import available_cores, note_computing, return_freed_memory
+from bilm.tensors import GATES, N_GATES, Filters, Kind, row_of
 
 FULL, REDUCED = 127, 63  # largest quantized inputs
+LARGEST = 127  # largest absolute value of a quantized weight
+TINY = 1e-30  # the smallest scale, for rows of zeros
+LOWEST = float(np.finfo(np.float32).min)
+
+
+class Int8Matrix(NamedTuple):
+    """A matrix, `values * scales`: `values` int8 (K, N), `scales` float32 (N,), one per column."""
+
+    values: np.ndarray
+    scales: np.ndarray
+
+
+def quantized(weight: np.ndarray) -> Int8Matrix:
+    """Round a matrix, float32 (K, N), to multiples of 1/127 of each column's largest value."""
+    scales = np.abs(weight).max(axis=0) / LARGEST
+    scales[scales < np.finfo(np.float32).tiny] = 1  # columns of zeros
+    return Int8Matrix(np.rint(weight / scales).astype(np.int8), scales)
 
 
 def load(stored: StoredModel, precision: str, has_softmax: bool) -> Backend:
     """Load a model, whose weights move to ONNX Runtime: see `open_backend`. Activations, maxima,
-    cell states, gates, clips and sums are float32; Keras reads word tables."""
+    cell states, gates, clips and sums are float32."""
+    note_computing()
     levels = largest_input()  # raises an error without ONNX Runtime, before weights are read
-    model = stored.weights().build(precision=precision, frozen=True)
-    if model.options.reads_words:
-        backend = Backend(model.options, model.n_tokens, KerasEncoder(model), OnnxStacks(model))
-    else:
-        encoder = _session(encoder_model(model.encoder, levels), available_cores())
-
-        def encode(ids):
-            return encoder.run(None, {"ids": ids.astype(np.int32, copy=False)})[0]
-
-        backend = Backend(model.options, None, encode, OnnxStacks(model))
+    options = stored.options
+    values: dict[str, Any] = {}
+    for name, value in stored.weights().values():
+        values[name] = quantized(value) if row_of(name).kind is Kind.MATRIX else value
+    stacks = OnnxStacks(options, values.pop)
+    table = values.get("embedding")
+    if table is not None:
+        return Backend(options, len(table), table.__getitem__, stacks)
+    encoder = _session(encoder_model(options, values, levels), available_cores())
     return_freed_memory()
-    return backend
+
+    def encode(ids):
+        return encoder.run(None, {"ids": ids.astype(np.int32, copy=False)})[0]
+
+    return Backend(options, None, encode, stacks)
 
 
 class OnnxStacks(Stacks):
-    """The stacks, which are removed from the model and run in one thread per direction."""
+    """The stacks, which run in one thread per direction. `read` returns the stored tensor of a
+    name, a matrix as `Int8Matrix`."""
 
-    def __init__(self, model: BiLM):
-        super().__init__(model.options)
-        n_threads = max(available_cores() // len(model.directions), 1)
+    def __init__(self, options: ModelOptions, read: Callable[[str], Any]):
+        super().__init__(options)
+        lstm = options.lstm
+        n_threads = max(available_cores() // len(options.directions), 1)
         self._sessions: dict[str, Any] = {}
-        for direction in model.directions:
-            content = stack_model(model.stacks.pop(direction), largest_input())
-            gc.collect()  # layers are in cycles, and their weights are in the content
+        for k, direction in enumerate(options.directions):
+            cells = [stored_cell(lstm, read, k, i) for i in range(lstm.n_layers)]
+            content = stack_model(lstm, cells, largest_input())
             self._sessions[direction] = _session(content, n_threads)
         self._threads = ThreadPoolExecutor(len(self._sessions), thread_name_prefix="int8")
 
@@ -107,3 +137,217 @@ def _session(model: bytes, n_threads: int) -> Any:
     # Between runs, waiting threads must not use the processor, which other libraries need.
     settings.add_session_config_entry("session.force_spinning_stop", "1")
     return onnxruntime.InferenceSession(model, settings, providers=["CPUExecutionProvider"])
+
+
+# --- graphs ---
+
+
+class Rounded(NamedTuple):
+    """A matrix in eight bits."""
+
+    integers: Value  # uint8 (B, K)
+    scale: Value  # float32 (B, 1)
+
+
+class Int8Graph(GraphWriter):
+    """A graph with products of eight-bit integers; call `set_rows` before the first one. `levels`,
+    at most 127, is the largest quantized input of a product."""
+
+    def __init__(self, levels: int):
+        super().__init__()
+        self.levels = levels
+
+    def set_rows(self, x: Value) -> None:
+        """Set the number of rows of all inputs of products, that of x (B, ...)."""
+        value = self.onnx.numpy_helper.from_array(np.array([self.levels + 1], np.uint8))
+        n_rows = self.add("Shape", x, start=0, end=1)
+        # QuantizeLinear with a scale per row reads a zero point per row, uint8 (B,).
+        self.zero_points = self.add("ConstantOfShape", n_rows, value=value)
+
+    def rounded(self, x: Value) -> Rounded:
+        """Add the rounding of a matrix, float32 (B, K)."""
+        absolute = self.add("Abs", x)
+        largest = self.add("ReduceMax", absolute, axes=[1], keepdims=1)  # B, 1
+        scale = self.add("Max", largest * (1 / self.levels), TINY)
+        scales = self.add("Squeeze", scale, (1,))  # B
+        return Rounded(self.add("QuantizeLinear", x, scales, self.zero_points, axis=0), scale)
+
+    def product(self, x: Rounded, name: str, weight: Int8Matrix) -> Value:
+        """Add the product of a matrix with a weight of this name: float32 (B, N)."""
+        return self.integer_product(x.integers, name, weight) * x.scale
+
+    def integer_product(self, integers: Value, name: str, weight: Int8Matrix) -> Value:
+        """Add the product of integers minus zero point: uint8 (..., K) -> float32 (..., N)."""
+        return self.add(
+            "MatMulIntegerToFloat",
+            integers,
+            self.constant(f"{name}_values", weight.values),
+            1.0,
+            self.constant(f"{name}_scales", weight.scales),
+            self.constant("zero_point", np.uint8(self.levels + 1)),
+            domain=MICROSOFT,
+        )
+
+
+# --- LSTMs ---
+
+
+def stack_model(lstm: LstmOptions, cells: Sequence[StoredCell], levels: int) -> bytes:
+    """Return a serialized ONNX model that runs the cells of a direction, whose matrices are
+    `Int8Matrix`, over a window.
+
+    Inputs: `state_0`, ..., by layer, cell before hidden, float32 (B, D) and (B, P); `vectors`,
+    float32 (T, B, P); `going_on`, float32 (T, B, 1), factors of the state before each step: 0 where
+    a row starts from zero state.
+    Outputs: the last state; for each layer float32 (T, B, P).
+    """
+    graph = Int8Graph(levels)
+    widths = [lstm.dim, lstm.projection_dim] * len(cells)
+    state = [graph.input(f"state_{k}", "B", width) for k, width in enumerate(widths)]
+    vectors = graph.input("vectors", "T", "B", lstm.projection_dim)
+    going_on = graph.input("going_on", "T", "B", 1)
+    graph.set_rows(state[0])
+
+    step = _stack_step(graph.body("step_"), lstm, cells, widths)
+    graph.output(*graph.scan(step, state, [vectors, going_on]))
+    return graph.model("stack")
+
+
+def _stack_step(
+    graph: Int8Graph, lstm: LstmOptions, cells: Sequence[StoredCell], widths: Sequence[int]
+) -> Int8Graph:
+    """Write the graph of one step of all layers; `widths`: of the arrays of the state."""
+    old = [graph.input(f"old_{k}", "B", width) for k, width in enumerate(widths)]
+    x = graph.input("x", "B", lstm.projection_dim)
+    factor = graph.input("factor", "B", 1)
+
+    new: list[Value] = []
+    outputs: list[Value] = []
+    for k, cell in enumerate(cells):
+        cell_state = old[2 * k] * factor
+        hidden = old[2 * k + 1] * factor
+        before = LSTMState(cell_state, hidden)
+        after = _add_step(graph, f"cell_{k}", lstm, cell, x, before)
+        new += after
+        x = after.hidden + x if k and lstm.use_skip_connections else after.hidden
+        outputs.append(x)
+
+    graph.output(*new)
+    for x in outputs:
+        if x in new:  # the results of a graph must have different names
+            x = graph.add("Identity", x)
+        graph.output(x)
+    return graph
+
+
+def _add_step(
+    graph: Int8Graph, name: str, lstm: LstmOptions, cell: StoredCell, x: Value, old: LSTMState
+) -> LSTMState:
+    """Add a step of a cell, and return the new state. There is one product per gate, because
+    splitting the result of one for all gates would copy it, and four results fit the cache."""
+    read = graph.rounded(graph.concat([x, old.hidden], axis=1))  # B, 2 P
+    values = np.split(cell.kernel.values, N_GATES, axis=1)
+    scales = np.split(cell.kernel.scales, N_GATES)
+    biases = np.split(cell.bias + forget_bias(lstm.dim), N_GATES)
+    gates = []
+    for k, gate in enumerate(GATES):
+        product = graph.product(read, f"{name}_kernel_{gate}", Int8Matrix(values[k], scales[k]))
+        gates.append(product + graph.constant(f"{name}_bias_{gate}", biases[k]))  # B, D
+
+    def matmul(x, weight):
+        return graph.product(graph.rounded(x), f"{name}_projection", weight)
+
+    library = library_of(graph, matmul)
+    clips = lstm.cell_clip, lstm.proj_clip
+    return next_state(library, gates, old, cell.projection, clips).state
+
+
+def library_of(graph: GraphWriter, matmul: Callable[[Value, Any], Value]) -> Library:
+    """Return the functions of `lstm_equation` that add nodes to a graph, with this product."""
+    return Library(
+        matmul=matmul,
+        sigmoid=partial(graph.add, "Sigmoid"),
+        tanh=partial(graph.add, "Tanh"),
+        clip=partial(graph.add, "Clip"),
+        where=partial(graph.add, "Where"),
+        split=list,  # the gates are a list of values
+    )
+
+
+# --- token vectors ---
+
+
+def encoder_model(options: ModelOptions, stored: Mapping[str, Any], levels: int) -> bytes:
+    """Return a serialized ONNX model of `bilm.layers.token_encoder.TokenEncoder`: `ids`, int32
+    (U, C), or (U, 1 + C) with a table of words -> float32 (U, P). `stored`: the tensors by name."""
+    assert options.encoder is not None
+    graph = Int8Graph(levels)
+    ids = graph.input("ids", "U", "C", dtype="int32")
+    graph.set_rows(ids)
+
+    def affine(x: Rounded, layer: str, name: str) -> Value:
+        weight = f"{layer}/W_{name}"
+        bias = f"{layer}/b_{name}"
+        product = graph.product(x, weight, stored[weight])
+        return product + graph.constant(bias, stored[bias])
+
+    features = []
+    if "word_embed" in stored:
+        words = graph.add("Gather", ids, graph.constant("first", np.int64(0)), axis=1)  # U
+        table = graph.constant("word_embed", stored["word_embed"])
+        features.append(graph.add("Gather", table, words))  # U, width
+        ids = graph.slice(ids, 1, END, axis=1)  # U, C
+    if "char_embed" in stored:
+        maximum = _add_cnn(graph, options.filters, stored, ids)
+        x = graph.add(ACTIVATIONS[options.encoder.activation].onnx, maximum)
+        for i in range(options.encoder.n_highway):
+            read = graph.rounded(x)
+            gate = graph.add("Sigmoid", affine(read, f"CNN_high_{i}", "carry"))
+            transform = graph.add("Relu", affine(read, f"CNN_high_{i}", "transform"))
+            x = x + gate * (transform - x)
+        features.append(x)
+    x = graph.concat(features, axis=1)  # U, features
+
+    if "CNN_proj/W_proj" in stored:
+        x = affine(graph.rounded(x), "CNN_proj", "proj")  # U, P
+    graph.output(x)
+    return graph.model("encoder")
+
+
+def _add_cnn(graph: Int8Graph, filters: Filters, stored: Mapping[str, Any], ids: Value) -> Value:
+    """Add the character CNN before its activation: integer (U, C) -> float32 (U, F)."""
+    table = graph.constant("char_embed", stored["char_embed"])
+    characters = graph.add("Transpose", ids, perm=[1, 0])
+    vectors = graph.add("Gather", table, characters)  # C, U, E
+    n_tokens = graph.add("Shape", ids, start=0, end=1)
+
+    maxima = []
+    for i, (width, n_filters) in enumerate(filters):
+        # The inputs of the filter at each place: C - width + 1, U, width E
+        shifted = []
+        for start in range(width):
+            end = start + 1 - width or END  # from the last character
+            shifted.append(graph.slice(vectors, start, end, axis=0))
+        windows = graph.concat(shifted, axis=2)
+        weight = stored[f"CNN/W_cnn_{i}"].reshape(-1, n_filters)  # width E, n
+        maximum = _add_maximum(graph, f"filter_{i}", windows, n_tokens, weight)
+        maxima.append(maximum + graph.constant(f"CNN/b_cnn_{i}", stored[f"CNN/b_cnn_{i}"]))
+    return graph.concat(maxima, axis=1)
+
+
+def _add_maximum(
+    graph: Int8Graph, name: str, windows: Value, n_tokens: Value, weight: np.ndarray
+) -> Value:
+    """Add the maximum of filters over all places, one at a time, so that the scores fit the cache:
+    float32 (places, U, K) -> (U, n)."""
+    n_inputs, n_filters = weight.shape
+    shape = graph.add("Concat", n_tokens, (n_filters,), axis=0)
+    lowest = graph.add("Expand", LOWEST, shape)  # U, n
+
+    body = graph.body(f"{name}_")
+    best = body.input(f"{name}_old", "U", n_filters)
+    window = body.input(f"{name}_window", "U", n_inputs)
+    scores = body.add("MatMul", window, body.constant(name, weight))
+    body.output(body.add("Max", best, scores))
+    (maximum,) = graph.scan(body, [lowest], [windows])
+    return maximum

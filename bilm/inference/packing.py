@@ -1,21 +1,18 @@
 """Sequences of tokens packed end to end into rows, which run in windows of steps."""
 
 import heapq
-from collections.abc import Generator, Iterator
-from concurrent.futures import ThreadPoolExecutor
-from itertools import islice
-from typing import NamedTuple, TypeVar
+from collections.abc import Generator
+from typing import NamedTuple
 
 import numpy as np
 
 from bilm.inference.backend import Backend, ByDirection, Window
+from bilm.support.process import read_ahead
 from bilm.tensors import FLOAT_BYTES, N_GATES
 
 MAX_ROWS = 192  # more rows hardly speed up products, and their steps no longer fit the cache
 GATE_BYTES = 1 << 29  # maximum size in bytes of the input's part of the gates in a window of steps
 READING_ORDER = {"forward": slice(None), "backward": slice(None, None, -1)}  # of words by direction
-
-T = TypeVar("T")
 
 
 class Packing(NamedTuple):
@@ -76,16 +73,6 @@ def run_windows(
             yield steps, layers
 
     runs_ahead = is_start.size > batch_tokens and backend.runs_ahead
-    for window in ahead(windows()) if runs_ahead else windows():
+    for window in read_ahead(windows(), 1) if runs_ahead else windows():
         yield window
         backend.check_process()  # it may have been forked
-
-
-def ahead(values: Iterator[T]) -> Generator[T, None, None]:
-    """Yield the values of an iterator, computing the next one in a thread while the caller uses the
-    last. At most one value is waiting. Closing waits for the value that is being computed."""
-    with ThreadPoolExecutor(1, thread_name_prefix="ahead") as thread:
-        future = thread.submit(list, islice(values, 1))
-        while ready := future.result():
-            future = thread.submit(list, islice(values, 1))
-            yield ready[0]

@@ -78,7 +78,7 @@ class TextReader:
         for steps, layers in run_windows(self._backend, packing, table, read, batch_tokens):
             is_used = is_measured[:, steps]
             for direction, outputs in layers.items():
-                last_layer = np.asarray(outputs)[-1]  # B, T, P
+                last_layer = outputs[-1]  # B, T, P
                 next_words = following[direction][:, steps]  # B, T
                 measured = measure(last_layer[is_used], ids[next_words[is_used]])  # N, ...
                 if direction not in values:

@@ -55,7 +55,8 @@ class Softmax:
         """Yield the log-probabilities of all words for each hidden vector, float32 (V,)."""
         for _, scores in self._scores(hidden):
             scores -= scores.max(axis=1, keepdims=True)
-            scores -= np.log(np.exp(scores).sum(axis=1, keepdims=True))
+            totals = np.exp(scores).sum(axis=1, keepdims=True)
+            scores -= np.log(totals)
             yield from scores
 
     def described(self, hidden: np.ndarray, targets: np.ndarray, n: int) -> np.ndarray:
@@ -70,13 +71,15 @@ class Softmax:
             n_likelier = (scores > of_targets).sum(axis=0, dtype=np.int32)
             unchanged = scores.copy()
             largest, total = _exponentiated(scores)
-            return largest, total, np.einsum("vn,vn->n", scores, unchanged), n_likelier
+            weighted = np.einsum("vn,vn->n", scores, unchanged)
+            return largest, total, weighted, n_likelier
 
         largest, totals, weighted, n_likelier = self._of_slices(hidden, measured)
         normalizer = _log_total(largest, totals)
         records: np.ndarray = np.empty(len(hidden), described_dtype(n))
         records["log"] = of_targets - normalizer
-        records["entropy"] = normalizer - (weighted * np.exp(largest - normalizer)).sum(axis=0)
+        factors = np.exp(largest - normalizer)  # from exponentials of a slice to probabilities
+        records["entropy"] = normalizer - (weighted * factors).sum(axis=0)
         records["rank"] = 1 + n_likelier.sum(axis=0)
         for part, scores in self._scores(hidden if n else hidden[:0]):
             largest, words = _top_k(scores, n)
@@ -89,10 +92,12 @@ class Softmax:
         at_once = max(1, MAX_SCORES // self.n_words)
         for start in range(0, len(hidden), at_once):
             part = slice(start, start + at_once)
-            yield part, hidden[part] @ self._kernel.T + self._bias
+            scores = hidden[part] @ self._kernel.T
+            yield part, scores + self._bias
 
     def _of_targets(self, hidden: np.ndarray, targets: np.ndarray) -> np.ndarray:
-        return np.einsum("np,np->n", hidden, self._kernel[targets]) + self._bias[targets]
+        scores = np.einsum("np,np->n", hidden, self._kernel[targets])
+        return scores + self._bias[targets]
 
     def _of_slices(
         self, hidden: np.ndarray, measure: Callable[[np.ndarray, slice], Arrays]
@@ -131,7 +136,8 @@ def _exponentiated(scores: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
 def _log_total(largest: np.ndarray, totals: np.ndarray) -> np.ndarray:
     """Return log sum_v exp(score_v) from the results of slices: (n_slices, N) -> (N,)."""
     of_all = largest.max(axis=0)
-    return of_all + np.log((totals * np.exp(largest - of_all)).sum(axis=0))
+    total = (totals * np.exp(largest - of_all)).sum(axis=0)
+    return of_all + np.log(total)
 
 
 def _top_k(scores: np.ndarray, n: int) -> tuple[np.ndarray, np.ndarray]:

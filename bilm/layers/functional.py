@@ -14,8 +14,6 @@ def product(x: Tensor, y: Tensor, precision: str = "float32") -> Tensor:
     inputs are rounded, sums inside the product are in float32, and the result is rounded once."""
     if precision == "float32":
         return ops.matmul(x, y)
-    if precision == "int8":
-        raise ValueError("int8 runs in bilm.inference.onnx_int8 only")
     rounded = ops.matmul(ops.cast(x, precision), ops.cast(y, precision))
     return ops.cast(rounded, x.dtype)
 
@@ -46,20 +44,13 @@ def gather_rows(table: Tensor, ids: Tensor) -> Tensor:
     return tf.gather(value, ids)
 
 
-def dropout_mask(shape: Sequence, rate: float, seed: Tensor) -> Tensor | None:
-    """Draw the entries that `dropout` keeps, on TensorFlow: boolean, or None without a rate. The
-    seed (2,) alone determines the mask. Entries along an axis of size 1 share one decision."""
-    if rate == 0:
-        return None
+def dropout(x: Tensor, rate: float, seed: Tensor, shape: Sequence) -> Tensor:
+    """Set random entries of x to 0 and scale the others by 1 / (1 - rate), on TensorFlow. The seed
+    (2,) alone determines them. `shape` is that of x, or 1 for axes that share one decision."""
     import tensorflow as tf
 
-    return tf.random.stateless_uniform(shape, seed) >= rate
-
-
-def dropout(x: Tensor, rate: float, mask: Tensor | None) -> Tensor:
-    """Set the entries of x outside a mask of `dropout_mask` to 0, and scale the others by
-    1 / (1 - rate); return x without a mask."""
-    return x if mask is None else ops.where(mask, x * (1 / (1 - rate)), 0.0)
+    is_kept = tf.random.stateless_uniform(shape, seed) >= rate
+    return ops.where(is_kept, x * (1 / (1 - rate)), 0.0)
 
 
 def fold_seed(seed: Tensor, data: int | Tensor) -> Tensor:
@@ -105,8 +96,8 @@ def with_marks(mask: Tensor) -> Tensor:
     mark is the first place, the end mark follows the last word."""
     words = ops.pad(ops.cast(mask, "int32"), ((0, 0), (1, 1)))  # B, T + 2
     places = ops.cumsum(ops.ones_like(words), axis=1)  # from 1
-    end = ops.max(places * words, axis=1, keepdims=True) + 1  # B, 1; 1 without words
-    is_mark = ops.logical_or(places == 1, places == ops.maximum(end, 2))
+    last = ops.max(places * words, axis=1, keepdims=True, initial=1)  # B, 1; 1 without words
+    is_mark = ops.logical_or(places == 1, places == last + 1)
     return ops.logical_or(words > 0, is_mark)
 
 

@@ -53,8 +53,8 @@ class LSTMCell(WeightedLayer):
         self.projection = None
         if projection:
             self.projection = self.add_operand(projection[0], "glorot_uniform")
-        if self.frozen and self.precision != "int8" and keras.backend.backend() == "tensorflow":
-            from bilm.layers.tensorflow.lstm_weights import frozen_weights
+        if self.frozen and keras.backend.backend() == "tensorflow":
+            from bilm.layers.tensorflow.lstm import frozen_weights
 
             self.laid_out = frozen_weights(self)
             self.kernel = None  # is in `laid_out` only

@@ -5,11 +5,11 @@ c' = clip(sigmoid(f) c + sigmoid(i) tanh(j), cell_clip)
 h' = clip((sigmoid(o) tanh(c')) W_p, proj_clip)
 
 u is 1 for the forget gate and 0 for the others. `next_state` computes everything but the product
-[x, h] W, whose fastest form differs: `lstm` (Keras), `tensorflow/lstm_weights`,
-`tensorflow/lstm_training`, `torch/lstm` and `int8_graphs` (ONNX) compute it and use this module.
+[x, h] W, whose fastest form differs: `lstm` (Keras), `tensorflow/lstm`, `tensorflow/lstm_training`,
+`torch/lstm` and `inference/onnx_int8` compute it and use this module.
 
 Two implementations write the equation a second time, because that was measured to be faster:
-`inference/numpy_lstm`, in place and with one tanh for all gates, which takes two thirds of the time
+`inference/numpy`, in place and with one tanh for all gates, which takes two thirds of the time
 for one sentence, and the gradient of `tensorflow/lstm_training`, which halves the time of training.
 """
 

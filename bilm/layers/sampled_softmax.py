@@ -88,6 +88,6 @@ class SampledSoftmax(WeightedLayer):
 
         by_chunk = []  # N each
         for chunk in chunks:
-            scores = ops.matmul(hidden, ops.transpose(kernel[chunk])) + bias[chunk]
-            by_chunk.append(ops.logsumexp(scores, axis=1))
+            scores = ops.matmul(hidden, ops.transpose(kernel[chunk]))
+            by_chunk.append(ops.logsumexp(scores + bias[chunk], axis=1))
         return ops.logsumexp(ops.stack(by_chunk), axis=0)

@@ -7,7 +7,7 @@ from typing import Any, NamedTuple
 import keras
 from keras import ops
 
-from bilm.layers.functional import dropout, dropout_mask, fold_seed
+from bilm.layers.functional import dropout, fold_seed
 from bilm.layers.lstm import LSTM, LSTMCell
 from bilm.layers.lstm_equation import LSTMState
 from bilm.layers.types import Shape, Tensor
@@ -45,9 +45,10 @@ class LSTMStack(keras.layers.Layer):
         use_skip_connections: whether each layer except the first adds its input to its output.
         regularization: its `dropout` and `variational_dropout` apply here.
 
-    Inputs: x float `(T, B, P)`, time first; an `LSTMState` per layer; others see `LSTM` and
-    `dropout_masks`. Returns: the output float `(T, B, P)` of each layer and, with dropout, the last
-    one after its dropout; the state of each layer.
+    Inputs: x float `(T, B, P)`, time first; an `LSTMState` per layer; `dropout_seed`, integer
+    `(2,)`, None for no dropout; others see `LSTM`.
+    Returns: the output float `(T, B, P)` of each layer and, with dropout, the last one after its
+    dropout; the state of each layer.
     """
 
     def __init__(
@@ -81,36 +82,29 @@ class LSTMStack(keras.layers.Layer):
         training: bool | None = None,
         fresh: Tensor | None = None,
     ) -> tuple[list[Tensor], list[LSTMState]]:
-        *masks, last_mask = self.dropout_masks(dropout_seed, *ops.shape(x)[:2])
-        rate = self.regularization.dropout
         how = {"steps_mask": steps_mask, "reverse": reverse, "training": training, "fresh": fresh}
         outputs = []
         last_states = []
         for i, layer in enumerate(self.layers):
-            x = dropout(x, rate, masks[i])
+            x = self.dropped(x, dropout_seed, i)
             y, last_state = layer(x, states[i], **how)
             if self.use_skip_connections and i > 0:
                 y = y + x  # x after its dropout, as in the reference
             outputs.append(y)
             last_states.append(last_state)
             x = y
-        if last_mask is not None:
-            outputs.append(dropout(x, rate, last_mask))
+        if dropout_seed is not None:
+            outputs.append(self.dropped(x, dropout_seed, len(self.layers)))
         return outputs, last_states
 
-    def dropout_masks(
-        self, seed: Tensor | None, n_steps: int | Tensor, n_rows: int | Tensor
-    ) -> list[Tensor | None]:
-        """Draw the masks of a window, boolean `(n_steps, n_rows, P)`: one for the input of each
-        layer and one for the last output; each is None without dropout. With `variational_dropout`,
-        a mask is `(1, n_rows, P)`, for all steps. `seed`: integer `(2,)`; None for no dropout."""
-        n_masks = len(self.layers) + 1
+    def dropped(self, x: Tensor, seed: Tensor | None, number: int) -> Tensor:
+        """Apply dropout to the input of a layer, by its number, or to the last output."""
         if seed is None:
-            return [None] * n_masks
+            return x
+        n_steps, n_rows, width = ops.shape(x)
+        n_drawn = 1 if self.regularization.variational_dropout else n_steps
         rate = self.regularization.dropout
-        n_masked = 1 if self.regularization.variational_dropout else n_steps
-        shape = (n_masked, n_rows, self.projection_dim)
-        return [dropout_mask(shape, rate, fold_seed(seed, i)) for i in range(n_masks)]
+        return dropout(x, rate, fold_seed(seed, number), (n_drawn, n_rows, width))
 
     def zero_state(self, batch_size: int | Tensor) -> list[LSTMState]:
         """Return the zero state of `batch_size` rows."""

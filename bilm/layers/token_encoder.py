@@ -7,10 +7,51 @@ from keras import initializers, ops
 
 from bilm.layers.char_cnn import CharacterCNN
 from bilm.layers.functional import gather_rows, product
-from bilm.layers.highway import Highway
 from bilm.layers.types import Shape, Tensor
 from bilm.layers.weighted import WeightedLayer
-from bilm.tensors import n_filters, part
+from bilm.tensors import TensorSpec, n_filters, part
+
+
+class Highway(WeightedLayer):
+    """Highway layers over token vectors; `precision`: see `BiLM`.
+
+    y = g * relu(W x + b) + (1 - g) * x,  g = sigmoid(W_g x + b_g)
+
+    Inputs: float `(..., D)`. Returns: float `(..., D)`.
+    Reference: Srivastava et al. 2015, arXiv:1505.00387.
+    """
+
+    def __init__(self, n_layers: int, precision: str = "float32", **kwargs: Any):
+        super().__init__(**kwargs)
+        self.n_layers = n_layers
+        self.precision = precision
+
+    def build(self, input_shape: Shape) -> None:
+        """Create a gate and a transform per layer; the gates start nearly closed (bias -2)."""
+        self.layers = []  # W_g, b_g, W, b of each
+        for i in range(self.n_layers):
+            gate, gate_bias, transform, bias = part("highway", {"F": input_shape[-1]}, i=i)
+            tensors = (
+                self._matrix(gate),
+                self.add_tensor(gate_bias, initializers.Constant(-2.0)),
+                self._matrix(transform),
+                self.add_tensor(bias, "zeros"),
+            )
+            self.layers.append(tensors)
+        self.built = True
+
+    def _matrix(self, spec: TensorSpec) -> Tensor:
+        # A Keras initializer returns the same numbers each time, so each matrix has its own.
+        normal = initializers.RandomNormal(0.0, spec.shape[0] ** -0.5)
+        return self.add_operand(spec, normal)
+
+    def call(self, x: Tensor) -> Tensor:
+        """Apply the layers in order: float (..., D) -> (..., D)."""
+        for gate, gate_bias, transform, bias in self.layers:
+            g = ops.sigmoid(product(x, gate, self.precision) + gate_bias)
+            transformed = ops.relu(product(x, transform, self.precision) + bias)
+            x = x + g * (transformed - x)
+        return x
 
 
 class TokenEncoder(WeightedLayer):
@@ -21,9 +62,9 @@ class TokenEncoder(WeightedLayer):
     Args:
         projection_dim: width P of a token's vector. If the CNN has exactly P filters, there is no
             projection, unless `always_projects`.
-        n_characters, embedding_dim, filters (may be empty), activation: see `CharacterCNN`.
-        n_highway, precision: see `Highway`.
+        cnn, highway: the layers that read characters, if any.
         words: shape (rows, width) of the table of words, if any.
+        precision: see `BiLM`.
 
     Inputs: integer `(..., C)`, or `(..., 1 + C)` with a table: the id of the word and then its
     characters. Returns: float `(..., P)`.
@@ -32,41 +73,20 @@ class TokenEncoder(WeightedLayer):
     def __init__(
         self,
         projection_dim: int,
-        n_characters: int,
-        embedding_dim: int,
-        filters: Sequence[tuple[int, int]],
-        activation: str = "relu",
-        n_highway: int = 0,
-        precision: str = "float32",
+        cnn: CharacterCNN | None = None,
+        highway: Highway | None = None,
         words: tuple[int, int] | None = None,
         always_projects: bool = False,
+        precision: str = "float32",
         **kwargs: Any,
     ):
         super().__init__(**kwargs)
         self.projection_dim = projection_dim
-        self.precision = precision
+        self.cnn: Any = cnn
+        self.highway: Any = highway
         self.words = words
         self.always_projects = always_projects
-        self.cnn: Any = None
-        self.highway: Any = None
-        if not filters:
-            return
-        self.cnn = CharacterCNN(
-            n_characters,
-            embedding_dim,
-            filters,
-            activation,
-            "float32" if precision == "int8" else precision,
-            dtype=self.dtype_policy,
-            name="cnn",
-        )
-        self.highway = Highway(n_highway, precision, dtype=self.dtype_policy, name="highway")
-
-    def freeze(self) -> None:
-        super().freeze()
-        if self.cnn is not None:
-            self.cnn.freeze()
-            self.highway.freeze()
+        self.precision = precision
 
     def build(self, input_shape: Shape | None = None) -> None:
         n_features = 0

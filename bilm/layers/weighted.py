@@ -1,32 +1,13 @@
-"""The base class of the layers with the weights of the biLM, and weights in eight bits."""
+"""The base class of the layers with the weights of the biLM."""
 
 from collections.abc import Callable
-from typing import NamedTuple
 
 import keras
-import numpy as np
 from keras import initializers, ops
 
 from bilm.errors import WeightsError
 from bilm.layers.types import Tensor
 from bilm.tensors import TensorSpec
-
-LARGEST = 127  # largest absolute value of a quantized weight
-
-
-class Int8Matrix(NamedTuple):
-    """A matrix, `values * scales`: `values` int8 (K, N), `scales` float32 (N,), one per column."""
-
-    values: np.ndarray
-    scales: np.ndarray
-
-
-def quantized(weight: Tensor) -> Int8Matrix:
-    """Round a matrix, float32 (K, N), to multiples of 1/127 of each column's largest value."""
-    weight = ops.convert_to_numpy(weight)
-    scales = np.abs(weight).max(axis=0) / LARGEST
-    scales[scales < np.finfo(np.float32).tiny] = 1  # columns of zeros
-    return Int8Matrix(np.rint(weight / scales).astype(np.int8), scales)
 
 
 class WeightedLayer(keras.layers.Layer):
@@ -37,7 +18,8 @@ class WeightedLayer(keras.layers.Layer):
 
     Attributes:
         initial: initializers that replace those of `build`, by the name of the variable.
-        frozen: whether weights are constants. The layer may store them in another layout only.
+        frozen: whether weights are constants, for inference only; set it before the layer is
+            built. The layer may store them in another layout only.
         precision: precision of the layer's products, see `BiLM`.
     """
 
@@ -48,10 +30,6 @@ class WeightedLayer(keras.layers.Layer):
         self.initial = {}
         self.frozen = False
 
-    def freeze(self) -> None:
-        """Make weights constants, for inference only; call it before the layer is built."""
-        self.frozen = True
-
     def add_tensor(self, spec: TensorSpec, initializer: str | Callable) -> Tensor:
         """Create the variable of a tensor, or a constant if frozen; `initial` takes precedence."""
         initializer = self.initial.get(spec.attribute, initializer)
@@ -59,11 +37,9 @@ class WeightedLayer(keras.layers.Layer):
             return self.add_weight(spec.shape, initializer, name=spec.attribute)
         return initializers.get(initializer)(spec.shape, dtype=self.variable_dtype)
 
-    def add_operand(self, spec: TensorSpec, initializer: str | Callable) -> Tensor | Int8Matrix:
+    def add_operand(self, spec: TensorSpec, initializer: str | Callable) -> Tensor:
         """Create a weight that only products read. A constant has their precision."""
         weight = self.add_tensor(spec, initializer)
-        if self.frozen and self.precision == "int8":
-            return quantized(weight)
         if self.frozen and self.precision == "bfloat16":
             return ops.cast(weight, "bfloat16")
         return weight

@@ -1,7 +1,7 @@
 """Log-probabilities of sentences, perplexity, and likely words at a position.
 
-`scorer` computes `scores` of sentences with a stored language model, which predicts
-`predicted_words`. `perplexity` summarizes them; `verdict` compares it with that of `ngrams`.
+`scorer` computes `scores` of sentences with a stored language model, and the words that it
+predicts. `perplexity` summarizes them; `verdict` compares it with that of `ngrams`.
 `second_model` opens a model that is mixed with the biLM, which `studies` contains: the memory of a
 training text.
 """
@@ -12,8 +12,7 @@ MODULES = {
     "scoring.measurement": "Measurement",
     "scoring.ngrams": "Ngrams",
     "scoring.perplexity": "Perplexity TextLosses",
-    "scoring.predicted_words": "PredictedWords",
-    "scoring.scorer": "Scorer sentences_to_score",
+    "scoring.scorer": "PredictedWords Scorer sentences_to_score",
     "scoring.scores": "Logs Predicted Score",
     "scoring.second_model": "SecondModel",
 }

@@ -80,7 +80,8 @@ class Ngrams:
         if len(self.counts) == 0 or self.counts.shape[1:] != (order + 1,):
             return False
         *columns, n_of_grams = self.counts.astype(np.int64).T
-        if min(map(np.min, columns)) < 0 or max(map(np.max, columns)) >= self.n_words:
+        ids = self.counts[:, :-1]
+        if ids.min() < 0 or ids.max() >= self.n_words:
             return False
         grams = np.ravel_multi_index(columns, (self.n_words,) * order)
         return bool(n_of_grams.min() > 0 and (np.diff(grams) > 0).all())

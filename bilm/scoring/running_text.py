@@ -11,8 +11,9 @@ from bilm.data.shards import TextFiles
 from bilm.data.vocabulary import Vocabulary
 from bilm.data.windows import model_batch
 from bilm.errors import DataError, explaining_memory
-from bilm.language_model import BiLM, State
+from bilm.language_model import BiLM
 from bilm.layers.functional import compiled
+from bilm.layers.types import State
 from bilm.scoring.perplexity import LossCounter, Perplexity
 from bilm.support.progress import Progress
 

@@ -11,15 +11,59 @@ import numpy as np
 from bilm.data.marks import EOS, MARKS
 from bilm.data.profile import TextSigns
 from bilm.data.tokenization import MAX_PARTS, checked_sentence, checked_sentences
+from bilm.data.vocabulary import Vocabulary
 from bilm.errors import DataError
 from bilm.inference.backend import Backend, open_backend
 from bilm.inference.reading import Measure, Text, TextReader
-from bilm.scoring.predicted_words import PredictedWords
-from bilm.scoring.scores import Logs, Predicted, Score, Substitutes
+from bilm.scoring.scores import Logs, Predicted, Score, Substitute, Substitutes
 from bilm.storage.stored_model import StoredModel, open_model
 
 PathLike = str | Path  # of a file or folder
+ZIPF_OFFSET = 2.7  # P(word) is proportional to 1 / (rank + offset), after Mandelbrot
 GROUP_BATCHES = 4  # number of batches whose sentences are read ahead and packed together
+
+
+class PredictedWords(Vocabulary):
+    """The V words, in the order of ids, that a language model predicts, including `MARKS`.
+
+    Attributes: `proper`, integer ids of possible substitutes: no marks, each word once.
+    """
+
+    def __init__(self, words: Sequence[str]):
+        super().__init__("vocabulary", words=words)
+        self.require_marks()
+        others = {"", *MARKS}
+        proper = [i for word, i in self._ids.items() if word not in others]
+        self.proper = np.array(sorted(proper), int)
+
+    def both_sides(self, logs: Logs, has_unknown: bool = False) -> np.ndarray:
+        """Return the log-probability of each word given both sides of a position, float64 (V,).
+
+        If the sides are independent given the word, P(w | left, right) is proportional to
+        P(w | left) P(w | right) / P(w). P(w) follows Zipf's law by the rank in the vocabulary,
+        which is sorted by descending frequency. Marks have the probability 0.
+
+        Args:
+            logs: log-probabilities of all words by direction, (V,). Of a forward-only model, the
+                left side decides.
+            has_unknown: whether `<UNK>` can occur, for words that the vocabulary lacks.
+        """
+        ids = self.proper
+        if has_unknown:
+            ids = np.append(ids, self.unk)
+        summed = np.sum(list(logs.values()), axis=0)
+        product = np.full(len(summed), -np.inf)
+        product[ids] = summed[ids]
+        if len(logs) == 2:
+            ranks = np.arange(len(summed))
+            product += np.log(ranks + ZIPF_OFFSET)
+        return product - np.logaddexp.reduce(product)
+
+    def likeliest(self, logs: np.ndarray, n: int) -> list[Substitute]:
+        """Return the `n` words, without marks, with the largest log-probabilities, float (V,)."""
+        order = np.argsort(-logs[self.proper], kind="stable")
+        likeliest = self.proper[order[:n]]
+        return [Substitute(self.words[i], float(logs[i])) for i in likeliest]
 
 
 class Scorer:
@@ -158,7 +202,10 @@ class Scorer:
         text = Text([words])
         (hidden,) = self._reader.measured([text], lambda vectors, _: vectors, self.batch_tokens)
         steps = {"forward": places, "backward": places + 1}  # as in `Score`
-        rows = [self._softmax.log_probabilities(hidden[d][steps[d]]) for d in self.directions]
+        rows = []
+        for direction in self.directions:
+            vectors = hidden[direction][steps[direction]]
+            rows.append(self._softmax.log_probabilities(vectors))
         for logs in zip(*rows, strict=True):
             yield dict(zip(self.directions, logs, strict=True))
 

@@ -5,7 +5,7 @@ is renamed into place after them. They are named `model.ckpt-<step>`; the file `
 them for TensorFlow. The keys of the tensors, without `SUFFIX`:
 
     weights/<name>, <slot>/<name>   by stored name, with `.S` instead of `/`
-    state/<i>                       LSTM states (rows, width), in the order of `BiLM.flatten_state`
+    state/<i>                       LSTM states (rows, width), in the order of `layers.types.State`
     position/<direction>_<part>     where the readers are in the text
 
 0.2.0 is the first version whose checkpoints stay readable. `Checkpoint` also reads the weights in
@@ -149,7 +149,7 @@ class Checkpoint:
 
     @property
     def state(self) -> list[np.ndarray]:
-        """LSTM states (rows, width), in the order of `BiLM.flatten_state`. Raises: WeightsError for
+        """LSTM states (rows, width), in the order of `layers.types.State`. Raises: WeightsError for
         a checkpoint of the reference, which contains none."""
         _ = self.record
         n_states = len(self._keys_of(STATE))
@@ -224,7 +224,7 @@ def _files(path: str) -> tuple[Path, ...]:
 class CheckpointContent:
     """The tensors of a run's checkpoints, as TensorFlow writes and restores them: variables of the
     model by stored name, those of the optimizer by slot and stored name, LSTM states of all rows in
-    the order of `BiLM.flatten_state`, and the position of the readers."""
+    the order of `layers.types.State`, and the position of the readers."""
 
     def __init__(
         self,

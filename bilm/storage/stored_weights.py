@@ -74,9 +74,7 @@ class StoredWeights:
         model = BiLM(
             self.options, self.n_words, padding, self.has_softmax, precision=precision, name="bilm"
         )
-        self.start(model)
-        if frozen:
-            model.freeze()
+        self.start(model, frozen)
         model.build()
         return model
 
@@ -86,7 +84,7 @@ class StoredWeights:
         for spec, read in self._readers(padding).items():
             yield spec.name, read()
 
-    def start(self, model: BiLM) -> None:
+    def start(self, model: BiLM, frozen: bool = False) -> None:
         """Set the initializers of a model that is not built yet. Raises: WeightsError as `values`
         does, also when a variable is created."""
         import keras
@@ -96,7 +94,9 @@ class StoredWeights:
             for spec, read in self._readers(model.padding).items():
                 initial[spec] = self._initializer(read)
         for spec, initializer in initial.items():
-            model.layer_of(spec).initial[spec.attribute] = initializer
+            layer = model.layer_of(spec)
+            layer.frozen = frozen
+            layer.initial[spec.attribute] = initializer
 
     def require_values(self, model: BiLM, name: str) -> None:
         """Raise WeightsError if there are no sources, and the weights of the built model of the

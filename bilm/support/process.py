@@ -1,12 +1,16 @@
-"""Process settings made before TensorFlow computes: backend, log level, malloc, threads; forks."""
+"""Process settings made before TensorFlow computes: backend, log level, malloc, threads; forks;
+and a thread that reads ahead."""
 
 import ctypes
 import os
 import shutil
 import sys
-from collections.abc import Callable
+from collections import deque
+from collections.abc import Callable, Iterator
+from concurrent.futures import ThreadPoolExecutor
 from contextlib import suppress
 from importlib.util import find_spec
+from typing import TypeVar
 
 from bilm.errors import BilmError
 
@@ -16,6 +20,9 @@ LOG_LEVEL, LOUD, QUIET, MUTE = "TF_CPP_MIN_LOG_LEVEL", ("0", "1"), "2", "3"
 SIDE_BY_SIDE = 2  # operations to run at the same time: one per direction of the model
 THREADS = ("TF_NUM_INTEROP_THREADS", "TF_NUM_INTRAOP_THREADS")  # TensorFlow reads them too
 M_TRIM_THRESHOLD, M_MMAP_MAX = -1, -4  # malloc.h of the GNU C library
+END = object()  # after the last value that is read ahead
+
+Value = TypeVar("Value")
 
 _computes = False  # whether a library with threads computes in this process
 _parent = 0  # id of the process in which it did before this one was forked from it
@@ -162,3 +169,24 @@ def share_cores() -> None:
     with suppress(RuntimeError):  # TensorFlow has started its threads
         threads.set_inter_op_parallelism_threads(SIDE_BY_SIDE)
         threads.set_intra_op_parallelism_threads(max(1, available_cores() // SIDE_BY_SIDE))
+
+
+def read_ahead(values: Iterator[Value], n_ahead: int) -> Iterator[Value]:
+    """Yield the values of an iterator; a thread computes the next `n_ahead`. An error of the
+    iterator is raised after the values before it. The thread ends when this generator is deleted,
+    or after the values that it has begun when the program ends. Raises: BilmError in a fork of the
+    process, which has no thread."""
+    process = os.getpid()
+    pool = ThreadPoolExecutor(1, "reading ahead")
+    try:
+        waiting = deque(pool.submit(next, values, END) for _ in range(n_ahead))
+        while (value := waiting.popleft().result()) is not END:
+            waiting.append(pool.submit(next, values, END))
+            yield value  # type: ignore[misc]
+            if os.getpid() != process:
+                raise BilmError(
+                    "text is read ahead by a thread, which a forked process does not have; start "
+                    "reading after the fork"
+                )
+    finally:
+        pool.shutdown(wait=False, cancel_futures=True)

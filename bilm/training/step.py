@@ -1,6 +1,5 @@
 """One training step over all replicas: forward, backward, mean, clip, update."""
 
-import functools
 from typing import Any, NamedTuple
 
 import keras
@@ -133,9 +132,8 @@ class Trainer:
         ]
 
     def global_state(self) -> list[np.ndarray]:
-        """Return the state of all rows as `BiLM.flatten_state` orders it: float32 (rows, width)."""
-        tensors = self.model.flatten_state(self.state)  # each distributed over the replicas
-        return [tensor.numpy() for tensor in self._gathered(tensors)]
+        """Return the state of all rows, float32 (rows, width)."""
+        return [tensor.numpy() for tensor in self._gathered(self.state)]
 
     def set_state(self, arrays: list[np.ndarray]) -> None:
         """Set the state of all rows from the result of `global_state`."""
@@ -143,8 +141,7 @@ class Trainer:
 
         def of_replica():
             first = tf.distribute.get_replica_context().replica_id_in_sync_group * n_rows
-            rows = [tf.constant(array)[first : first + n_rows] for array in arrays]
-            return self.model.pack_state(rows)
+            return [tf.constant(array)[first : first + n_rows] for array in arrays]
 
         self.state = self._on_replicas(of_replica)
 
@@ -190,12 +187,13 @@ class Trainer:
         if not probability:
             return state
         seeds = self._seeds(step, RESETS)
-        new = {}
-        for direction, layers in state.items():
-            drawn = tf.random.stateless_uniform((self.options.batch_size, 1), seeds[direction])
+        n_tensors = len(state) // len(seeds)  # of a direction
+        new = []
+        for k, seed in enumerate(seeds.values()):
+            drawn = tf.random.stateless_uniform((self.options.batch_size, 1), seed)
             is_kept = drawn >= probability  # B, 1
-            kept_or_zero = functools.partial(tf.where, is_kept, y=0.0)
-            new[direction] = tf.nest.map_structure(kept_or_zero, layers)
+            layers = state[k * n_tensors : (k + 1) * n_tensors]
+            new += [tf.where(is_kept, tensor, 0.0) for tensor in layers]
         return new
 
     def dropout_seeds(self, step: Any) -> DropoutSeeds:

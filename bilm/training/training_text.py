@@ -1,10 +1,7 @@
 """The text of a run as batches of training steps, made on the host while earlier steps run."""
 
-import os
-from collections import deque
 from collections.abc import Iterator
-from concurrent.futures import ThreadPoolExecutor
-from typing import Any, TypeVar
+from typing import Any
 
 import numpy as np
 import tensorflow as tf
@@ -14,16 +11,13 @@ from bilm.data.shards import Shards
 from bilm.data.stream import Position
 from bilm.data.vocabulary import Vocabulary
 from bilm.data.windows import distinct_shapes, model_batch
-from bilm.errors import BilmError
 from bilm.layers.sampled_softmax import Negatives
 from bilm.options.run_options import RunOptions
+from bilm.support.process import read_ahead
 from bilm.training.devices import Batches, Devices
 from bilm.training.sampling import draw_negatives, with_unknown
 
 PREFETCH = 8  # steps whose batches are read ahead
-END = object()  # after the last value that is read ahead
-
-Value = TypeVar("Value")
 
 
 class TrainingText:
@@ -107,24 +101,3 @@ def batch_signature(options: RunOptions) -> Any:
         )
         signature["negatives"] = dict.fromkeys(directions, draws)
     return signature
-
-
-def read_ahead(values: Iterator[Value], n_ahead: int) -> Iterator[Value]:
-    """Yield the values of an iterator; a thread computes the next `n_ahead`. An error of the
-    iterator is raised after the values before it. The thread ends when this generator is deleted,
-    or after the values that it has begun when the program ends. Raises: BilmError in a fork of the
-    process, which has no thread."""
-    process = os.getpid()
-    pool = ThreadPoolExecutor(1, "reading ahead")
-    try:
-        waiting = deque(pool.submit(next, values, END) for _ in range(n_ahead))
-        while (value := waiting.popleft().result()) is not END:
-            waiting.append(pool.submit(next, values, END))
-            yield value  # type: ignore[misc]
-            if os.getpid() != process:
-                raise BilmError(
-                    "text is read ahead by a thread, which a forked process does not have; start "
-                    "reading after the fork"
-                )
-    finally:
-        pool.shutdown(wait=False, cancel_futures=True)

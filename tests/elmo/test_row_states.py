@@ -7,18 +7,18 @@ from keras import ops
 from bilm.elmo.row_states import RowStates
 
 
-def values(bilm, state):
-    return [ops.convert_to_numpy(tensor) for tensor in bilm.flatten_state(state)]
+def values(state):
+    return [ops.convert_to_numpy(tensor) for tensor in state]
 
 
 def test_row_states_keep_the_rows_that_a_call_does_not_have():
     bilm = make().bilm
     states = RowStates(bilm)
-    assert all(not rows.any() and len(rows) == 3 for rows in values(bilm, states.start(3)))
-    final = [ops.ones((2, zeros.shape[1])) for zeros in bilm.flatten_state(bilm.zero_state(0))]
-    states.finish(bilm.pack_state(final))
-    states.finish(bilm.pack_state([2 * tensor[:1] for tensor in final]))
-    for rows in values(bilm, states.start(3)):
+    assert all(not rows.any() and len(rows) == 3 for rows in values(states.start(3)))
+    final = [ops.ones((2, zeros.shape[1])) for zeros in bilm.zero_state(0)]
+    states.finish(final)
+    states.finish([2 * tensor[:1] for tensor in final])
+    for rows in values(states.start(3)):
         np.testing.assert_array_equal(rows[:, 0], [2, 1, 0])
     states.reset()
-    assert all(not rows.any() and len(rows) == 2 for rows in values(bilm, states.start(2)))
+    assert all(not rows.any() and len(rows) == 2 for rows in values(states.start(2)))

@@ -1,12 +1,10 @@
-"""Packing of sentences into rows, and windows computed ahead."""
-
-import threading
+"""Packing of sentences into rows."""
 
 import numpy as np
 from hypothesis import given
 from hypothesis import strategies as st
 
-from bilm.inference.packing import ahead, pack
+from bilm.inference.packing import pack
 
 
 @given(st.lists(st.integers(1, 60), min_size=1, max_size=300), st.integers(1, 20))
@@ -21,18 +19,3 @@ def test_packed_sentences_do_not_overlap(lengths, max_rows):
     assert taken.max() == 1 and taken.sum() == lengths.sum()
     # Where a row ends last, none had ended before its last sentence started.
     assert n_steps <= lengths.sum() / n_rows + lengths.max()
-
-
-def test_ahead_computes_one_value_in_advance():
-    started = [threading.Event() for _ in range(4)]
-
-    def values():
-        for k, event in enumerate(started):
-            event.set()
-            yield k
-
-    reader = ahead(values())
-    assert next(reader) == 0
-    assert started[1].wait(timeout=300)
-    assert not started[2].wait(timeout=0.2)
-    reader.close()

@@ -14,13 +14,12 @@ from keras import ops
 from bilm.activations import ACTIVATIONS
 from bilm.layers.char_cnn import CharacterCNN
 from bilm.layers.functional import product
-from bilm.layers.highway import Highway
 from bilm.layers.lstm import LSTM, LSTMCell
 from bilm.layers.lstm_equation import LSTMState
 from bilm.layers.sampled_softmax import Negatives, SampledSoftmax
 from bilm.layers.scalar_mix import ScalarMix
 from bilm.layers.stack import LSTMStack
-from bilm.layers.token_encoder import TokenEncoder, WordEncoder
+from bilm.layers.token_encoder import Highway, TokenEncoder, WordEncoder
 
 if TENSORFLOW := keras.backend.backend() == "tensorflow":
     import tensorflow as tf
@@ -66,8 +65,9 @@ def negatives():
     return Negatives(draws, ops.ones(3) * 0.5, ops.ones(N_ROWS) * 0.3)
 
 
-def encoder(**kwargs):
-    return TokenEncoder(WIDTH, 20, 3, FILTERS, n_highway=1, **kwargs)
+def encoder(words=None, **kwargs):
+    cnn = CharacterCNN(20, 3, FILTERS, **kwargs)
+    return TokenEncoder(WIDTH, cnn, Highway(1, **kwargs), words, **kwargs)
 
 
 WORDS = {"words": (11, 2)}

@@ -9,7 +9,8 @@ from keras import ops
 from bilm.errors import WeightsError
 from bilm.layers.lstm import LSTM, LSTMCell, scan_cell
 from bilm.layers.lstm_equation import LSTMState
-from bilm.layers.tensorflow import lstm_training, lstm_weights
+from bilm.layers.tensorflow import lstm as lstm_inference
+from bilm.layers.tensorflow import lstm_training
 
 STEPS, ROWS, INPUT, DIM, PROJECTION = 4, 4, 5, 64, 3
 CASES = [
@@ -48,7 +49,7 @@ def case(request):
 @pytest.fixture(params=[True, False], ids=["joint", "lifted"])
 def products(request, monkeypatch):
     """Both ways to compute gates: one product [x, h] W per step, or x W_x for all steps."""
-    for module in (lstm_weights, lstm_training):
+    for module in (lstm_inference, lstm_training):
         monkeypatch.setattr(module, "MAX_JOINT", 512 if request.param else 0)
 
 
@@ -59,7 +60,7 @@ def frozen_copy(layer, precision="float32"):
     for variable in layer.cell.weights:
         initializer = keras.initializers.Constant(variable.numpy())
         copy.cell.initial[variable.name] = initializer
-    copy.cell.freeze()
+    copy.cell.frozen = True
     copy.build((None, None, INPUT))
     return copy
 

@@ -13,8 +13,8 @@ import pytest
 from keras import ops
 
 from bilm.inference.backend import Window
-from bilm.inference.numpy_lstm import NumpyStacks
-from bilm.layers.int8_graphs import library_of
+from bilm.inference.numpy import NumpyStacks
+from bilm.inference.onnx_int8 import library_of
 from bilm.layers.lstm import LSTM, LSTMCell
 from bilm.layers.lstm_equation import Library, LSTMState, forget_bias, next_state
 from bilm.layers.onnx_graph import GraphWriter

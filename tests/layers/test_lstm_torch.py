@@ -10,7 +10,6 @@ import torch
 
 from bilm.layers.lstm import LSTM, LSTMCell, scan_cell
 from bilm.layers.lstm_equation import LSTMState
-from bilm.layers.torch import lstm
 
 BOTH = [(a, b) for a in (False, True) for b in (False, True)]
 STEPS, ROWS, INPUT, UNITS, WIDTH = 7, 3, 5, 8, 4
@@ -20,8 +19,7 @@ STEPS, ROWS, INPUT, UNITS, WIDTH = 7, 3, 5, 8, 4
 def make(projection_dim=WIDTH, precision="float32", frozen=False, clip=0.3):
     keras.utils.set_random_seed(1)
     layer = LSTM(LSTMCell(UNITS, projection_dim, clip, clip and 0.1, precision=precision))
-    if frozen:
-        layer.cell.freeze()
+    layer.cell.frozen = frozen
     layer.build((None, None, INPUT))
     return layer
 
@@ -73,20 +71,6 @@ def test_golden_lstm_on_pytorch_in_bfloat16_is_close():
         plain, rounded = make(frozen=frozen), make(precision="bfloat16", frozen=frozen)
         assert_equal(rounded(x, state), plain(x, state), atol=0.02)
         assert_equal(rounded(x, state), scan_cell(rounded.cell, x, state, None, False), atol=0.01)
-
-
-@pytest.mark.parametrize("precision", ["float32", "bfloat16"])
-@pytest.mark.parametrize("frozen", [False, True])
-def test_golden_lstm_on_pytorch_lays_out_frozen_weights_once(frozen, precision):
-    layer = make(precision=precision, frozen=frozen)
-    x, state, mask, fresh = inputs()
-    expected = scan_cell(layer.cell, x, state, mask, False, fresh)
-    for gradients in (False, True, False):
-        with torch.set_grad_enabled(gradients):
-            recurrent = lstm.weights_of(layer.cell).recurrent
-            found = layer(x, state, steps_mask=mask, fresh=fresh)
-        assert (lstm.weights_of(layer.cell).recurrent is recurrent) == frozen
-        assert_equal(found, expected, atol=1e-6 if precision == "float32" else 0.01)
 
 
 def test_golden_rows_of_padding_keep_their_state():

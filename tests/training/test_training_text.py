@@ -15,7 +15,8 @@ from bilm.data.survey import once_from, survey
 from bilm.data.vocabulary import MARKS, PAD_CHAR, UnicodeCharsVocabulary, Vocabulary
 from bilm.data.windows import model_batch
 from bilm.errors import DataError
-from bilm.layers.token_encoder import TokenEncoder
+from bilm.layers.char_cnn import CharacterCNN
+from bilm.layers.token_encoder import Highway, TokenEncoder
 from bilm.training.devices import Devices
 from bilm.training.sampling import draw_negatives, with_unknown
 from bilm.training.training_text import PREFETCH, TrainingText
@@ -82,7 +83,8 @@ def test_batches_of_word_numbers_equal_those_of_characters(tmp_path, monkeypatch
 @pytest.mark.parametrize("longest", [3, 6, 7, 8, N_CHARS])
 def test_character_axis_is_cut_exactly(longest):
     window = draw_window(0, 3, 5, longest)
-    encoder = TokenEncoder(4, 261, 3, OPTIONS.char_cnn.filters)
+    cnn = CharacterCNN(261, 3, OPTIONS.char_cnn.filters)
+    encoder = TokenEncoder(4, cnn, Highway(0))
     encoder.build()
     batch = model_batch(window, OPTIONS)
     found = np.asarray(encoder.encode_groups(batch["distinct"]))[batch["places"]["forward"]]

@@ -55,7 +55,8 @@ def maximum_over_places(
                 d_weight = tf.matmul(window, d_score, transpose_a=True)  # widest E, F
                 d_kernel.append(tf.cast(d_weight, kernel.dtype))
 
-                d_window = tf.cast(tf.matmul(d_score, transposed), flat.dtype)  # U, widest E
+                d_window = tf.matmul(d_score, transposed)  # U, widest E
+                d_window = tf.cast(d_window, flat.dtype)
                 n_after = flat.shape[1] - start - window.shape[1]
                 d_windows.append(tf.pad(d_window, [[0, 0], [start, n_after]]))  # U, C E
             return tf.add_n(d_windows), tf.add_n(d_kernel)

@@ -21,7 +21,8 @@ def log_normalizer(
         by_chunk = []  # log sum exp of the scores of each slice: N
         for chunk in chunks:
             rows = _after(hidden, by_chunk)
-            by_chunk.append(tf.reduce_logsumexp(_scores(rows, kernel, bias, chunk), axis=1))
+            scores = _scores(rows, kernel, bias, chunk)
+            by_chunk.append(tf.reduce_logsumexp(scores, axis=1))
         total = tf.reduce_logsumexp(tf.stack(by_chunk), axis=0)  # N
 
         def gradient(upstream):
@@ -30,7 +31,8 @@ def log_normalizer(
             d_bias = []
             for chunk in chunks:
                 rows = _after(hidden, [d_hidden, *d_kernel[-1:], *d_bias[-1:]])
-                probabilities = tf.exp(_scores(rows, kernel, bias, chunk) - total[:, None])
+                scores = _scores(rows, kernel, bias, chunk)
+                probabilities = tf.exp(scores - total[:, None])
                 d_scores = probabilities * upstream[:, None]  # N, slice
                 d_hidden += tf.matmul(d_scores, kernel[chunk])
                 d_kernel.append(tf.matmul(d_scores, hidden, transpose_a=True))

@@ -1,12 +1,16 @@
 """Runs an `LSTM` over time on TensorFlow; contains the implementation for inference."""
 
+from collections.abc import Callable
+from typing import NamedTuple
+
 import tensorflow as tf
 
-from bilm.layers.lstm_equation import LSTMState, next_state
-from bilm.layers.tensorflow.lstm_loop import loop, size_of
+from bilm.layers.lstm_equation import Library, LSTMState, forget_bias, next_state
+from bilm.layers.tensorflow.lstm_loop import MAX_JOINT, loop, size_of
 from bilm.layers.tensorflow.lstm_training import Spec, run_with_gradient
-from bilm.layers.tensorflow.lstm_weights import stored_weights
 from bilm.layers.weighted import WeightedLayer
+from bilm.support.process import return_freed_memory
+from bilm.tensors import GATES, N_GATES
 
 
 def run_over_time(
@@ -21,8 +25,9 @@ def run_over_time(
     """Run an `LSTMCell` over time: see `LSTM`; `training` stores values for the gradient."""
     dtype = state.cell.dtype
     operands = dtype if cell.precision == "float32" else tf.as_dtype(cell.precision)
-    mask = _as_float(steps_mask)
-    starts = _as_float(fresh)
+    # Floats, because oneDNN logs a message when it cannot slice booleans, and TensorFlow slices
+    # int32 on the host.
+    mask = None if steps_mask is None else tf.where(steps_mask, 1.0, 0.0)
     if training:
         stored = [cell.kernel, cell.bias, cell.projection]
         kernels = [tf.convert_to_tensor(weight) for weight in stored if weight is not None]
@@ -34,7 +39,9 @@ def run_over_time(
     gates_at = weights.gates(x)
     # Multiplying by 0 or 1 is several times as fast as tf.where, and is equivalent because states
     # are finite.
-    going_on = None if starts is None else tf.cast(1 - starts, dtype)[:, :, None]  # T, B, 1
+    going_on = None
+    if fresh is not None:
+        going_on = tf.cast(tf.where(fresh, 0.0, 1.0), dtype)[:, :, None]  # T, B, 1
 
     def body(k, carry):
         t = n_steps - 1 - k if reverse else k
@@ -57,7 +64,129 @@ def run_over_time(
     return outputs, LSTMState(last_cell[:, : state.cell.shape[1]], last_hidden)
 
 
-def _as_float(mask):
-    """Return a boolean mask as 1.0 and 0.0, because oneDNN logs a message when it cannot slice
-    booleans, and TensorFlow slices int32 on the host."""
-    return None if mask is None else tf.where(mask, 1.0, 0.0)
+# --- the weights of a cell as inference reads them ---
+
+
+class CellWeights(NamedTuple):
+    """The weights of a cell, in the dtype of matrix-multiplication inputs, in an arrangement.
+
+    Fields:
+        of_input: W_x, one matrix for all gates or one per gate. Empty for one product [x, h] W per
+            step, instead of one product x W_x for all steps together and h W_h per step.
+        recurrent: W_h, or W if `of_input` is empty, likewise.
+        biases: b + u, likewise.
+        projection: W_p, or None.
+        n_spare: additional units per gate with zero weights. Their cells remain 0.
+        negates_f: whether the weights of the gate f are negated, see `Library`.
+    """
+
+    of_input: list[tf.Tensor]
+    recurrent: list[tf.Tensor]
+    biases: list[tf.Tensor]
+    projection: tf.Tensor | None
+    n_spare: int = 0
+    negates_f: bool = False
+
+    def library(self, dtype: tf.DType) -> Library:
+        """Return the functions of `lstm_equation`, whose results have a dtype."""
+
+        def split(gates):
+            if len(gates) > 1:
+                return gates
+            return tf.split(tf.cast(gates[0], dtype), N_GATES, axis=1)
+
+        return Library(
+            matmul=lambda x, weight: tf.cast(tf.matmul(tf.cast(x, weight.dtype), weight), dtype),
+            sigmoid=lambda x: tf.cast(tf.sigmoid(x), dtype),
+            tanh=lambda x: tf.cast(tf.tanh(x), dtype),
+            clip=tf.clip_by_value,
+            where=tf.where,
+            split=split,
+            negates_f=self.negates_f,
+        )
+
+    def gates(self, x: tf.Tensor) -> Callable[[int | tf.Tensor, tf.Tensor], list[tf.Tensor]]:
+        """Return a function from a step of x, float (T, B, input), and a hidden state (B, P) to the
+        gates before their activation: one for all (B, 4 D), or one each (B, D with spare units)."""
+        dtype = self.biases[0].dtype
+        operands = tf.cast(x, dtype)
+        # One product for all steps, kept in the dtype of its inputs.
+        of_input = []
+        for matrix in self.of_input:
+            product = tf.matmul(tf.reshape(operands, (-1, x.shape[-1])), matrix)  # T B, 4 D or D
+            of_input.append(tf.reshape(product, (size_of(x, 0), size_of(x, 1), product.shape[1])))
+
+        def gates_at(t, hidden):
+            read = tf.cast(hidden, dtype)
+            if not of_input:
+                read = tf.concat([operands[t], read], axis=1)
+            gates = []
+            for k, matrix in enumerate(self.recurrent):
+                # TensorFlow fuses tf.nn.bias_add with the product.
+                gate = tf.nn.bias_add(tf.matmul(read, matrix), self.biases[k])
+                if of_input:
+                    gate = tf.cast(gate + of_input[k][t], x.dtype)
+                gates.append(gate)
+            return gates
+
+        return gates_at
+
+
+def stored_weights(cell: WeightedLayer, dtype: tf.DType) -> CellWeights:
+    """Return the weights of an `LSTMCell` as they are stored: they may change, and splitting W by
+    gates would take longer than running one or two sentences."""
+    kernel = tf.cast(cell.kernel, dtype)
+    biases = [_biases(cell, dtype)]
+    projection = cell.projection
+    if projection is not None:
+        projection = tf.cast(projection, dtype)
+    if kernel.shape[0] <= MAX_JOINT:
+        return CellWeights([], [kernel], biases, projection)
+    of_input = [kernel[: cell.input_dim]]
+    return CellWeights(of_input, [kernel[cell.input_dim :]], biases, projection)
+
+
+def frozen_weights(cell: WeightedLayer) -> CellWeights:
+    """Arrange the weights of an `LSTMCell`, which never change, for the fastest computation: one
+    matrix per gate, so that each gate is contiguous, and TensorFlow fuses a product, its bias and
+    its activation into one operation."""
+    return_freed_memory()  # of the cell before this one
+    dtype = tf.as_dtype(cell.precision)
+    kernel = tf.cast(cell.kernel, dtype)
+    n_rows, n_columns = kernel.shape
+    is_joint = n_rows <= MAX_JOINT
+    is_rounded = cell.precision == "bfloat16"
+    negates_f = is_rounded and is_joint
+    # Rows of 2^k float32 values conflict in the processor's cache, which costs up to a fifth of the
+    # time of a matrix multiplication. Without a projection, spare units would also lengthen the
+    # output.
+    n_spare = 0 if cell.projection is None or is_rounded else n_columns // 256
+
+    def by_gate(weight, *rows):
+        gates = []
+        no_padding = [[0, 0]] * (len(weight.shape) - 1)
+        # One gate at a time: LSTM weights are most of a model, so copies determine peak memory.
+        for k, name in enumerate(GATES):
+            columns = slice(k * cell.dim, (k + 1) * cell.dim)
+            place = (*rows, columns)
+            gate = weight[place]
+            if negates_f and name == "f":
+                gate = -gate
+            gates.append(tf.pad(gate, [*no_padding, [0, n_spare]]))
+        return gates
+
+    of_input = []
+    first_recurrent = 0
+    if not is_joint:
+        first_recurrent = cell.input_dim
+        of_input = by_gate(kernel, slice(cell.input_dim))
+    recurrent = by_gate(kernel, slice(first_recurrent, None))
+    biases = by_gate(_biases(cell, dtype))
+    projection = cell.projection
+    if projection is not None:
+        projection = tf.pad(tf.cast(projection, dtype), [[0, n_spare], [0, 0]])
+    return CellWeights(of_input, recurrent, biases, projection, n_spare, negates_f)
+
+
+def _biases(cell, dtype):
+    return tf.cast(tf.convert_to_tensor(cell.bias) + forget_bias(cell.dim), dtype)

@@ -39,6 +39,10 @@ class Spec(NamedTuple):
     steps_mask: tf.Tensor | None  # float T, B: 0 where a step is skipped
     reverse: bool
 
+    def keep(self, t: int | tf.Tensor) -> tf.Tensor | None:
+        """Return the mask of a step, boolean (1, B); None if all steps count."""
+        return None if self.steps_mask is None else self.steps_mask[t][None] > 0
+
 
 def run_with_gradient(
     x: tf.Tensor, start: LSTMState, weights: Sequence[tf.Tensor], spec: Spec
@@ -71,7 +75,7 @@ def _forward(x, state, weights, spec):
     inputs_at, gates_from = _gates(x, tf.cast(kernel, spec.operands), bias + units, spec)
     w_p = transposed_copy(tf.cast(projection[0], spec.operands)) if projection else None  # P, D
     library = Library(
-        matmul=lambda columns, weight: _times_columns(weight, columns),
+        matmul=_product,
         sigmoid=tf.sigmoid,
         tanh=tf.tanh,
         clip=tf.clip_by_value,
@@ -79,7 +83,7 @@ def _forward(x, state, weights, spec):
         split=partial(tf.split, num_or_size_splits=N_GATES, axis=0),
     )
 
-    def step(inputs, old_cell, old_hidden, keep=None):
+    def step(inputs, old_cell, old_hidden, keep):
         old = LSTMState(old_cell, old_hidden)
         gates_before = gates_from(inputs, old_hidden)  # 4 D, B
         return tuple(next_state(library, gates_before, old, w_p, spec.clips, keep))
@@ -87,7 +91,7 @@ def _forward(x, state, weights, spec):
     step = _step_function(step, kernel, n_steps)
 
     def body(t, carry):
-        values = Step(*step(inputs_at(t), *carry, *_kept(spec, t)))
+        values = Step(*step(inputs_at(t), *carry, spec.keep(t)))
         return tuple(values.state), values
 
     cell, hidden = (tf.transpose(part) for part in state)  # D, B and P, B
@@ -114,23 +118,22 @@ def _gates(x, kernel, bias, spec):
 
         def joint(inputs, hidden):
             read = tf.concat([inputs, tf.cast(hidden, spec.operands)], axis=0)  # input + P, B
-            return tf.cast(tf.matmul(joint_kernel, read), x.dtype) + biases
+            product = tf.matmul(joint_kernel, read)
+            return tf.cast(product, x.dtype) + biases
 
         return columns.__getitem__, joint
 
     # One product for all steps, kept in the dtype of its inputs.
     rows = tf.reshape(operands, (-1, input_dim))  # T B, input
     of_input = tf.matmul(kernel[:input_dim], rows, transpose_a=True, transpose_b=True)  # 4 D, T B
-    by_time = tf.split(of_input, n_steps, axis=1) if unrolled(n_steps) else None
     recurrent = transposed_copy(kernel[input_dim:])  # 4 D, P
 
     def inputs_at(t):
-        if by_time is not None:
-            return by_time[t]
         return tf.slice(of_input, (0, t * n_rows), (kernel.shape[1], n_rows))
 
     def lifted(of_step, hidden):
-        return tf.add_n([tf.cast(of_step, x.dtype), _times_columns(recurrent, hidden), biases])
+        of_hidden = _product(hidden, recurrent)
+        return tf.add_n([tf.cast(of_step, x.dtype), of_hidden, biases])
 
     return inputs_at, lifted
 
@@ -141,11 +144,6 @@ def _step_function(step, kernel, n_steps):
     if unrolled(n_steps) and kernel.shape[1] >= MIN_SHARED:
         return tf.function(step, autograph=False, experimental_attributes={"_noinline": True})
     return step
-
-
-def _kept(spec, t):
-    """Return a list of the mask of a step, boolean (1, B); empty if all steps count."""
-    return [] if spec.steps_mask is None else [spec.steps_mask[t][None] > 0]
 
 
 # --- backward ---
@@ -174,7 +172,7 @@ def _backward(x, start, weights, spec, saved, d_outputs, d_last):
         d_hidden = d_outputs[t] + d_hidden
         gates = [series[t] for series in (saved.i, saved.j, saved.f, saved.o)]
         values = saved.hidden[t], saved.cell[t], old_cells[t], *gates, saved.tanh_cell[t]
-        d_old_cell, d_old_hidden, *of_step = step(d_hidden, d_cell, *values, *_kept(spec, t))
+        d_old_cell, d_old_hidden, *of_step = step(d_hidden, d_cell, *values, spec.keep(t))
         return (d_old_cell, d_old_hidden), of_step[: len(shapes)]
 
     d_start = tuple(tf.transpose(part) for part in d_last)
@@ -185,7 +183,7 @@ def _backward(x, start, weights, spec, saved, d_outputs, d_last):
     d_bias = tf.reduce_sum(d_gates, axis=1)  # 4 D
     d_gates = tf.cast(d_gates, spec.operands)
     d_x = tf.cast(tf.matmul(kernel[:input_dim], d_gates), x.dtype)  # input, T B
-    d_x = tf.reshape(d_x, (input_dim, *tf.unstack(tf.shape(x)[:2])))  # input, T, B
+    d_x = tf.reshape(d_x, (input_dim, n_steps, size_of(x, 1)))  # input, T, B
     d_x = tf.transpose(d_x, (1, 2, 0))  # T, B, input
 
     # One product over all steps for each weight.
@@ -216,14 +214,14 @@ def _step_gradient(recurrent: tf.Tensor, w_p: tf.Tensor | None, spec: Spec) -> C
 
     cell_clip, proj_clip = spec.clips
 
-    def step(d_hidden, d_cell, hidden, cell, old_cell, i, j, f, o, tanh_cell, keep=None):
+    def step(d_hidden, d_cell, hidden, cell, old_cell, i, j, f, o, tanh_cell, keep):
         # The projection and its clip: dp and dm.
         d_projected = d_hidden  # P, B
         if proj_clip and w_p is not None:
             d_projected = _through_clip(d_hidden, hidden, proj_clip)
         d_unprojected = d_projected  # D, B
         if w_p is not None:
-            d_unprojected = _times_columns(w_p, d_projected)
+            d_unprojected = _product(d_projected, w_p)
 
         # The cell and its clip: dc.
         d_new = d_cell + tf.raw_ops.TanhGrad(y=tanh_cell, dy=d_unprojected * o)  # D, B
@@ -243,7 +241,7 @@ def _step_gradient(recurrent: tf.Tensor, w_p: tf.Tensor | None, spec: Spec) -> C
             d_gates = tf.where(keep, d_gates, 0.0)
             d_old_cell = tf.where(keep, d_old_cell, d_cell)
             d_projected = tf.where(keep, d_projected, 0.0)
-        d_old_hidden = _times_columns(recurrent, d_gates)  # P, B
+        d_old_hidden = _product(d_gates, recurrent)  # P, B
         if keep is not None:
             d_old_hidden = tf.where(keep, d_old_hidden, d_hidden)
         return d_old_cell, d_old_hidden, d_gates, d_projected
@@ -258,12 +256,14 @@ def _through_clip(gradient, clipped, bound):
 
 def _weight_gradient(left, right, dtype):
     """Sum over steps and rows of left right^T: (M, T B), (N, T B) -> (M, N)."""
-    return tf.cast(tf.matmul(tf.cast(left, right.dtype), right, transpose_b=True), dtype)
+    product = tf.matmul(tf.cast(left, right.dtype), right, transpose_b=True)
+    return tf.cast(product, dtype)
 
 
-def _times_columns(weight, x):
-    """Multiply in the weight's type: (M, N), (N, B) -> (M, B) of the type of x."""
-    return tf.cast(tf.matmul(weight, tf.cast(x, weight.dtype)), x.dtype)
+def _product(x, weight):
+    """Multiply in the weight's type: (N, B), (M, N) -> (M, B) of the type of x."""
+    product = tf.matmul(weight, tf.cast(x, weight.dtype))
+    return tf.cast(product, x.dtype)
 
 
 # --- series: lists of T tensors, or one tensor (T, ...) ---

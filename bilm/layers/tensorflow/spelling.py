@@ -15,7 +15,7 @@ from bilm.data.alphabets import (
 from bilm.data.marks import BOS, EOS
 from bilm.data.model_ids import shifted
 from bilm.errors import DataError
-from bilm.layers.functional import require
+from bilm.layers.functional import require, with_marks
 
 # Unicode white space, as in `str.split`; tf.strings.split splits at ASCII white space only.
 WHITE_SPACE = (
@@ -62,17 +62,14 @@ def spelled(tokens: tf.Tensor, alphabet: Alphabet) -> tf.Tensor:
         ids = tf.numpy_function(rows_of, [tokens], tf.int32, stateful=False)
         ids = tf.ensure_shape(ids, (*tokens.shape, alphabet.width))
 
-    ids = tf.where(tf.equal(tokens, "")[..., None], 0, shifted(ids))
+    is_word = tf.not_equal(tokens, "")
+    ids = tf.where(is_word[..., None], shifted(ids), 0)
     ids = tf.pad(ids, [[0, 0], [1, 1], [0, 0]])
 
-    # The end mark follows the last token that is not padding.
-    n_tokens = tf.shape(tokens)[1]
-    places = tf.range(1, n_tokens + 1) * tf.cast(tf.not_equal(tokens, ""), tf.int32)
-    ends = tf.reduce_max(tf.pad(places, [[0, 0], [1, 0]]), axis=1) + 1  # B
-    place = tf.range(n_tokens + 2)[None, :, None]
+    is_mark = tf.not_equal(with_marks(is_word), tf.pad(is_word, [[0, 0], [1, 1]]))  # B, T + 2
     begin, end = shifted(alphabet([alphabet.begin, alphabet.end]))  # C each
-    ids = tf.where(place == 0, begin, ids)
-    return tf.where(place == ends[:, None, None], end, ids)
+    place = tf.range(tf.shape(tokens)[1] + 2)[:, None]
+    return tf.where(is_mark[..., None], tf.where(place == 0, begin, end), ids)
 
 
 def _byte_ids(tokens: tf.Tensor, width: int) -> tf.Tensor:

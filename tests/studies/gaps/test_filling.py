@@ -13,7 +13,7 @@ from scorers import ATOL, MARKS, MODELS, WORDS, model_of, one, scorer_of
 from tiny_runs import tiny_run
 
 from bilm.errors import DataError
-from bilm.scoring.predicted_words import PredictedWords
+from bilm.scoring.scorer import PredictedWords
 from bilm.studies.gaps.filling import Filler
 from bilm.studies.gaps.fitting import PRIOR, fit_memory
 from bilm.studies.gaps.letters import Letters

@@ -17,7 +17,7 @@ from bilm import load_scorer
 from bilm.data.shards import resolve_shards, sentence_digest
 from bilm.errors import DataError, WeightsError
 from bilm.export.hdf5 import dump_weights
-from bilm.scoring.predicted_words import PredictedWords
+from bilm.scoring.scorer import PredictedWords
 from bilm.scoring.scores import Score
 from bilm.storage.hdf5 import save_hdf5
 from bilm.storage.stored_model import open_model
