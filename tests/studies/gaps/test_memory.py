@@ -107,7 +107,7 @@ def test_memory_gradient_equals_differences_and_leaves_out_the_own_sentence(memo
     def log(changed):
         text = RememberedText(others, memory.text.vocabulary)
         text.frequencies, text.is_rare = memory.text.frequencies, memory.text.is_rare
-        without = Memory(text, {view: changed}, memory.shares)
+        without = replace(memory, text=text, weights={view: changed})
         marked = text.vocabulary.encode(TEXT_[3])
         return math.log(without.probabilities(view, marked, 4)[WORDS.index("a")])
 
@@ -157,7 +157,7 @@ def test_memory_of_a_part_of_a_long_text(memory, monkeypatch):
 
 
 def test_memory_file(memory, tmp_path):
-    fits = {"exponents": np.linspace(0, 1, 6), "doubt": np.array([0.1, 0.9]), "unknown": 0.25}
+    fits = {"exponents": np.linspace(0, 1, 6), "doubt": np.array([0.1, 0.9])}
     model, other = (SimpleNamespace(weights_digest=digest) for digest in ("aa", "bb"))
     replace(memory, **fits).save(tmp_path / "memory.hdf5", model)
     found = Memory.load(tmp_path / "memory.hdf5", model, WORDS)
