@@ -62,7 +62,7 @@ def measure(
     layers = _lstm_layers(usages) if layer is None else [layer]
     vectors = np.mean([usages.vectors(number) for number in layers], axis=0, dtype=float)  # N, D
     resampling = Resampling(FUNCTIONS[name], vectors, is_first, settings.seed)
-    value = resampling.value()
+    value = float(resampling.values(is_first, ~is_first))
 
     # Random splits show which value to expect without change.
     splits = resampling.splits(settings.n_resamples or N_SPLITS)
