@@ -93,14 +93,10 @@ def _lstm_layers(usages: UsagesFile | Usages) -> list[int]:
 
 
 def measure_change(usages: UsagesFile | Usages, settings: Settings = DEFAULTS) -> pandas.DataFrame:
-    """Measure the change of every word of a table between two groupings.
-
-    Args:
-        usages: an open table, whose words are read one by one, or usages in memory.
-    Returns: a data frame with a row per word and layer. `bilm change --help` explains the columns;
-        a word with fewer than two usages in a grouping has nan.
-    Raises: OptionsError for groupings, layers or control words that do not exist.
-    """
+    """Return the change of each word of a table between two groupings, a row per word and layer.
+    An open table is read word by word. `bilm change --help` explains the columns; a word with fewer
+    than two usages in a grouping has nan. Raises: OptionsError for groupings, layers or control
+    words that do not exist."""
     pandas = optional("pandas", "analysis", "tables of usages")
     names = [grouping.name for grouping in usages.description.groupings]
     groupings = settings.between or names

@@ -66,11 +66,8 @@ def write_usages(
 
     Each sentence is embedded once from zero state, in the order of the texts. A temporary file
     beside the output contains all vectors until they are written in the order of the table.
-
-    Args:
-        layers: numbers of the layers to store; None for all.
-    Raises: OptionsError for a layer that does not exist; DataError if `output` is one of the texts
-        or belongs to a model.
+    `layers`: numbers of those to store; None for all. Raises: OptionsError for a layer that does
+    not exist; DataError if `output` is one of the texts or belongs to a model.
     """
     usages = found_usages.usages
     model = embedder.stored

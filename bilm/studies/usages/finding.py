@@ -140,11 +140,9 @@ def find_usages(
 
     Args:
         texts: the files of each grouping.
-        ignore_case: whether case is ignored.
         lemma: whether lemmas of the text are compared with the words instead of forms.
         tags: parts of speech to keep; None for all.
-        sample: maximum number of usages per word and grouping, drawn at random; None for all.
-        seed: seed of the samples: see `Samples`.
+        sample, seed: maximum number of usages per word and grouping, None for all; see `Samples`.
     Raises: DataError for no queries or two of the same name; for a text that cannot be read,
         without annotation if `lemma` or `tags` is given, or without any usage.
     """

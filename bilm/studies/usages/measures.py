@@ -56,13 +56,9 @@ FUNCTIONS = {  # by the names in `MEASURES` of `bilm.studies.usages.settings`
 
 
 class Resampling:
-    """Draws usages of a word and computes the values of a measure for them. A draw states how often
-    each of the N usages belongs to each grouping; its value depends on the weighted means.
-
-    Args:
-        vectors: vectors of the usages, float64 (N, D).
-        is_first: which of them belong to the first grouping, boolean (N,).
-    """
+    """Draws usages of a word, with the vectors float64 (N, D), and computes the values of a measure
+    for them. A draw states how often each usage belongs to each grouping; its value depends on the
+    weighted means. `is_first`: which usages belong to the first grouping, boolean (N,)."""
 
     def __init__(self, measure: Measure, vectors: np.ndarray, is_first: np.ndarray, seed: int):
         self._measure = measure

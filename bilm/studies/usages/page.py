@@ -27,16 +27,10 @@ def write_page(
     n_clusters: int = N_CLUSTERS,
     seed: int = 0,
 ) -> None:
-    """Write a page with a map for each word and layer, and a table of the usages that are selected
-    or most similar to a chosen one. The page contains plotly.js (5 MB).
-
-    Args:
-        usages: the usages of each word.
-        output: the page, whose name ends with .html.
-        layer: number of the layer that is shown first; None for the highest.
-        n_clusters, seed: see `usage_map`.
-    Raises: OptionsError for another ending, without usages, or if the layer is not stored.
-    """
+    """Write a page (.html) with a map for each word, whose usages are given, and layer, and a table
+    of the usages that are selected or most similar to a chosen one. It contains plotly.js (5 MB).
+    `layer` is shown first; None for the highest. Raises: OptionsError for another ending, without
+    usages, or if the layer is not stored."""
     path = Path(output)
     if path.suffix.lower() != ".html":
         raise OptionsError(f"{output}: unknown ending; expected .html")

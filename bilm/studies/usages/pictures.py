@@ -117,14 +117,9 @@ def draw_map(
 def draw_change(
     frame: pandas.DataFrame, output: str | Path | None = None, measure: str = "apd"
 ) -> Figure:
-    """Draw the first `MAX_WORDS` words of a table, of its last layer, ranked by a measure, with
-    their intervals; those with few usages are below the others.
-
-    Args:
-        frame: result of `measure_change`; its first measure gave the answers.
-        output: picture, see `draw_map`.
-        measure: measure that ranks the words.
-    """
+    """Draw the first `MAX_WORDS` words of a result of `measure_change`, of its last layer, ranked
+    by a measure, with their intervals; those with few usages are below the others. `output`: see
+    `draw_map`."""
     rows = ranked(frame, measure).dropna(subset=measure).head(MAX_WORDS)
     is_few = (rows["answer"] == FEW).to_numpy()
     # The first word is at the top, and a gap is above those with few usages.
@@ -162,8 +157,8 @@ def draw_change(
 
 
 def draw_run(folder: str | Path, output: str | Path | None = None) -> Figure:
-    """Draw held-out perplexity and mean training loss over the steps of the run in a folder;
-    `output`: picture, see `draw_map`."""
+    """Draw held-out perplexity and mean training loss over the steps of the run in a folder.
+    `output`: see `draw_map`."""
     pandas = optional("pandas", "analysis", "pictures of runs")
     history = pandas.read_csv(Path(folder) / HISTORY, index_col="step")
     loss = history[["loss_forward", "loss_backward"]].mean(axis=1)

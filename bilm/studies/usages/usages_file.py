@@ -54,12 +54,10 @@ class UsagesFile:
         self.path = str(Path(path).expanduser())
         schema = self._read(arrow("pyarrow.parquet").read_schema)
         metadata = schema.metadata or {}
-        lacks = [f"the column {name}" for name in COLUMNS if name not in schema.names]
         if KEY not in metadata:
-            lacks.append(f"the metadata {KEY.decode()}")
-        if lacks:
             raise DataError(
-                f"{self.path}: lacks {lacks[0]}; expected a table that bilm usages wrote"
+                f"{self.path}: lacks the metadata {KEY.decode()}; expected a table that bilm "
+                "usages wrote"
             )
         self.description = Description.from_json(metadata[KEY], self.path)
 
