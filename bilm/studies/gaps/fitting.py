@@ -87,21 +87,28 @@ def log_gradient(text: RememberedText, view: str, weights: np.ndarray, place: in
     number = text.sentence[place]
 
     # Features of the context, and the share of each place of the text
-    is_own = text.sentence == number
-    sentence = text.ids[is_own & (text.ids != text.nothing)]
+    own = slice(*np.searchsorted(text.sentence, [number, number + 1]))  # the numbers ascend
+    sentence = text.ids[own]
+    sentence = sentence[sentence != text.nothing]
     matches = text.matches(view, sentence, place - text.starts[number])
-    share = text.place_shares(weights, matches, text.is_predicted[view] & ~is_own)  # N
+    may_be_used = text.is_predicted[view].copy()
+    may_be_used[own] = False
+    share = text.place_shares(weights, matches, may_be_used)  # N
 
     # Derivative by the similarity s_i of each place: c * ([w_i = word] - total) * share_i
-    is_word = text.ids == word
-    total = share[is_word].sum()
+    places = text.places(word)
+    total = share[places].sum()
     probability = (1 - FLOOR) * total + FLOOR * text.frequencies[word]
-    by_place = (1 - FLOOR) / probability * (is_word - total) * share
+    by_place = -total * share
+    by_place[places] += share[places]
+    by_place *= (1 - FLOOR) / probability
     by_sentence = np.add.reduceat(by_place, text.starts)  # S
-    by_cell = np.concatenate([by_place, by_sentence])
+    around = np.concatenate([np.zeros(REACH), by_place])
+    inside = by_sentence[text.sentence]
     gradient = np.zeros_like(weights)
     for match in matches:
-        gradient[match.row] += by_cell[match.cells].sum() * match.phi
+        by_sum = around[REACH - match.offset :] if match.offset else inside
+        gradient[match.row] += by_sum[match.places].sum() * match.phi
     return gradient
 
 

@@ -33,8 +33,9 @@ class Match(NamedTuple):
     """Places of a text that are similar to a word of a context in the same way."""
 
     row: int  # number of the word's offset in the view; the last one is for sentences
+    offset: int  # of the word in the context and in the text; 0 for a word of the sentence
     phi: np.ndarray  # features, float64 (F,)
-    cells: np.ndarray  # integer: places, or N + the number of a sentence for each word in it
+    places: np.ndarray  # integer
 
 
 class RememberedText:
@@ -110,29 +111,29 @@ class RememberedText:
             digests.add(sentence_digest(tokens))
         return cls(np.concatenate(pieces), vocabulary, digests - {0})
 
+    def places(self, word: int) -> np.ndarray:
+        """Return the places of a word, int32 (n,)."""
+        return self._places[self._groups[word, 0]]
+
     def matches(self, view: str, sentence: np.ndarray, place: int) -> list[Match]:
         """Return the matches of a place of a sentence with its marks, by the words at the offsets
         of the view and the different words of the sentence. The word at the place has no effect."""
         sides = {"forward": sentence[1:place], "backward": sentence[place + 1 : -1]}
         sides["both"] = np.concatenate([*sides.values()])
-        offsets = OFFSETS[view]
+        offsets = (*OFFSETS[view], 0)
         padded = np.pad(sentence, REACH, constant_values=self.nothing)
-        at_offsets = padded[REACH + place + np.array(offsets)]
+        at_offsets = padded[REACH + place + np.array(OFFSETS[view])]
         words = np.concatenate([at_offsets, np.unique(sides[view])])
         matches = []
         for number, word in enumerate(words.tolist()):
             if word in (self.vocabulary.unk, self.nothing):
                 continue
-            row = min(number, len(offsets))
-            for kind in np.flatnonzero(self._groups[word]):
-                phi = KINDS[kind].copy()
-                phi[1] *= -np.log(self.frequencies[word]) / 10
-                places = self._places[self._groups[word, kind]]
-                if row < len(offsets):
-                    cells = places - offsets[row]
-                else:
-                    cells = len(self.ids) + self.sentence[places]
-                matches.append(Match(row, phi, cells))
+            row = min(number, len(OFFSETS[view]))
+            features = KINDS.copy()
+            features[0, 1] = -np.log(self.frequencies[word]) / 10
+            for phi, group in zip(features, self._groups[word].tolist(), strict=True):
+                if group:
+                    matches.append(Match(row, offsets[row], phi, self._places[group]))
         return matches
 
     def place_shares(
@@ -140,12 +141,14 @@ class RememberedText:
     ) -> np.ndarray:
         """Return exp(s_i) / sum of exp(s_i) of each place i that may be used, or else 0, float64
         (N,), by the weighted features of a context, see `Memory`."""
-        n_places = len(self.ids)
-        sums = np.zeros(n_places + len(self.starts))
+        # Sums of each place by the words at offsets, and of each word of a sentence
+        around = np.zeros(REACH + len(self.ids))
+        inside = np.zeros(len(self.ids))
         for match in matches:
-            np.add.at(sums, match.cells, weights[match.row] @ match.phi)
-        of_places, of_sentences = np.split(sums, [n_places])
-        similarity = of_places + of_sentences[self.sentence]
+            sums = around[REACH - match.offset :] if match.offset else inside
+            np.add.at(sums, match.places, weights[match.row] @ match.phi)
+        of_sentences = np.add.reduceat(inside, self.starts)  # S
+        similarity = around[REACH:] + of_sentences[self.sentence]
         similarity[~may_be_used] = -np.inf
         share = np.exp(similarity - similarity.max())
         return share / share.sum()
