@@ -75,7 +75,6 @@ class Filler:
     Args:
         others: candidates besides the vocabulary.
     Attributes: `counts`, of gaps and of each of `PROBLEMS`; the first `N_NAMED` are also logged.
-    Raises: DataError if the memory was fitted to a model with other directions.
     """
 
     def __init__(self, model: Scorer, others: Iterable[str] = (), memory: Memory | None = None):
@@ -86,7 +85,6 @@ class Filler:
         self._exponents = np.full(n_directions, 1 / n_directions)
         self._doubt = np.array(DOUBT)
         if memory is not None:
-            memory.check_directions(n_directions)
             self._exponents, self._doubt = memory.exponents, memory.doubt
 
         # The C words that can be candidates, of the vocabulary and others; no marks of gaps

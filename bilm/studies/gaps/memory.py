@@ -75,8 +75,7 @@ class Memory:
     def mixed(self, score: Score, remembered: Logs | None = None) -> Score:
         """Return the score by the mixture share * P_biLM(w) + (1 - share) * P_memory(w).
         `remembered`: `sentence_log_probabilities` of the sentence; None to compute them. Raises:
-        DataError for a model with other directions."""
-        self.check_directions(len(score.logs))
+        ValueError for a model with other directions."""
         if remembered is None:
             remembered = self.sentence_log_probabilities(score.tokens, score.logs)
         mixture = {}
@@ -85,14 +84,6 @@ class Memory:
             rest = np.log1p(-share) + remembered[direction]
             mixture[direction] = np.logaddexp(log, rest).astype(np.float32)
         return score._replace(**mixture)
-
-    def check_directions(self, n_directions: int) -> None:
-        """Raise DataError for a model with another number of directions than the fitted one."""
-        if n_directions != len(self.shares):
-            raise DataError(
-                f"directions of the model: {n_directions}; expected {len(self.shares)}, as in the "
-                "memory"
-            )
 
     def probabilities(self, view: str, sentence: np.ndarray, place: int) -> np.ndarray:
         """Return the probability of each word of the vocabulary at a place of a sentence with its
