@@ -126,8 +126,6 @@ def measure_change(usages: UsagesFile | Usages, settings: Settings = DEFAULTS) -
             rows.append((word, "mean" if layer is None else layer))
             for name, of_measure in values.items():
                 of_measure.append(measure(name, kept, is_first, layer, settings))
-    if not compared:
-        raise DataError("the table contains no usages; write it with words that occur in the texts")
 
     # One table, with the columns of words repeated in each layer
     table = pandas.DataFrame(rows, columns=["word", "layer"])
