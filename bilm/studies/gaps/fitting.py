@@ -83,11 +83,12 @@ def fit_view(
 def log_gradient(text: RememberedText, view: str, weights: np.ndarray, place: int) -> np.ndarray:
     """Return the gradient of log P(word at a place of the text) by the weights of a view, float64
     (offsets + 1, features). The prediction leaves out the sentence of the place."""
-    word = text.ids[place]
-    number = text.sentence[place]
+    word = int(text.ids[place])
+    number = int(text.sentence[place])
 
     # Features of the context, and the share of each place of the text
-    own = slice(*np.searchsorted(text.sentence, [number, number + 1]))  # the numbers ascend
+    start = np.searchsorted(text.sentence, number)  # the numbers ascend
+    own = slice(start, np.searchsorted(text.sentence, number + 1))
     sentence = text.ids[own]
     sentence = sentence[sentence != text.nothing]
     matches = text.matches(view, sentence, place - text.starts[number])
