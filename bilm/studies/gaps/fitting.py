@@ -91,7 +91,7 @@ def log_gradient(text: RememberedText, view: str, weights: np.ndarray, place: in
     own = slice(start, np.searchsorted(text.sentence, number + 1))
     sentence = text.ids[own]
     sentence = sentence[sentence != text.nothing]
-    matches = text.matches(view, sentence, place - text.starts[number])
+    matches = text.matches(view, sentence, place - int(text.starts[number]))
     may_be_used = text.is_predicted[view].copy()
     may_be_used[own] = False
     share = text.place_shares(weights, matches, may_be_used)  # N
