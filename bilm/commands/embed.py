@@ -16,8 +16,6 @@ with top, average or sum. --pool stores one vector per sentence instead of one p
 requires the extra parquet, --tokenize the extra spacy. After an interruption, the same command
 continues; finished parts are kept in the folder <output>.parts until the output is complete.
 """
-
-
 OUTPUT_FORMS = "The ending of --output selects the form:"
 for form, help in HELP.items():
     endings = ", ".join(ending for ending in FORMATS if FORMATS[ending] == form)

@@ -79,10 +79,7 @@ class Program(cloup.Group):
         if cmd_name in listing.COMMANDS:
             name = cmd_name.replace("-", "_")
             return getattr(importlib.import_module(f"bilm.commands.{name}"), name)
-        try:
-            command = listing.plugin(cmd_name)
-        except PluginError as error:
-            raise Failure(str(error)) from error
+        command = listing.plugin(cmd_name)
         if command is None:  # click suggests similar names of `self.commands`
             self.commands = {command.name or "": command for command in self._listed()}
         return command
@@ -175,7 +172,7 @@ def run(command: click.Command, program: str, words: Sequence[str]) -> int:
             message = f"{message.rstrip('.')}; see {name} --help"
         say(f"{name}: error: {message}")
         return error.exit_code
-    except OSError as error:  # in printing the help
+    except (OSError, PluginError) as error:  # of the help, or of the command of another package
         say(f"{program}: error: {error}")
         return Failure.exit_code
 

@@ -33,9 +33,7 @@ both omit sentences of three words or more that the text of the memory contains.
 @scoring.model_options
 @scoring.text_options
 @opt.group("Results", opt.table_option, scoring.memory_option)
-def score(
-    model: scoring.Model, input_: str, output: str | None, **reading: Any
-) -> None:  # fmt: skip
+def score(model: scoring.Model, input_: str, output: str | None, **reading: Any) -> None:
     """Print the log-probabilities of sentences.
 
     Probabilities are computed with the full softmax.

@@ -85,11 +85,9 @@ def model_options(function: Callable) -> Callable:
     """Declare options of a model, which the function receives as one argument, `model`."""
 
     @wraps(function)
-    def call(
-        model: str, weights: str | None, vocab: str | None, softmax: str | None, **values: Any
-    ) -> Any:
-        memory = values.pop("memory", None)
-        return function(model=Model(model, weights, vocab, softmax, memory), **values)
+    def call(**values: Any) -> Any:
+        names = {"model", "weights", "vocab", "softmax", "memory"} & values.keys()
+        return function(model=Model(**{name: values.pop(name) for name in names}), **values)
 
     softmax = opt.option(
         "--softmax", opt.FETCHED, "HDF5 softmax of an exported model.",

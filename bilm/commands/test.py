@@ -65,8 +65,10 @@ def test(
     from bilm.data.stream import describe_shards
     from bilm.scoring.measurement import Measurement
     from bilm.scoring.ngrams import Ngrams, text_ids
+    from bilm.scoring.perplexity import TextLosses
     from bilm.scoring.verdict import Comparison, Verdict
     from bilm.storage.run_record import RunRecord
+    from bilm.support.progress import Progress
 
     vocabulary = model.vocabulary
     text = resolve_shards(input_, on_bad_utf8)
@@ -84,7 +86,14 @@ def test(
     if n_rows and (start == "checkpoint" or model.backend(len(ids)) == "keras"):
         result = _of_keras(model, text, n_rows, start)
     else:
-        result, with_memory, text = _scored(model, text, len(ids), n_rows)
+        scorer = model.scorer(len(ids))
+        sentences = text.sentences()
+        scores = scorer.score_rows(sentences, n_rows) if n_rows else scorer.score(sentences)
+        losses = TextLosses(model.memory)
+        for score in Progress("scoring", "sentences").over(scores):
+            losses.add(score)
+        result, with_memory = losses.perplexities(text.name)
+        text = text.leaving_out(losses.left_out)
         if with_memory is not None:
             figures["perplexity with memory"] = with_memory.mean
             ids = text_ids(text, vocabulary)
@@ -114,24 +123,6 @@ def test(
         lines.append(f"{name.upper()} = {rounded}")
     keyed = {name.replace(" ", "_"): value for name, value in figures.items()}
     show(keyed | {"verdict": judged}, "\n".join(lines), json)
-
-
-def _scored(
-    model: scoring.Model, text: Shards, n_tokens: int, n_rows: int | None
-) -> tuple[Perplexity, Perplexity | None, Shards]:
-    """Return the perplexities of `n_rows` rows, or else of sentences from zero state, and of the
-    mixture with a memory, and the text that they describe, see `TextLosses.left_out`."""
-    from bilm.scoring.perplexity import TextLosses
-    from bilm.support.progress import Progress
-
-    scorer = model.scorer(n_tokens)
-    sentences = text.sentences()
-    scores = scorer.score_rows(sentences, n_rows) if n_rows else scorer.score(sentences)
-    losses = TextLosses(model.memory)
-    for score in Progress("scoring", "sentences").over(scores):
-        losses.add(score)
-    alone, mixed = losses.perplexities(text.name)
-    return alone, mixed, text.leaving_out(losses.left_out)
 
 
 def _of_keras(model: scoring.Model, text: Shards, n_rows: int, start: str | None) -> Perplexity:

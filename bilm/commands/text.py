@@ -36,9 +36,7 @@ parquet.
 @constraint(If("profile", accept_none, require_all), ["input_", "output"])
 @constraint(If("paragraph_per_line", require_all), ["split_sentences"])
 @opt.json_option
-def text(
-    input_: str, output: str, profile: str | None, json: bool, **reading: Any
-) -> None:  # fmt: skip
+def text(input_: str, output: str, profile: str | None, json: bool, **reading: Any) -> None:
     """Write a corpus as text, one sentence per line.
 
     Words are separated by blanks. Each row, sentence or line of the input becomes one line, also an

@@ -86,14 +86,10 @@ class PairResults(NamedTuple):
 
 
 def read_pairs(path: str | os.PathLike, **how: Any) -> Iterator[MinimalPair]:
-    """Yield the minimal pairs of a table.
-
-    Args:
-        path: JSON Lines, CSV, TSV or Parquet with the columns `sentence_good`, `sentence_bad`,
-            `linguistics_term` and `UID`; other columns are ignored.
-        how: `tokenize`, `on_bad_utf8` and `quoting` of `bilm.data.readers.Reading`.
-    Raises: DataError, naming the file and the line, row or pair; BilmError if a package is missing.
-    """
+    """Yield the minimal pairs of a table, JSON Lines, CSV, TSV or Parquet, with the columns `GOOD`,
+    `BAD`, `PHENOMENON` and `UID`; others are ignored. `how`: `tokenize`, `on_bad_utf8` and
+    `quoting` of `bilm.data.Reading`. Raises: DataError, which names the file and the line or row;
+    BilmError if a package is missing."""
     if form_of(path) is not TABLES:
         raise DataError(
             f"{path}: expected a table of minimal pairs, whose name ends with one of "

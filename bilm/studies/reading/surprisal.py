@@ -2,8 +2,9 @@
 (Hale 2001; Levy 2008)."""
 
 import math
-from collections import defaultdict, deque
+from collections import defaultdict
 from collections.abc import Callable, Iterable, Iterator, Sequence
+from itertools import tee
 from pathlib import Path
 from typing import Any
 
@@ -73,11 +74,9 @@ def word_surprisals(
     Raises: DataError if a sentence is neither a string nor a list of words, has several
         regions, but another number of names, or contains the mark in a word.
     """
-    # The region of each word of the sentences that are read, but not scored yet; None for a context
-    # that is read again
-    waiting: deque[np.ndarray | None] = deque()
 
-    def read() -> Iterator[list[str]]:
+    def read() -> Iterator[tuple[np.ndarray | None, list[str]]]:
+        """Yield the region of each word, None for a context that is read again, and the words."""
         first: list[list[str]] = []
         for number, words in enumerate(checked_sentences(sentences, str.split)):
             is_mark = np.array([word == mark for word in words], bool)
@@ -91,13 +90,12 @@ def word_surprisals(
             if is_item and number < context:
                 first.append(unmarked)
             elif number > context:  # another sentence is between the context and this one
-                waiting.extend([None] * len(first))
-                yield from first
-            waiting.append(np.cumsum(is_mark)[~is_mark])
-            yield unmarked
+                yield from ((None, words) for words in first)
+            yield np.cumsum(is_mark)[~is_mark], unmarked
 
-    for score in scorer.score(read(), context, top):
-        regions = waiting.popleft()
+    to_score, to_place = tee(read())
+    scores = scorer.score((words for _, words in to_score), context, top)
+    for (regions, _), score in zip(to_place, scores, strict=True):
         if regions is None:
             continue
         columns = columns_of(memory.mixed(score) if memory else score)
@@ -142,23 +140,22 @@ def columns_of_regions(
     columns: Columns, regions: np.ndarray, names: Sequence[str] | None = None
 ) -> Columns:
     """Return the columns of regions, from the number of each word's region (T,)."""
+    numbers = regions.tolist()
     if names is None:
         words: dict[int, list[str]] = defaultdict(list)
-        for region, word in zip(regions.tolist(), columns["word"], strict=True):
+        for region, word in zip(numbers, columns["word"], strict=True):
             words[region].append(word)
-        name_of = {region: " ".join(of_region) for region, of_region in words.items()}
+        region_names = [" ".join(words[region]) for region in numbers]
+    elif len(names) > 1 and not regions.any():  # a sentence without marks is a context
+        region_names = [""] * len(numbers)
+    elif numbers and numbers[-1] + 1 != len(names):
+        raise DataError(
+            f"found {numbers[-1] + 1} regions in {' '.join(columns['word'])[:40]!r}, but "
+            f"{len(names)} names of regions"
+        )
     else:
-        # A sentence without marks is a context.
-        has_marks = len(names) == 1 or regions.max(initial=0) > 0
-        name_of = dict(enumerate(names)) if has_marks else {0: ""}
-        if has_marks and len(regions) and regions[-1] + 1 != len(names):
-            raise DataError(
-                f"found {regions[-1] + 1} regions in {' '.join(columns['word'])[:40]!r}, but "
-                f"{len(names)} names of regions"
-            )
-    of_regions: Columns = {
-        "region": regions, "region_name": [name_of[region] for region in regions.tolist()],
-    }  # fmt: skip
+        region_names = [names[region] for region in numbers]
+    of_regions: Columns = {"region": regions, "region_name": region_names}
     for direction in WORDS:
         bits = np.bincount(regions, columns[direction])
         of_regions[f"region_{direction}"] = bits[regions]
@@ -174,12 +171,7 @@ def surprisal_table(
     scorer: Scorer, sentences: Iterable[Sequence[str]], **how: Any
 ) -> dict[str, list]:
     """Return the columns of `bilm surprisal` for all sentences, with a row per word; `sentence` is
-    the number of the sentence. The arguments are those of `word_surprisals`.
-
-    Example:
-        table = surprisal_table(scorer, ["She rose .", "He sat ."], context=1, top=3)
-        frame = pandas.DataFrame(table)
-    """
+    the number of the sentence. The arguments are those of `word_surprisals`."""
     table: dict[str, list] = defaultdict(list)
     for number, columns in enumerate(word_surprisals(scorer, sentences, **how)):
         table["sentence"] += [number] * len(columns["word"])

@@ -62,7 +62,7 @@ def measure(
     layers = _lstm_layers(usages) if layer is None else [layer]
     vectors = np.mean([usages.vectors(number) for number in layers], axis=0, dtype=float)  # N, D
     resampling = Resampling(FUNCTIONS[name], vectors, is_first, settings.seed)
-    value = resampling.value()
+    value = float(resampling.values(is_first, ~is_first))
 
     # Random splits show which value to expect without change.
     splits = resampling.splits(settings.n_resamples or N_SPLITS)
@@ -93,14 +93,10 @@ def _lstm_layers(usages: UsagesFile | Usages) -> list[int]:
 
 
 def measure_change(usages: UsagesFile | Usages, settings: Settings = DEFAULTS) -> pandas.DataFrame:
-    """Measure the change of every word of a table between two groupings.
-
-    Args:
-        usages: an open table, whose words are read one by one, or usages in memory.
-    Returns: a data frame with a row per word and layer. `bilm change --help` explains the columns;
-        a word with fewer than two usages in a grouping has nan.
-    Raises: OptionsError for groupings, layers or control words that do not exist.
-    """
+    """Return the change of each word of a table between two groupings, a row per word and layer.
+    An open table is read word by word. `bilm change --help` explains the columns; a word with fewer
+    than two usages in a grouping has nan. Raises: OptionsError for groupings, layers or control
+    words that do not exist."""
     pandas = optional("pandas", "analysis", "tables of usages")
     names = [grouping.name for grouping in usages.description.groupings]
     groupings = settings.between or names
@@ -130,8 +126,6 @@ def measure_change(usages: UsagesFile | Usages, settings: Settings = DEFAULTS) -
             rows.append((word, "mean" if layer is None else layer))
             for name, of_measure in values.items():
                 of_measure.append(measure(name, kept, is_first, layer, settings))
-    if not compared:
-        raise DataError("the table contains no usages; write it with words that occur in the texts")
 
     # One table, with the columns of words repeated in each layer
     table = pandas.DataFrame(rows, columns=["word", "layer"])

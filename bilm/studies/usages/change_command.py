@@ -1,5 +1,7 @@
 """`bilm change`: how much words differ between two groupings of usages."""
 
+from typing import Any
+
 from bilm.commands import command, show, write_table
 from bilm.commands import options as opt
 from bilm.studies.usages.settings import DEFAULTS, LEVEL, MEASURES, MIN_USAGES, Settings
@@ -55,11 +57,8 @@ m_low and m_high (interval), m_p (permutation test) and m_q (adjusted over all w
     opt.json_flag,
 )  # fmt: skip
 def change(
-    usages: str, between: tuple[str, str] | None, layers: tuple[int, ...] | None,
-    tags: tuple[str, ...] | None, no_proper_names: bool, measures: tuple[str, ...],
-    controls: tuple[str, ...] | None, n_resamples: int, seed: int, output: str | None,
-    plot: str | None, json: bool,
-) -> None:  # fmt: skip
+    usages: str, no_proper_names: bool, output: str | None, plot: str | None, json: bool, **how: Any
+) -> None:
     """Measure how much words differ between groupings.
 
     Requires the extra analysis.
@@ -73,13 +72,12 @@ def change(
     from bilm.studies.usages.pictures import draw_change
     from bilm.studies.usages.usages_file import UsagesFile
 
-    settings = Settings(
-        measures, layers, between, n_resamples, tags, not no_proper_names, seed, controls or ()
-    )
+    how = {name: value for name, value in how.items() if value is not None}
+    settings = Settings(proper_names=not no_proper_names, **how)
     frame = measure_change(UsagesFile(usages), settings)
     if output is not None:
         columns = {name: TYPES.get(frame[name].dtype.kind, str) for name in frame.columns}
         write_table(output, columns, frame.itertuples(index=False), [usages])
     if plot is not None:
-        draw_change(frame, plot, measures[0])
+        draw_change(frame, plot, settings.measures[0])
     show({"words": frame.to_dict("records")}, "\n".join(in_words(frame, settings)), json)

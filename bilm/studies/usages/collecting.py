@@ -41,9 +41,6 @@ def collect_usages(
         texts, column, tokenize, on_bad_utf8, quoting: see `open_texts`.
         layers: numbers of the layers; None for all.
         how: `ignore_case`, `lemma`, `tags`, `sample` and `seed` of `find_usages`.
-
-    Example:
-        usages = collect_usages("novels-en", ["cell: cell cells"], {"then": "then.txt"})
     """
     from bilm.embedding import ElmoEmbedder
 
@@ -69,11 +66,8 @@ def write_usages(
 
     Each sentence is embedded once from zero state, in the order of the texts. A temporary file
     beside the output contains all vectors until they are written in the order of the table.
-
-    Args:
-        layers: numbers of the layers to store; None for all.
-    Raises: OptionsError for a layer that does not exist; DataError if `output` is one of the texts
-        or belongs to a model.
+    `layers`: numbers of those to store; None for all. Raises: OptionsError for a layer that does
+    not exist; DataError if `output` is one of the texts or belongs to a model.
     """
     usages = found_usages.usages
     model = embedder.stored
@@ -89,9 +83,9 @@ def write_usages(
     protect(output, *texts, *model.own_files)
 
     # The numbers of the usages in each sentence
-    def sentence_of(number: int) -> tuple[str, int, str]:
+    def sentence_of(number: int) -> tuple[str, int, list[str]]:
         usage = usages[number]
-        return usage.text, usage.line, usage.sentence
+        return usage.text, usage.line, usage.words
 
     in_text_order = sorted(range(len(usages)), key=sentence_of)
     by_sentence = [list(numbers) for _, numbers in groupby(in_text_order, sentence_of)]
@@ -111,6 +105,5 @@ def write_usages(
         shape = len(usages), len(description.layers), embedder.dim
         stored: np.ndarray = np.memmap(folder / "vectors", dtype, "r", shape=shape)
         arrays = {layer: stored[:, index] for index, layer in enumerate(description.layers)}
-        by_word = Usages(frame_of(usages), arrays, description).by_word()
-        write_table(output, description, dtype, (of_word for _, of_word in by_word))
+        write_table(output, Usages(frame_of(usages), arrays, description), dtype)
     return UsagesFile(output)

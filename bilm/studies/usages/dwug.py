@@ -15,7 +15,7 @@ from absl import logging
 from bilm.data import read_lines, tokenizer
 from bilm.errors import DataError
 from bilm.studies.usages.finding import SAMPLE, FoundUsages, Samples
-from bilm.studies.usages.usages import Grouping, Usage, as_sentence
+from bilm.studies.usages.usages import Grouping, Usage
 
 # Letters beside each other, of scripts that put blanks around words without clitics
 LETTER = r"[^\W\u0590-\u06ff\u0e00-\u109f\u1780-\u17ff\u3000-\u9fff\uac00-\ud7a3\uff00-\uffef]"
@@ -97,7 +97,7 @@ def _read_uses(path: Path, split: Callable[[str], list[str]]) -> Iterator[Usage]
         optional = [row.get(name, "").strip() or None for name in OPTIONAL]
         yield Usage(
             lemma, row["grouping"], row["identifier"], str(path), rows.line_num, position,
-            as_sentence(words), as_sentence([words[position]]), lemma, *optional
+            words, lemma, *optional
         )  # fmt: skip
     if len(others) > n_usages / 2:
         logging.warning(

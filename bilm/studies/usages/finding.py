@@ -11,7 +11,7 @@ from typing import Any, NamedTuple
 
 from bilm.data import Corpus, Profile, Reading, Record, TextSigns, matching_files, read_lines
 from bilm.errors import DataError
-from bilm.studies.usages.usages import Description, Grouping, Usage, as_sentence
+from bilm.studies.usages.usages import Description, Grouping, Usage
 from bilm.support import Progress
 
 SAMPLE = 1_000  # usages per word and grouping
@@ -59,16 +59,8 @@ def read_queries(path: str) -> list[Query]:
     return [parse_query(line, f"{path}, line {number}") for number, line in lines]
 
 
-def matcher(queries: Sequence[Query], ignore_case: bool = False) -> Callable[[str], frozenset[str]]:
-    """Return a function from a form to the names of the queries that it matches. Raises: DataError
-    if there are no queries, or two of the same name."""
-    counts = Counter(query.name for query in queries)
-    if not counts:
-        raise DataError("the list of words is empty; expected at least one")
-    name, times = counts.most_common(1)[0]
-    if times > 1:
-        raise DataError(f"{name!r} is in the list of words twice")
-
+def matcher(queries: Iterable[Query], ignore_case: bool = False) -> Callable[[str], frozenset[str]]:
+    """Return a function from a form to the names of the queries that it matches."""
     fold = str.casefold if ignore_case else str
     by_form: dict[str, set[str]] = defaultdict(set)
     patterns: list[tuple[str, re.Pattern[str]]] = []
@@ -110,17 +102,16 @@ class Samples:
     def add(self, usage: Usage) -> None:
         """Count a usage, and put it in its sample if it is drawn, perhaps instead of another."""
         key = usage.word, usage.grouping
-        drawn = self._drawn[key]
-        numbered = self._counts[key], usage
+        number = self._counts[key]
         self._counts[key] += 1
-        if self.size is None or len(drawn) < self.size:
-            drawn.append(numbered)
+        if self.size is None or number < self.size:
+            self._drawn[key].append((number, usage))
             return
         if key not in self._random:
             self._random[key] = random.Random("\0".join([str(self.seed), *key]))
-        place = self._random[key].randrange(self._counts[key])
+        place = self._random[key].randrange(number + 1)
         if place < self.size:
-            drawn[place] = numbered
+            self._drawn[key][place] = number, usage
 
     def result(self, words: Iterable[str], groupings: Sequence[Grouping]) -> FoundUsages:
         """Return the samples of some words in the order of words, groupings and texts."""
@@ -149,14 +140,19 @@ def find_usages(
 
     Args:
         texts: the files of each grouping.
-        ignore_case: whether case is ignored.
         lemma: whether lemmas of the text are compared with the words instead of forms.
         tags: parts of speech to keep; None for all.
-        sample: maximum number of usages per word and grouping, drawn at random; None for all.
-        seed: seed of the samples: see `Samples`.
-    Raises: DataError for a text that cannot be read, without annotation if `lemma` or `tags` is
-        given, or without any usage.
+        sample, seed: maximum number of usages per word and grouping, None for all; see `Samples`.
+    Raises: DataError for no queries or two of the same name; for a text that cannot be read,
+        without annotation if `lemma` or `tags` is given, or without any usage.
     """
+    counts = Counter(query.name for query in queries)
+    if not counts:
+        raise DataError("the list of words is empty; expected at least one")
+    name, times = counts.most_common(1)[0]
+    if times > 1:
+        raise DataError(f"{name!r} is in the list of words twice")
+
     match = matcher(queries, ignore_case)
     samples = Samples(sample, seed)
     groupings = [Grouping(name, [text.path for text in texts[name]]) for name in texts]
@@ -174,8 +170,7 @@ def find_usages(
                         text=corpus.path,
                         line=line,
                         position=position,
-                        sentence=as_sentence(record.words),
-                        form=as_sentence([record.words[position]]),
+                        words=record.words,
                         lemma=record.lemmas[position] if record.lemmas else None,
                         tag=record.tags[position] if record.tags else None,
                     )

@@ -19,14 +19,8 @@ N_TYPICAL = 3  # words in the name of a cluster
 
 
 def cluster(vectors: np.ndarray, n_clusters: int = N_CLUSTERS, seed: int = 0) -> np.ndarray:
-    """Cluster vectors by direction with k-means: they are divided by their norms first.
-
-    Args:
-        vectors: float (N, D).
-        n_clusters: maximum number of clusters.
-        seed: seed of the initial centres.
-    Returns: labels, int (N,), numbered by descending size from 0.
-    """
+    """Return the labels of vectors (N, D), int (N,), in at most `n_clusters` clusters by k-means,
+    numbered by descending size from 0. The vectors are divided by their norms first."""
     points = normalized(vectors)
     n_distinct = len(np.unique(points, axis=0))
     k_means = optional("sklearn.cluster", "analysis", "clusters").KMeans
@@ -40,15 +34,9 @@ def cluster(vectors: np.ndarray, n_clusters: int = N_CLUSTERS, seed: int = 0) ->
 def usage_map(
     usages: Usages, layer: int | None = None, n_clusters: int = N_CLUSTERS, seed: int = 0
 ) -> pandas.DataFrame:
-    """Project the usages of a word to the plane by their first two principal components, after
-    division by their norms, so that distances depend on cosines.
-
-    Args:
-        layer: number of the layer; None for the highest.
-        n_clusters, seed: see `cluster`.
-    Returns: the usages' data frame with the columns x, y and cluster.
-    Raises: OptionsError for an unknown layer.
-    """
+    """Return the usages' data frame with the columns x, y and `cluster`. Their vectors in a layer,
+    None for the highest, are divided by their norms, so that distances depend on cosines, and
+    projected by the first two principal components. Raises: OptionsError for an unknown layer."""
     vectors = usages.vectors(layer)
     points = normalized(vectors)
     centred = points - points.mean(axis=0)

@@ -9,9 +9,7 @@ A measure is a function of the means of some features over the usages of each gr
                  Giulianelli 2020, arXiv:2005.00050, who report 1 / similarity (the same ranks)
 
 The mean over random splits of the word's usages into groupings of the same sizes is the value that
-is expected without change. It is subtracted from `prt`, which few usages make larger: see
-docs/change.md. Intervals are percentile bootstrap intervals (usages are drawn with replacement
-within each grouping), shifted by the bootstrap's estimate of the bias.
+is expected without change. It is subtracted from `prt`, which few usages make larger.
 
 The baseline `ppmi` needs no biLM: the cosine distance between a word's rows of positive pointwise
 mutual information in both groupings, after Hamilton et al. 2016, arXiv:1605.09096. The entry of a
@@ -48,10 +46,7 @@ class Measure(NamedTuple):
 
 def cosine_distance(a: np.ndarray, b: np.ndarray) -> np.ndarray:
     """Return the cosine distances (...) between vectors (..., F); 1 if a vector is zero."""
-    product = (a * b).sum(axis=-1)
-    norms = np.linalg.norm(a, axis=-1) * np.linalg.norm(b, axis=-1)
-    divisor = np.where(norms > 0, norms, 1)
-    return 1 - product / divisor
+    return 1 - (normalized(a) * normalized(b)).sum(axis=-1)
 
 
 FUNCTIONS = {  # by the names in `MEASURES` of `bilm.studies.usages.settings`
@@ -61,13 +56,9 @@ FUNCTIONS = {  # by the names in `MEASURES` of `bilm.studies.usages.settings`
 
 
 class Resampling:
-    """Draws usages of a word and computes the values of a measure for them. A draw states how often
-    each of the N usages belongs to each grouping; its value depends on the weighted means.
-
-    Args:
-        vectors: vectors of the usages, float64 (N, D).
-        is_first: which of them belong to the first grouping, boolean (N,).
-    """
+    """Draws usages of a word, with the vectors float64 (N, D), and computes the values of a measure
+    for them. A draw states how often each usage belongs to each grouping; its value depends on the
+    weighted means. `is_first`: which usages belong to the first grouping, boolean (N,)."""
 
     def __init__(self, measure: Measure, vectors: np.ndarray, is_first: np.ndarray, seed: int):
         self._measure = measure
@@ -75,39 +66,32 @@ class Resampling:
         self._is_first = is_first
         self._random = np.random.default_rng(seed)
 
-    def value(self) -> float:
-        """Return the value of the groupings themselves."""
-        return float(self._values(self._is_first, ~self._is_first))
-
     def splits(self, n: int) -> np.ndarray:
         """Return the values of random splits into groupings of the same sizes, (n,)."""
-
-        def split(size: int) -> np.ndarray:
+        values = []
+        for size in self._batches(n):
             first = self._random.permuted(np.tile(self._is_first, (size, 1)), axis=1)  # size, N
-            return self._values(first, ~first)
-
-        return self._in_batches(split, n)
+            values.append(self.values(first, ~first))
+        return np.concatenate(values)
 
     def bootstrap(self, n: int) -> np.ndarray:
         """Return the values of usages that are drawn from each grouping with replacement, (n,)."""
-
-        def draw(size: int) -> np.ndarray:
+        values = []
+        for size in self._batches(n):
             counts = []  # how often each usage is drawn from each grouping, size, N
             for grouping in (self._is_first, ~self._is_first):
                 n_usages = grouping.sum()
                 shares = grouping / n_usages
                 counts.append(self._random.multinomial(n_usages, shares, size))
-            return self._values(*counts)
+            values.append(self.values(*counts))
+        return np.concatenate(values)
 
-        return self._in_batches(draw, n)
-
-    def _in_batches(self, draw: Callable[[int], np.ndarray], n: int) -> np.ndarray:
-        """Return the values of `n` draws, in batches that bound memory."""
+    def _batches(self, n: int) -> list[int]:
+        """Return the sizes of batches of `n` draws that bound memory."""
         largest = max(1, BATCH_NUMBERS // len(self._features))
-        sizes = [min(largest, n - start) for start in range(0, n, largest)]
-        return np.concatenate([draw(size) for size in sizes])
+        return [min(largest, n - start) for start in range(0, n, largest)]
 
-    def _values(self, *counts: np.ndarray) -> np.ndarray:
+    def values(self, *counts: np.ndarray) -> np.ndarray:
         """Return the values (...) of draws: numbers (..., N) of the usages in each grouping."""
         means = []
         for n in counts:

@@ -63,18 +63,13 @@ def find_neighbours(
         each_word_once: whether only the first usage of each word counts, regardless of case.
         is_left_out: whether a word is not in the result either.
     Raises: DataError if no word is chosen.
-
-    Example:
-        sentences = [["The", "cell", "was", "dark"], ["A", "monk", "left", "his", "cell"]]
-        text = words_of_text(bilm.ElmoEmbedder("novels-en"), sentences)
-        find_neighbours(*text, lambda word: word.word == "cell", each_word_once=True)
     """
     chosen = [k for k, word in enumerate(words) if is_chosen(word)]
     if not chosen:
         raise DataError("found no usage of the word; compare case, spelling and line with the text")
     directions = normalized(vectors)
-    mean = directions[chosen].mean(axis=0, keepdims=True)
-    similarity = directions @ normalized(mean)[0]  # N
+    mean = directions[chosen].mean(axis=0)
+    similarity = directions @ normalized(mean)  # N
     similarity[chosen] = -np.inf
 
     nearest: dict[object, Neighbour] = {}

@@ -69,8 +69,7 @@ def neighbours(
     if words:
         left_out.append(forms)
     is_form = matcher([forms], ignore_case)
-    left_out = list(dict.fromkeys(left_out))  # the word itself may be excluded, too
-    is_excluded = matcher(left_out, ignore_case) if left_out else None
+    is_excluded = matcher(left_out, ignore_case)
     if usages is not None:
         vectors, all_words = words_of_usages(read_usages(usages), layer)
     elif input_ is not None:
@@ -86,6 +85,6 @@ def neighbours(
         lambda usage: bool(is_form(usage.word)) and line in (None, usage.line),
         n,
         each_word_once=words,
-        is_left_out=lambda usage: is_excluded is not None and bool(is_excluded(usage.word)),
+        is_left_out=lambda usage: bool(is_excluded(usage.word)),
     )
     write_table(output, COLUMNS, nearest, [input_, usages])

@@ -27,24 +27,15 @@ def write_page(
     n_clusters: int = N_CLUSTERS,
     seed: int = 0,
 ) -> None:
-    """Write a page with a map for each word and layer, and a table of the usages that are selected
-    or most similar to a chosen one. The page contains plotly.js (5 MB).
-
-    Args:
-        usages: the usages of each word.
-        output: the page, whose name ends with .html.
-        layer: number of the layer that is shown first; None for the highest.
-        n_clusters, seed: see `usage_map`.
-    Raises: OptionsError for another ending, without usages, or if the layer is not stored.
-    """
-    path = Path(output)
-    if path.suffix.lower() != ".html":
-        raise OptionsError(f"{output}: unknown ending; expected .html")
+    """Write a page (.html) with a map for each word, whose usages are given, and layer, and a table
+    of the usages that are selected or most similar to a chosen one. It contains plotly.js (5 MB).
+    `layer` is shown first; None for the highest. Raises: OptionsError without usages, or if the
+    layer is not stored."""
     if not usages or not all(map(len, usages)):
         raise OptionsError("there are no usages to show")
     layers = usages[0].layers
     usages[0].vectors(layer)  # an error before anything is computed
-    protect(path)
+    protect(output)
     plotly = optional("plotly.offline", "analysis", "pages of usages").get_plotlyjs()
     bar = Progress("projecting", "maps", len(usages) * len(layers))
     words = [_content(of_word, n_clusters, seed, bar) for of_word in usages]
@@ -60,7 +51,7 @@ def write_page(
     text = json.dumps(data, ensure_ascii=False, separators=(",", ":")).replace("<", "\\u003c")
     template = (files("bilm.studies.usages") / "page.html").read_text("utf-8")
     page = template.replace("/*PLOTLY*/", plotly).replace("/*DATA*/", text)
-    with replacing(path) as temporary:
+    with replacing(output) as temporary:
         temporary.write_text(page, encoding="utf-8")
 
 

@@ -5,7 +5,6 @@ from __future__ import annotations
 import textwrap
 from collections.abc import Iterator
 from contextlib import contextmanager
-from functools import partial
 from io import BytesIO
 from pathlib import Path
 from typing import TYPE_CHECKING
@@ -17,7 +16,7 @@ from bilm.studies.usages.change import CHANGED, FEW, groupings_of, ranked
 from bilm.studies.usages.maps import N_CLUSTERS, cluster_names, usage_map
 from bilm.studies.usages.settings import MEASURES
 from bilm.studies.usages.usages import Usages
-from bilm.support import HISTORY, optional, protect, replacing
+from bilm.support import HISTORY, optional, replacing
 
 if TYPE_CHECKING:
     import pandas
@@ -48,12 +47,10 @@ SAME = "#4d4d4d"  # of other answers
 def drawing(output: str | Path | None, width: float, height: float) -> Iterator[Figure]:
     """Yield an empty figure of a size in inches, which notebooks display, and save it, unless
     `output` is None, when the block ends without an error. Raises: OptionsError for an unknown
-    ending; DataError if the output belongs to a model."""
+    ending."""
     ending = ".png" if output is None else Path(output).suffix.lower()
     if ending not in ENDINGS:
         raise OptionsError(f"{output}: unknown ending; expected {', '.join(ENDINGS)}")
-    if output is not None:
-        protect(output)
     matplotlib = optional("matplotlib", "analysis", "pictures")
     figures = optional("matplotlib.figure", "analysis", "pictures")
     fonts = optional("matplotlib.font_manager", "analysis", "pictures").fontManager
@@ -69,17 +66,17 @@ def drawing(output: str | Path | None, width: float, height: float) -> Iterator[
     }
     with matplotlib.rc_context(settings):
         figure = figures.Figure(figsize=(width, height), layout="constrained")
-        figure._repr_png_ = partial(_as_png, figure)  # without pyplot, IPython knows no other way
+
+        def as_png() -> bytes:
+            file = BytesIO()
+            figure.savefig(file, dpi=DPI, format="png")
+            return file.getvalue()
+
+        figure._repr_png_ = as_png  # without pyplot, IPython knows no other way
         yield figure
         if output is not None:
             with replacing(output) as temporary:
                 figure.savefig(temporary, dpi=DPI, format=ending[1:])
-
-
-def _as_png(figure: Figure) -> bytes:
-    file = BytesIO()
-    figure.savefig(file, dpi=DPI, format="png")
-    return file.getvalue()
 
 
 def draw_map(
@@ -120,14 +117,9 @@ def draw_map(
 def draw_change(
     frame: pandas.DataFrame, output: str | Path | None = None, measure: str = "apd"
 ) -> Figure:
-    """Draw the first `MAX_WORDS` words of a table, of its last layer, ranked by a measure, with
-    their intervals; those with few usages are below the others.
-
-    Args:
-        frame: result of `measure_change`; its first measure gave the answers.
-        output: picture, see `draw_map`.
-        measure: measure that ranks the words.
-    """
+    """Draw the first `MAX_WORDS` words of a result of `measure_change`, of its last layer, ranked
+    by a measure, with their intervals; those with few usages are below the others. `output`: see
+    `draw_map`."""
     rows = ranked(frame, measure).dropna(subset=measure).head(MAX_WORDS)
     is_few = (rows["answer"] == FEW).to_numpy()
     # The first word is at the top, and a gap is above those with few usages.
@@ -165,12 +157,8 @@ def draw_change(
 
 
 def draw_run(folder: str | Path, output: str | Path | None = None) -> Figure:
-    """Draw held-out perplexity and mean training loss over the steps of a run.
-
-    Args:
-        folder: of the run, which contains `history.csv`.
-        output: picture, see `draw_map`.
-    """
+    """Draw held-out perplexity and mean training loss over the steps of the run in a folder.
+    `output`: see `draw_map`."""
     pandas = optional("pandas", "analysis", "pictures of runs")
     history = pandas.read_csv(Path(folder) / HISTORY, index_col="step")
     loss = history[["loss_forward", "loss_backward"]].mean(axis=1)

@@ -18,12 +18,16 @@ if TYPE_CHECKING:
 
 VERSION = 1  # of the metadata of a table
 WINDOW = 5  # words to each side of a usage that count as its context
-BLANK = "\u00a0"  # replaces a blank inside a word in a table
-JOINED = "\ufdd0"  # replaces it in memory: texts contain no-break spaces, but no such characters
+BLANK = "\u00a0"  # replaces a blank inside a word, which CoNLL-U and lists of words allow
+# Of a table, without the vectors
+COLUMNS = (
+    "word", "grouping", "identifier", "text", "line", "position", "sentence", "form", "lemma",
+    "tag", "date", "description",
+)  # fmt: skip
 
 
 class Usage(NamedTuple):
-    """A place where a word occurs. The fields are columns of the table, see docs/usages.md."""
+    """A place where a word occurs, see docs/usages.md."""
 
     word: str
     grouping: str
@@ -31,26 +35,21 @@ class Usage(NamedTuple):
     text: str
     line: int
     position: int
-    sentence: str
-    form: str
+    words: list[str]  # of the sentence
     lemma: str | None = None
     tag: str | None = None
     date: str | None = None
     description: str | None = None
 
     @property
-    def words(self) -> list[str]:
-        """The words of the sentence, which may contain blanks."""
-        return [word.replace(JOINED, " ") for word in self.sentence.split(" ")]
-
-
-COLUMNS = Usage._fields  # of a table, without the vectors
+    def form(self) -> str:
+        """The word as it occurs."""
+        return self.words[self.position]
 
 
 def as_sentence(words: Iterable[str]) -> str:
-    """Return words joined by blanks. A blank inside a word, as CoNLL-U and lists of words in tables
-    allow, becomes `JOINED`, so that `split(" ")` separates the words again."""
-    return " ".join(word.replace(" ", JOINED) for word in words)
+    """Return words joined by blanks, which `split(" ")` separates again."""
+    return " ".join(word.replace(" ", BLANK) for word in words)
 
 
 @dataclass
@@ -188,9 +187,11 @@ class Usages:
 def frame_of(usages: Iterable[Usage]) -> pandas.DataFrame:
     """Return the columns of usages, without vectors."""
     pandas = optional("pandas", "analysis", "tables of usages")
-    frame = pandas.DataFrame(usages, columns=list(COLUMNS))
-    without_marks = {name: frame[name].str.replace(JOINED, BLANK) for name in ("sentence", "form")}
-    return frame.assign(**without_marks)
+    rows = []
+    for usage in usages:
+        texts = {"sentence": as_sentence(usage.words), "form": as_sentence([usage.form])}
+        rows.append(usage._asdict() | texts)
+    return pandas.DataFrame(rows, columns=list(COLUMNS))
 
 
 def words_near(sentence: str, position: int) -> list[str]:
@@ -202,6 +203,6 @@ def words_near(sentence: str, position: int) -> list[str]:
 
 
 def normalized(vectors: np.ndarray) -> np.ndarray:
-    """Return vectors (N, D) divided by their Euclidean norms; vectors of zeros stay zero."""
-    norms = np.linalg.norm(vectors, axis=1, keepdims=True)
+    """Return vectors (..., D) divided by their Euclidean norms; vectors of zeros stay zero."""
+    norms = np.linalg.norm(vectors, axis=-1, keepdims=True)
     return vectors / np.where(norms > 0, norms, 1)

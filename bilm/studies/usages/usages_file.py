@@ -1,15 +1,12 @@
-"""Tables of usages on the disk.
-
-The table is a Parquet file; docs/usages.md describes its columns. Vectors are fixed-size lists of
-float32 or float16. A row is a usage, and the rows are ordered by word, grouping and place.
+"""Tables of usages on the disk: Parquet files, whose columns docs/usages.md describes. Vectors are
+fixed-size lists of float32 or float16. The rows are ordered by word, grouping and place.
 
 A row group contains one word, so that reading one word does not read the others. The key
 `bilm.usages` of the schema's metadata contains counts and the description of the model, as JSON.
 """
 
 import textwrap
-from collections.abc import Iterable, Iterator, Sequence
-from contextlib import contextmanager
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from functools import cached_property
 from pathlib import Path
 from typing import Any
@@ -30,24 +27,22 @@ def arrow(module: str = "pyarrow") -> Any:
     return optional(module, "analysis", "reading and writing tables of usages")
 
 
-def write_table(
-    path: str | Path, description: Description, dtype: str, words: Iterable[Usages]
-) -> None:
+def write_table(path: str | Path, usages: Usages, dtype: str) -> None:
     """Write the usages of each word, in row groups of at most `MAX_ROWS`. The file is renamed into
     place when it is complete. `dtype` is that of the vectors, float32 or float16."""
     pa, parquet = arrow(), arrow("pyarrow.parquet")
+    description = usages.description
     integers = {"line": pa.int64(), "position": pa.int32()}
     types = {name: integers.get(name, pa.string()) for name in COLUMNS}
     vector = pa.list_(pa.type_for_alias(dtype), description.dim)
     types |= {f"layer_{layer}": vector for layer in description.layers}
     schema = pa.schema(types, {KEY: description.as_json().encode()})
     with replacing(path) as temporary, parquet.ParquetWriter(temporary, schema) as file:
-        for usages in words:
-            vectors = {
-                f"layer_{layer}": list(usages.arrays[layer].astype(dtype))
-                for layer in description.layers
-            }
-            table = pa.Table.from_pandas(usages.frame.assign(**vectors), schema)
+        for _, of_word in usages.by_word():
+            vectors = {}
+            for layer, array in of_word.arrays.items():
+                vectors[f"layer_{layer}"] = list(array.astype(dtype))
+            table = pa.Table.from_pandas(of_word.frame.assign(**vectors), schema)
             file.write_table(table, row_group_size=MAX_ROWS)
 
 
@@ -57,15 +52,12 @@ class UsagesFile:
 
     def __init__(self, path: str | Path):
         self.path = str(Path(path).expanduser())
-        with self._reading():
-            schema = arrow("pyarrow.parquet").read_schema(self.path)
+        schema = self._read(arrow("pyarrow.parquet").read_schema)
         metadata = schema.metadata or {}
-        lacks = [f"the column {name}" for name in COLUMNS if name not in schema.names]
         if KEY not in metadata:
-            lacks.append(f"the metadata {KEY.decode()}")
-        if lacks:
             raise DataError(
-                f"{self.path}: lacks {lacks[0]}; expected a table that bilm usages wrote"
+                f"{self.path}: lacks the metadata {KEY.decode()}; expected a table that bilm "
+                "usages wrote"
             )
         self.description = Description.from_json(metadata[KEY], self.path)
 
@@ -77,8 +69,7 @@ class UsagesFile:
     @cached_property
     def words(self) -> list[str]:
         """The words that have usages, in the order of the file."""
-        with self._reading():
-            table = arrow("pyarrow.parquet").read_table(self.path, columns=["word"])
+        table = self._read(arrow("pyarrow.parquet").read_table, columns=["word"])
         return table["word"].unique().to_pylist()
 
     def read(
@@ -101,10 +92,8 @@ class UsagesFile:
 
         filters = None if words is None else [("word", "in", chosen)]
         names = [*COLUMNS, *(f"layer_{layer}" for layer in numbers)]
-        with self._reading():
-            table = arrow("pyarrow.parquet").read_table(
-                self.path, columns=names, filters=filters, partitioning=None
-            )
+        read_table = arrow("pyarrow.parquet").read_table
+        table = self._read(read_table, columns=names, filters=filters, partitioning=None)
         frame = table.select(list(COLUMNS)).to_pandas()
         arrays = {}
         for layer in numbers:
@@ -117,24 +106,16 @@ class UsagesFile:
         """Yield each word with its usages; only one word is in memory at a time."""
         return ((word, self.read(word, layers)) for word in self.words)
 
-    @contextmanager
-    def _reading(self) -> Iterator[None]:
-        """Turn errors of pyarrow in the block into an error that names the file."""
+    def _read(self, read: Callable[..., Any], **how: Any) -> Any:
+        """Call a function of pyarrow with the file. Raises: DataError, which names the file."""
         try:
-            yield
+            return read(self.path, **how)
         except (OSError, arrow().ArrowException) as error:
             raise DataError(f"{self.path}: cannot be read as Parquet: {error}") from error
 
 
 def read_usages(
-    path: str | Path,
-    words: str | Iterable[str] | None = None,
-    layers: Iterable[int] | None = None,
+    path: str | Path, words: str | Iterable[str] | None = None, layers: Iterable[int] | None = None
 ) -> Usages:
-    """Read a table of usages: see `UsagesFile.read`.
-
-    Example:
-        usages = bilm.studies.usages.read_usages("usages.parquet", "cell")
-        usages.nearest(0, 5)[["similarity", "grouping", "sentence"]]
-    """
+    """Read a table of usages: see `UsagesFile.read`, and the example in docs/usages.md."""
     return UsagesFile(path).read(words, layers)

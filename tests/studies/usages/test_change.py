@@ -28,10 +28,9 @@ def make_usages(vectors, n_first, tags=None, forms=None):
     rows = []
     for k in range(len(vectors)):
         name = "then" if k < n_first else "now"
-        form = forms[k] if forms else WORD
+        words = ["the", forms[k] if forms else WORD, "number", str(k)]
         tag = tags[k] if tags else None
-        sentence = f"the {form} number {k}"
-        rows.append(Usage(WORD, name, f"{name}:{k}", name, k + 1, 1, sentence, form, tag=tag))
+        rows.append(Usage(WORD, name, f"{name}:{k}", name, k + 1, 1, words, tag=tag))
     n_second = len(vectors) - n_first
     groupings = (Grouping("then", ("then",), 10, 1000), Grouping("now", ("now",), 10, 4000))
     counts = {WORD: {"then": n_first, "now": n_second}}
@@ -219,7 +218,7 @@ def test_two_commands_lead_from_dwug_to_measures(tmp_path, run_here):
 def usages_in(texts, names):
     """Return the usages of words in sentences by grouping; an entry is a word and its forms."""
     rows = [
-        Usage(word, name, f"{name}:{k}:{word}", name, k, words.index(form), sentence, form)
+        Usage(word, name, f"{name}:{k}:{word}", name, k, words.index(form), words)
         for name, sentences in texts.items()
         for k, sentence in enumerate(sentences)
         for words in [sentence.split()]

@@ -34,7 +34,7 @@ def make_usages(n, word="cell", seed=0):
         position = 0 if k == 0 else words.index("cell")
         name = ("then", "now")[k % 2]
         place = f"{name}:{k}", f"{name}.txt", k + 1, position
-        rows.append(Usage(word, name, *place, " ".join(words), words[position]))
+        rows.append(Usage(word, name, *place, words))
     groupings = tuple(Grouping(name, (f"{name}.txt",), n, 9 * n) for name in ("then", "now"))
     counts = {word: {"then": (n + 1) // 2, "now": n // 2}}
     description = Description(groupings, counts, layers=(1, 2), dim=8)

@@ -27,7 +27,7 @@ from bilm.studies.usages import (
     read_usages,
     write_usages,
 )
-from bilm.studies.usages.usages import COLUMNS
+from bilm.studies.usages.usages import COLUMNS, frame_of
 
 THEN = ["the cell was dark", "a monk in his cell", "", "no such word here", "cell after cell"]
 NOW = ["the cell divides", "Cells divide", "my phone is a cell phone"]
@@ -121,8 +121,8 @@ def test_blanks_inside_words_do_not_move_positions(tmp_path):
     (tmp_path / "a.jsonl").write_text('{"words": ["New York", "has", "a", "cell"]}\n')
     corpus = Corpus(tmp_path / "a.jsonl", Reading("words"))
     (usage,) = find_usages({"a": [corpus]}, queries("cell")).usages
-    assert usage.position == 3 and usage.form == usage.sentence.split(" ")[3] == "cell"
-    assert usage.words[0] == "New York"
+    assert usage.position == 3 and usage.form == "cell" and usage.words[0] == "New York"
+    assert frame_of([usage])["sentence"].tolist() == ["New\u00a0York has a cell"]
 
 
 def test_sample_is_seeded_and_does_not_depend_on_other_words(tmp_path):
