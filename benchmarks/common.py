@@ -199,8 +199,7 @@ class TimedRun(NamedTuple):
         end = time.perf_counter() + seconds
         while time.perf_counter() < end or len(times) < 6:
             start = time.perf_counter()
-            result = self.trainer.step(next(self.batches), len(times))
-            result.global_norm.numpy()  # waits for the end of the step
+            self.trainer.step(next(self.batches), len(times)).global_norm.numpy()
             times.append(time.perf_counter() - start)
         return times[1:]
 
@@ -208,7 +207,7 @@ class TimedRun(NamedTuple):
 def training_run(
     options: RunOptions, folder: Path, n_tokens: int, precision: str = "float32"
 ) -> TimedRun:
-    """Prepare training on shuffled text, with a vocabulary of `n_tokens` words."""
+    """Prepare training on shuffled text, with `n_tokens` words, without a decay at its end."""
     from bilm.data.shards import resolve_shards
     from bilm.data.vocabulary import vocabulary_of
     from bilm.training.devices import Devices
@@ -218,9 +217,8 @@ def training_run(
     text = corpus(folder, n_tokens)
     vocab = vocabulary_of(text.vocab_file, options.model, n_tokens=None)
     devices = Devices()
-    options = options.replace(decay="none")  # a decay requires the length of the run
     is_sampled = options.sample_softmax and options.n_negative_samples_batch < vocab.size
-    options = options.replace(sample_softmax=is_sampled)
+    options = options.replace(decay="none", sample_softmax=is_sampled)
     trainer = Trainer(options, vocab.size, devices, precision=precision)
     batches = TrainingText(options, vocab, resolve_shards(text.train), seed=0).batches(devices)
     return TimedRun(trainer, (batch for batch, _ in batches))

@@ -98,7 +98,6 @@ def main(_):
                 inputs = None, text, stored, None, output
                 seconds.append(processor_seconds(dump, *inputs, pool=pool))
             figures[f"command, {what}"] = 1e6 * np.diff(seconds)[0] / np.diff(n_tokens)[0]
-
         options = load_run_options(FLAGS.model)
         batches = common.training_run(options, folder, n_tokens=20_000).batches
         next(batches)  # fills the buffer of sentences
