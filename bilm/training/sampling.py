@@ -29,14 +29,15 @@ def draw_negatives(
     """
     random = np.random.Generator(np.random.Philox(key))
 
-    first = np.full(n_tokens, np.iinfo(np.int32).max, np.int32)  # V, the first draw of each word
+    never = np.iinfo(np.int32).max
+    first: np.ndarray = np.full(n_tokens, never, np.int32)  # V, the first draw of each word
     ids: np.ndarray = np.empty(0, np.int64)  # distinct words, in the order of their first draws
     n_drawn = 0
     while len(ids) < n_samples:
         uniform = random.random(max(n_drawn, 2 * n_samples))
         words = np.exp(uniform * np.log(n_tokens + 1)).astype(np.int64) - 1
         words[words == n_tokens] = 0  # exp(u log(V + 1)) may round up to V + 1
-        draws = np.arange(n_drawn, n_drawn + len(words), dtype=np.int32)
+        draws: np.ndarray = np.arange(n_drawn, n_drawn + len(words), dtype=np.int32)
         np.minimum.at(first, words, draws)  # faster than sorting
         ids = np.concatenate([ids, words[first[words] == draws]])
         n_drawn += len(words)

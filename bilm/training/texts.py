@@ -138,7 +138,7 @@ def _with_facts(inputs: Inputs, hosts: Hosts, find: Callable[[], Facts]) -> RunT
         n_train_tokens=facts.n_train_tokens,
         once_from=facts.once_from,
         heldout=heldout,
-        ngrams=of_chief and of_chief.ngrams,
+        ngrams=None if of_chief is None else of_chief.ngrams,
     )
 
 
