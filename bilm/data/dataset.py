@@ -72,7 +72,7 @@ class LMDataset:
         self.suffixes = {"backward" if reverse else "forward": ""}
         self.test = test
         self.seed = seed
-        self._shuffle_buffer = SHUFFLE_BUFFER if shuffle_on_load and not test else 1
+        self._shuffle_buffer = SHUFFLE_BUFFER if shuffle_on_load and not test else 0
 
     def iter_batches(self, batch_size: int, num_steps: int) -> Windows:
         """Return windows for training. Each row continues in the next window. When its sentence, or

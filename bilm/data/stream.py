@@ -27,8 +27,8 @@ Position = dict[str, np.ndarray]  # integer arrays by name
 
 class SentenceStream:
     """The sentences of some shards, epoch after epoch, in random order, from a position on.
-    `buffer_size`: number of lines in memory for shuffling; 1 keeps the order of the text. `key`: of
-    the random order, the seed and the number of the direction."""
+    `buffer_size`: number of lines in memory for shuffling; 0 disables it. `key`: of the random
+    order, the seed and the number of the direction."""
 
     def __init__(
         self, shards: Shards, buffer_size: int, key: tuple[int, int], position: Position | None
@@ -59,6 +59,14 @@ class SentenceStream:
             reference = self.rest[0]
             (text,) = read_references(self.shards, np.array([reference]))
             yield reference, text
+        if self.buffer_size:
+            yield from self._shuffled()
+            return
+        for line in self._lines(range(len(self.shards.paths))):
+            self.n_drawn += 1
+            yield line
+
+    def _shuffled(self) -> Iterator[tuple[int, str]]:
         order, rng = self._random()
         lines = self._lines(order)
 
@@ -91,8 +99,7 @@ class SentenceStream:
         seed, direction = self.key
         keys = np.random.SeedSequence((seed, self.epoch, direction))
         rng = np.random.Generator(np.random.Philox(keys))
-        n_shards = len(self.shards.paths)
-        order = rng.permutation(n_shards) if self.buffer_size > 1 else np.arange(n_shards)
+        order = rng.permutation(len(self.shards.paths))
         for first in range(0, self.n_drawn, SKIPPED_AT_ONCE):
             rng.integers(self.buffer_size, size=min(SKIPPED_AT_ONCE, self.n_drawn - first))
         return order, rng
@@ -111,7 +118,7 @@ class SentenceStream:
         self.waiting = np.zeros(0, np.int64)
         return had_text
 
-    def _lines(self, order: np.ndarray) -> Iterator[tuple[int, str]]:
+    def _lines(self, order: Sequence[int] | np.ndarray) -> Iterator[tuple[int, str]]:
         """Yield reference and text of each line that is not read yet, in an order of the shards."""
         shards = self.shards
         while self.shard < len(order):
