@@ -55,8 +55,10 @@ def new_run(request: RunRequest, folder: RunFolder) -> RunSpec:
     spec = specified(request, texts, options, choice=choice)
     if encoder is None:
         return spec
-    assign = open_model(encoder).assign
-    return replace(spec, start=lambda model, _: assign(model, softmax=False, stacks=False))
+    return replace(
+        spec,
+        start=lambda model, _: open_model(encoder).assign(model, softmax=False, stacks=False),
+    )
 
 
 def resumed_run(request: RunRequest, folder: RunFolder, checkpoint: Checkpoint) -> RunSpec:
