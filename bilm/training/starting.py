@@ -3,11 +3,13 @@
 
 import math
 from dataclasses import replace
+from functools import partial
 
 from absl import logging
 
-from bilm.data.vocabulary import vocabulary_of
+from bilm.data.vocabulary import Vocabulary, vocabulary_of
 from bilm.errors import ArgumentError, OptionsError, WeightsError
+from bilm.language_model import BiLM
 from bilm.options import schema
 from bilm.options.run_options import RunOptions
 from bilm.storage.checkpoint import Checkpoint
@@ -23,6 +25,11 @@ from bilm.training.texts import new_texts, same_texts
 NOT_FOR_WORKERS = (
     "--options auto cannot choose for several workers; expected a file or another name"
 )
+
+
+def assign_encoder(name: str, model: BiLM, vocab: Vocabulary) -> None:
+    """Assign the weights of the character encoder of a packaged model; others stay random."""
+    open_model(name).assign(model, softmax=False, stacks=False)
 
 
 # --- the two kinds of runs on a text ---
@@ -52,13 +59,8 @@ def new_run(request: RunRequest, folder: RunFolder) -> RunSpec:
     encoder = None if request.from_scratch else auto.ENCODER
     choice = AutoChoice(n_steps, precision, request.hours, encoder)
     _log_choice(options, choice)
-    spec = specified(request, texts, options, choice=choice)
-    if encoder is None:
-        return spec
-    return replace(
-        spec,
-        start=lambda model, _: open_model(encoder).assign(model, softmax=False, stacks=False),
-    )
+    start = partial(assign_encoder, encoder) if encoder else None
+    return replace(specified(request, texts, options, choice=choice), start=start)
 
 
 def resumed_run(request: RunRequest, folder: RunFolder, checkpoint: Checkpoint) -> RunSpec:
