@@ -33,14 +33,17 @@ def draw_negatives(
     first: np.ndarray = np.full(n_tokens, never, np.int32)  # V, the first draw of each word
     ids: np.ndarray = np.empty(0, np.int64)  # distinct words, in the order of their first draws
     n_drawn = 0
+    log_size = np.log(n_tokens + 1)
     while len(ids) < n_samples:
         uniform = random.random(max(n_drawn, 2 * n_samples))
-        words = np.exp(uniform * np.log(n_tokens + 1)).astype(np.int64) - 1
+        words = np.exp(uniform * log_size).astype(np.int64) - 1
         words[words == n_tokens] = 0  # exp(u log(V + 1)) may round up to V + 1
-        draws: np.ndarray = np.arange(n_drawn, n_drawn + len(words), dtype=np.int32)
+        end = n_drawn + len(words)
+        draws: np.ndarray = np.arange(n_drawn, end, dtype=np.int32)
         np.minimum.at(first, words, draws)  # faster than sorting
-        ids = np.concatenate([ids, words[first[words] == draws]])
-        n_drawn += len(words)
+        is_first = first[words] == draws
+        ids = np.concatenate([ids, words[is_first]])
+        n_drawn = end
     ids = ids[:n_samples]
     n_tries = int(first[ids[-1]]) + 1
     return Negatives(
