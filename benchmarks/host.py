@@ -1,5 +1,6 @@
 #!/usr/bin/env python
-"""Processor time of embedding without the biLM: with a backend that computes nothing, one thread.
+"""Processor time of embedding and training without the biLM: with a backend that computes nothing,
+one thread, and of making the batches of training steps.
 
 Example: compare two versions, of which the other is in PATH/TO/OTHER
   for k in 1 2 3; do
@@ -12,6 +13,7 @@ thirds of a text, without what each call takes, such as opening the model.
 
 import time
 from collections.abc import Callable
+from itertools import islice
 
 import common
 import h5py
@@ -29,6 +31,7 @@ flags.DEFINE_integer("n_sentences", 3000, "Lines of the text.", 3)
 flags.DEFINE_integer("n_times", 3, "Repetitions; the least time is reported.", 1)
 
 OUTPUTS = {"pooled": "npz", "npz": "npz", "hdf5": "hdf5"}
+N_STEPS = 50  # of training in a repetition
 
 
 class NoStacks(Stacks):
@@ -91,6 +94,12 @@ def measure(folder):
             dump = corpus.dump_bilm_embeddings
             seconds.append(processor_seconds(dump, None, text, stored, None, output, **how))
         figures[f"command, {what}"] = 1e6 * np.diff(seconds)[0] / np.diff(n_tokens)[0]
+
+    run_options = load_run_options(FLAGS.model)
+    batches = common.training_run(run_options, folder, n_tokens=20_000).batches
+    next(batches)  # fills the buffer of sentences
+    of_step = processor_seconds(lambda: list(islice(batches, N_STEPS))) / N_STEPS
+    figures["training"] = 1e6 * of_step / (run_options.batch_size * run_options.unroll_steps)
     title = f"microseconds per token, {FLAGS.model}, {n_tokens[-1]:,} tokens"
     return title, figures
 

@@ -39,7 +39,7 @@ CORPUS = "--input", TEXT, "--vocab", str(VOCABULARY), "--heldout", HELDOUT
             "int8: .*int8 / float32: ",
             marks=pytest.mark.skipif(not find_spec("onnxruntime"), reason="requires onnxruntime"),
         ),
-        ("host.py", ["--n_sentences", "30", "--n_times", "1"], "embed_batch.*pooled.*npz.*hdf5"),
+        ("host.py", ["--n_sentences", "30", "--n_times", "1"], "pooled.*hdf5.*training"),
         (
             "time_to_perplexity.py",
             ["--options", "tiny", *CORPUS, "--n_steps", "2", "--eval_steps", "1"],

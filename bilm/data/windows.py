@@ -69,14 +69,6 @@ def _distinct_rows(tokens: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
     return rows[first], places
 
 
-def distinct_shapes(options: ModelOptions) -> tuple | list[tuple]:
-    """Return the shape of `distinct` in a batch, or its shape for each group of characters."""
-    if options.char_cnn is None:
-        return (None,)
-    max_lengths, widest = group_lengths(options.char_cnn)
-    return [(None, length + widest) for length in max_lengths] + [(None, None)]
-
-
 def needed_characters(lengths: np.ndarray, widest: int, width: int) -> np.ndarray:
     """Return how many of `width` characters the CNN must read for words of these lengths. Of the
     windows of the `widest` filter that contain only padding, one decides the maximum. The result is

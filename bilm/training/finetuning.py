@@ -90,7 +90,7 @@ def finetune(
     source = Source(model, weights)
     if source.model.folder.resolve() == Path(expanded(folder)).resolve():
         raise BilmError(f"{folder}: model and folder are the same; use another folder")
-    source_vocab, chosen_vocab = choose_vocabulary(source, vocab, new_vocab)
+    source_vocab, chosen_vocab = choose_vocabulary(source.model, vocab, new_vocab)
     request = request_run(text, others, heldout=heldout, vocab=chosen_vocab, devices=devices)
     request = replace(request, options=source.run_options(request.changes), changes={})
 
@@ -207,44 +207,38 @@ class Source:
             **kept | NOT_INHERITED | dict(changes),
         )
 
-    def vocabulary(self, vocab_file: str | Path | None) -> Vocabulary | None:
-        """Return the words of the source, from a file or from the model; None if they are unknown.
-        Raises: DataError if its softmax has other words."""
-        model = self.model
-        if vocab_file is not None and model.n_words is None:
-            return Vocabulary(vocab_file)
-        has_words = model.softmax is not None and model.softmax.words is not None
-        is_beside = model.n_words is not None and model.vocabulary_path.exists()
-        if vocab_file is None and not has_words and not is_beside:
-            return None
-        return model.vocabulary(vocab_file)
-
 
 def choose_vocabulary(
-    source: Source, of_source: str | Path | None, new: str | Path | None
+    model: StoredModel, of_model: str | Path | None, new: str | Path | None
 ) -> tuple[Vocabulary | None, Vocabulary]:
     """Return the vocabularies of the source (None if it is unknown) and of the new run, from the
     arguments of `finetune`. Raises: DataError if one is missing or does not fit the source."""
-    reads_words = source.model.options.char_cnn is None
+    reads_words = model.options.char_cnn is None
     if reads_words and new is not None:
         raise DataError(
-            f"{new}: {source.model} reads words of its own vocabulary and cannot be "
-            "fine-tuned with another one; remove --new_vocab"
+            f"{new}: {model} reads words of its own vocabulary and cannot be fine-tuned with "
+            "another one; remove --new_vocab"
         )
-    if source.model.n_words is None and new is None:
+    if model.n_words is None and new is None:
         raise DataError(
-            f"{source.model}: no softmax ({source.model.softmax_path.name}) beside the "
-            "weights; pass the vocabulary of a new softmax with --new_vocab, for example the "
-            "vocabulary that the model was trained with"
+            f"{model}: no softmax ({model.softmax_path.name}) beside the weights; pass the "
+            "vocabulary of a new softmax with --new_vocab, for example the vocabulary that the "
+            "model was trained with"
         )
 
-    vocab = source.vocabulary(of_source)
+    vocab = None
+    if model.n_words is not None:
+        has_words = model.softmax is not None and model.softmax.words is not None
+        if of_model is not None or has_words or model.vocabulary_path.exists():
+            vocab = model.vocabulary(of_model)
+    elif of_model is not None:
+        vocab = Vocabulary(of_model)
     if new is not None:
         return vocab, Vocabulary(new, validate_file=True)
     if vocab is None:
         or_new = "" if reads_words else ", or a new one (--new_vocab)"
         raise DataError(
-            f"{source.model.folder / VOCABULARY}: file not found; pass the vocabulary of the "
-            f"source (--vocab){or_new}"
+            f"{model.folder / VOCABULARY}: file not found; pass the vocabulary of the source "
+            f"(--vocab){or_new}"
         )
     return vocab, vocab

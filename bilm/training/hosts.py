@@ -124,7 +124,8 @@ class Hosts:
         cluster: the workers, and which one this is; None for a run of one process.
         minutes: how long to wait for the others to join.
     Attributes: `cluster`; `n_workers`; `index`; `is_chief`; `name`, see `Cluster`.
-    Raises: HostError if a worker does not join, or runs another program.
+    Raises: HostError if a worker does not join in time or runs another program, or if the port of
+        this worker is in use.
 
     Example:
         with Hosts(find_cluster()) as hosts:
@@ -138,7 +139,7 @@ class Hosts:
         self.n_workers = len(self.cluster.workers)
         self.is_chief = self.index == 0
         self.name = self.cluster.name
-        self._connections = join(cluster, minutes) if cluster else {}
+        self._connections = _join(cluster, minutes) if cluster else {}
         self._received = {k: queue.SimpleQueue[Any]() for k in self._connections}
         self._sending = threading.Lock()
         self._over = False  # whether this worker has left the block with an error
@@ -237,12 +238,8 @@ def _flat(values: Mapping[str, Any], prefix: str = "") -> dict[str, Any]:
 # --- connections ---
 
 
-def join(cluster: Cluster, minutes: float) -> dict[int, Connection]:
-    """Wait until all workers have joined, and return connections by worker index: the chief has one
-    to each other worker; each other worker has one to the chief.
-
-    Raises: HostError if a worker does not join in time or if the port of this worker is in use.
-    """
+def _join(cluster: Cluster, minutes: float) -> dict[int, Connection]:
+    """Wait until all workers have joined; return the connections by the index of the worker."""
     deadline = time.monotonic() + 60 * minutes
     name = cluster.name(cluster.index)
     logging.info("%s: waiting up to %g minutes for the others", name, minutes)

@@ -29,35 +29,28 @@ def draw_negatives(
     """
     random = np.random.Generator(np.random.Philox(key))
 
-    # Draw until enough words are distinct.
-    drawn: np.ndarray = np.empty(0, np.int64)
-    first = drawn  # the draws in which each distinct word occurs first, in ascending order
-    while len(first) < n_samples:
-        uniform = random.random(max(len(drawn), 2 * n_samples))
-        words = np.exp(uniform * np.log(n_tokens + 1)).astype(np.int64) - 1
-        words %= n_tokens  # exp(u log(V + 1)) may round up to V + 1
-        drawn = np.concatenate([drawn, words])
-        first = first_occurrences(drawn, n_tokens)
-
-    # The first distinct ones, and the draw at which the last of them appeared.
-    first = first[:n_samples]
-    ids = drawn[first]  # S
-    n_tries = int(first[-1]) + 1
+    never = np.iinfo(np.int32).max
+    first: np.ndarray = np.full(n_tokens, never, np.int32)  # V, the first draw of each word
+    ids: np.ndarray = np.empty(0, np.int64)  # distinct words, in the order of their first draws
+    n_drawn = 0
+    log_size = np.log(n_tokens + 1)
+    while len(ids) < n_samples:
+        uniform = random.random(max(n_drawn, 2 * n_samples))
+        words = np.exp(uniform * log_size).astype(np.int64) - 1
+        words[words == n_tokens] = 0  # exp(u log(V + 1)) may round up to V + 1
+        end = n_drawn + len(words)
+        draws: np.ndarray = np.arange(n_drawn, end, dtype=np.int32)
+        np.minimum.at(first, words, draws)  # faster than sorting
+        is_first = first[words] == draws
+        ids = np.concatenate([ids, words[is_first]])
+        n_drawn = end
+    ids = ids[:n_samples]
+    n_tries = int(first[ids[-1]]) + 1
     return Negatives(
         ids,
         expected_count(ids, n_tokens, n_tries),
         expected_count(targets, n_tokens, n_tries),
     )
-
-
-def first_occurrences(ids: np.ndarray, n_tokens: int) -> np.ndarray:
-    """Return the places at which each distinct id occurs first, ascending. This is 20 times as fast
-    as sorting 16,384 ids."""
-    places: np.ndarray = np.arange(len(ids), dtype=np.int32)
-    first: np.ndarray = np.empty(n_tokens, np.int32)  # V; only those of `ids` are used
-    first[ids] = len(ids)
-    np.minimum.at(first, ids, places)
-    return np.flatnonzero(first[ids] == places)
 
 
 def expected_count(ids: np.ndarray, n_tokens: int, n_tries: int) -> np.ndarray:

@@ -83,11 +83,9 @@ class Trainer:
         the next step compiles the graph again."""
         self.schedule = schedule
         regularization = _regularization(options)
-        has_decay = options.weight_decay > 0
-        is_same = regularization == self.model.regularization
-        is_same &= has_decay == (self.options.weight_decay > 0)
+        old = self.model.regularization, self.options.weight_decay > 0
         self.options = options
-        if is_same:
+        if old == (regularization, options.weight_decay > 0):
             return
         self.model.regularization = regularization
         for stack in self.model.stacks.values():

@@ -1,8 +1,8 @@
 """The texts and the vocabulary of a run: made if requested, opened, counted by the chief, compared
 and checked."""
 
-from collections.abc import Collection, Sequence
-from dataclasses import dataclass
+from collections.abc import Callable, Collection, Sequence
+from dataclasses import dataclass, field
 from functools import partial
 from pathlib import Path
 from typing import NamedTuple
@@ -61,10 +61,7 @@ def new_texts(
         check_n_words(options, inputs.vocab)
         n_train_tokens = options.n_train_tokens
         check_order = options.sample_softmax
-    counted = None
-    if hosts.is_chief:
-        counted = count(inputs, n_train_tokens, check_order, of_model)
-    return _with_facts(inputs, hosts, counted)
+    return _with_facts(inputs, hosts, partial(count, inputs, n_train_tokens, check_order, of_model))
 
 
 def same_texts(
@@ -85,9 +82,8 @@ def same_texts(
             f"the run in this folder left out {record.left_out}; restore the file or use another "
             "folder"
         )
-    hosts = request.devices.hosts
-    counted = count(inputs, n_train_tokens, record=record) if hosts.is_chief else None
-    return _with_facts(inputs, hosts, counted)
+    find = partial(count, inputs, n_train_tokens, record=record)
+    return _with_facts(inputs, request.devices.hosts, find)
 
 
 class Inputs(NamedTuple):
@@ -118,19 +114,18 @@ def _open_inputs(request: RunRequest, folder: RunFolder) -> Inputs:
 @dataclass(frozen=True)
 class Facts(Checked):
     """What the chief found in the texts of a run, and sends to the other workers: see `RunTexts`
-    and `Heldout`; `files` and `compared` are None without held-out text."""
+    and `Heldout`; `files` and `compared` are None without held-out text. It keeps the `ngrams`."""
 
     n_train_tokens: int = key(schema.NUMBER)
     once_from: int | None = key(schema.SIZE, None)
     files: HeldoutFiles | None = key(HeldoutFiles, None)
     compared: Comparison | None = key(Comparison, None)
+    ngrams: Ngrams | None = field(default=None, repr=False)
 
 
-def _with_facts(
-    inputs: Inputs, hosts: Hosts, counted: tuple[Facts, Ngrams | None] | None
-) -> RunTexts:
-    """Return the texts with the result of `count`, which only the chief has."""
-    of_chief, ngrams = counted or (None, None)
+def _with_facts(inputs: Inputs, hosts: Hosts, find: Callable[[], Facts]) -> RunTexts:
+    """Return the texts with the facts that the chief finds."""
+    of_chief = find() if hosts.is_chief else None
     facts = Facts.from_dict(hosts.from_chief("texts", lambda: of_chief and of_chief.to_dict()))
     heldout = None
     if inputs.heldout is not None and facts.files is not None and facts.compared is not None:
@@ -143,7 +138,7 @@ def _with_facts(
         n_train_tokens=facts.n_train_tokens,
         once_from=facts.once_from,
         heldout=heldout,
-        ngrams=ngrams,
+        ngrams=None if of_chief is None else of_chief.ngrams,
     )
 
 
@@ -153,7 +148,7 @@ def count(
     check_order: bool = True,
     of_model: Profile | None = None,
     record: RunRecord | None = None,
-) -> tuple[Facts, Ngrams | None]:
+) -> Facts:
     """Read the texts of a new run, or of the run with a `record`, whose text is read only if there
     is held-out text, and whole only to compare it with held-out text that is new.
 
@@ -169,7 +164,7 @@ def count(
         stored = record.options
         facts = Facts(n_train_tokens or stored["n_train_tokens"], stored.get("once_from"))
         if heldout is None:
-            return facts, None
+            return facts
         if record.heldout and record.heldout.text == describe_shards(heldout.paths):
             files = record.heldout
 
@@ -181,13 +176,14 @@ def count(
         n_counted = known.counts.n_predictions
         is_given = n_train_tokens not in (None, n_counted)
         facts = Facts(n_train_tokens or n_counted, None if is_given else once_from(known, vocab))
+    facts = facts.replace(ngrams=ngrams)
     if heldout is None:
-        return facts, ngrams
+        return facts
 
     files = files or compare_texts(heldout, known.repeated)
     heldout.examine(vocab, text.profile())
     ids = text_ids(heldout.leaving_out(set(files.repeated)), vocab)
-    return facts.replace(files=files, compared=Comparison.of(ids, vocab, ngrams)), ngrams
+    return facts.replace(files=files, compared=Comparison.of(ids, vocab, ngrams))
 
 
 def compare_texts(heldout: Shards, repeated: Collection[int]) -> HeldoutFiles:

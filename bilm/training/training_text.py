@@ -10,7 +10,7 @@ from bilm.data.dataset import BidirectionalLMDataset, LMDataset
 from bilm.data.shards import Shards
 from bilm.data.stream import Position
 from bilm.data.vocabulary import Vocabulary
-from bilm.data.windows import distinct_shapes, model_batch
+from bilm.data.windows import group_lengths, model_batch
 from bilm.layers.sampled_softmax import Negatives
 from bilm.options.run_options import RunOptions
 from bilm.support.process import read_ahead
@@ -86,11 +86,12 @@ def batch_signature(options: RunOptions) -> Any:
         "places": dict.fromkeys(directions, of_window),
         "targets": dict.fromkeys(directions, of_window),
     }
-    shapes = distinct_shapes(options.model)  # of words, or of each group of spelled tokens
     if options.char_cnn is None:
-        signature["distinct"] = tf.TensorSpec(shapes, tf.int64)
+        signature["distinct"] = tf.TensorSpec((None,), tf.int64)
     else:
-        signature["distinct"] = tuple(tf.TensorSpec(shape, tf.int64) for shape in shapes)
+        max_lengths, widest = group_lengths(options.char_cnn)
+        widths = [*(length + widest for length in max_lengths), None]
+        signature["distinct"] = tuple(tf.TensorSpec((None, width), tf.int64) for width in widths)
     if options.sample_softmax:
         n_negatives = options.n_negative_samples_batch
         n_targets = options.batch_size * options.unroll_steps

@@ -122,6 +122,17 @@ def test_lstm_training_equals_the_cell(case, products, driver, monkeypatch):
         np.testing.assert_allclose(f, e, atol=1e-5)
 
 
+@pytest.mark.parametrize("case", CASES[:1], indirect=True)
+@pytest.mark.parametrize(("gpus", "n_calls"), [([], STEPS), (["GPU:0"], 0)])
+def test_steps_of_a_large_cell_are_calls_on_a_cpu_alone(case, gpus, n_calls, monkeypatch):
+    monkeypatch.setattr("bilm.layers.tensorflow.lstm_training.MIN_SHARED", 1)
+    monkeypatch.setattr(tf.config, "get_visible_devices", lambda kind: gpus)
+    layer, x, state, *_ = case
+    run = tf.function(lambda: layer(x, state, training=True))
+    operations = run.get_concrete_function().graph.get_operations()
+    assert sum("PartitionedCall" in operation.type for operation in operations) == n_calls
+
+
 @pytest.mark.usefixtures("products")
 def test_lstm_inference_and_scan_equal_the_cell(case):
     layer, x, state, mask, reverse = case

@@ -271,7 +271,7 @@ def test_bigrams_of_the_training_text_are_the_baseline(tmp_path):
         (tmp_path / name).write_text(text)
     train, heldout = (resolve_shards(tmp_path / name) for name in ("train", "heldout"))
     vocab = Vocabulary(tmp_path / "vocab")
-    facts, _ = count(Inputs(train, heldout, vocab), None, check_order=False)
+    facts = count(Inputs(train, heldout, vocab), None, check_order=False)
     compared = facts.compared
     # Pairs: </S> a (twice), a b, b </S>, a <UNK>, <UNK> </S>. Words by the pairs that end in them:
     # </S> 2; <UNK>, a and b 1; each of the 5 has a part of 0.75 (4 + 1).

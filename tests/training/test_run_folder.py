@@ -106,7 +106,7 @@ def test_vocabulary_edited_after_its_load_is_stored_as_loaded(tmp_path, n_before
 
 def test_process_other_than_the_chief_writes_nothing(tmp_path):
     inputs = Inputs(resolve_shards(TEXT), resolve_shards(HELDOUT), Vocabulary(VOCABULARY))
-    facts, _ = texts.count(inputs, n_train_tokens=None, check_order=True)
+    facts = texts.count(inputs, n_train_tokens=None, check_order=True)
     hosts = Hosts()
     hosts.is_chief = False
     hosts.from_chief = lambda what, make: facts.to_dict() if what == "texts" else make()

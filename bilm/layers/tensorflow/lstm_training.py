@@ -139,9 +139,11 @@ def _gates(x, kernel, bias, spec):
 
 
 def _step_function(step, kernel, n_steps):
-    """Return a step, for a large cell in an unrolled loop as a function that is traced, optimized
-    and compiled once for all steps. A call takes about 0.1 ms, which small cells would notice."""
-    if unrolled(n_steps) and kernel.shape[1] >= MIN_SHARED:
+    """Return a step, for a large cell in an unrolled loop on a CPU as a function that is traced,
+    optimized and compiled once for all steps. A call takes about 0.1 ms, which small cells and GPUs
+    would notice."""
+    is_large = kernel.shape[1] >= MIN_SHARED
+    if is_large and unrolled(n_steps) and not tf.config.get_visible_devices("GPU"):
         return tf.function(step, autograph=False, experimental_attributes={"_noinline": True})
     return step
 
