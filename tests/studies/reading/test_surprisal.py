@@ -49,7 +49,8 @@ def by_hand(model, texts, direction):
     read, targets = (
         [i for each in ids for i in each[part]] for part in (slice(-1), slice(1, None))
     )
-    batch = {"distinct": np.arange(len(WORDS)), "places": {direction: np.array([read])}}
+    places = dict.fromkeys(model.directions, np.array([read]))
+    batch = {"distinct": np.arange(len(WORDS)), "places": places}
     outputs, _ = model.windows(model.encode(batch), model.zero_state(1))
     hidden = np.float64(ops.convert_to_numpy(outputs[direction][-1][0]))
     scores = hidden @ np.float64(model.softmax.kernel).T + np.float64(model.softmax.bias)
