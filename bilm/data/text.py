@@ -28,7 +28,7 @@ ON_BAD_UTF8 = {"error": "strict", "replace": "replace"}  # arguments `errors` of
 
 def matching_files(filepattern: PathLike) -> list[str]:
     """Return the files or URLs that a glob matches, sorted by name. Raises: DataError if none, or
-    if one of them is there twice, plain and compressed."""
+    if it finds one of them plain and compressed."""
     pattern = os.path.expanduser(os.fspath(filepattern))
     if is_url(pattern):
         paths = matching(pattern)
