@@ -73,6 +73,6 @@ def run_windows(
             yield steps, layers
 
     runs_ahead = is_start.size > batch_tokens and backend.runs_ahead
-    for window in read_ahead(windows(), 1) if runs_ahead else windows():
+    for window in read_ahead(windows(), 1, waits=True) if runs_ahead else windows():
         yield window
         backend.check_process()  # it may have been forked

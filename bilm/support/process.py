@@ -171,11 +171,11 @@ def share_cores() -> None:
         threads.set_intra_op_parallelism_threads(max(1, available_cores() // SIDE_BY_SIDE))
 
 
-def read_ahead(values: Iterator[Value], n_ahead: int) -> Iterator[Value]:
+def read_ahead(values: Iterator[Value], n_ahead: int, waits: bool = False) -> Iterator[Value]:
     """Yield the values of an iterator; a thread computes the next `n_ahead`. An error of the
-    iterator is raised after the values before it. The thread ends when this generator is deleted,
-    or after the values that it has begun when the program ends. Raises: BilmError in a fork of the
-    process, which has no thread."""
+    iterator is raised after the values before it. The thread ends with the value that it has begun
+    when this generator is deleted, which `waits` for it, or when the program ends. Raises:
+    BilmError in a fork of the process, which has no thread."""
     process = os.getpid()
     pool = ThreadPoolExecutor(1, "reading ahead")
     try:
@@ -189,4 +189,4 @@ def read_ahead(values: Iterator[Value], n_ahead: int) -> Iterator[Value]:
                     "reading after the fork"
                 )
     finally:
-        pool.shutdown(wait=False, cancel_futures=True)
+        pool.shutdown(waits, cancel_futures=True)
