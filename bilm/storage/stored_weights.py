@@ -93,7 +93,7 @@ class StoredWeights:
         initial = dict.fromkeys(self._specs, keras.initializers.Constant(float("nan")))
         if self._sources:
             for spec, read in self._readers(model.padding).items():
-                initial[spec] = self._initializer(read)
+                initial[spec] = partial(_initial_value, read)
         for spec, initializer in initial.items():
             layer = model.layer_of(spec)
             layer.frozen = frozen
@@ -161,22 +161,20 @@ class StoredWeights:
             return np.concatenate([np.zeros_like(value[:1]), value])
         return value
 
-    def _initializer(self, read: Callable[[], np.ndarray]) -> Callable:
 
-        def initial_value(shape: Any, dtype: Any = None) -> Any:
-            import keras
+def _initial_value(read: Callable[[], np.ndarray], shape: Any, dtype: Any = None) -> Any:
+    """Return the value of a variable, as an initializer of Keras does."""
+    import keras
 
-            # In a graph, the operation that reads the value. Keras also requests values in scratch
-            # graphs, which never run.
-            if keras.backend.backend() == "tensorflow":
-                import tensorflow as tf
+    # In a graph, the operation that reads the value. Keras also requests values in scratch graphs,
+    # which never run.
+    if keras.backend.backend() == "tensorflow":
+        import tensorflow as tf
 
-                if not tf.executing_eagerly():
-                    value = tf.numpy_function(read, [], tf.float32)
-                    return tf.cast(tf.ensure_shape(value, shape), dtype)
-            return keras.ops.convert_to_tensor(read(), dtype=dtype)
-
-        return initial_value
+        if not tf.executing_eagerly():
+            value = tf.numpy_function(read, [], tf.float32)
+            return tf.cast(tf.ensure_shape(value, shape), dtype)
+    return keras.ops.convert_to_tensor(read(), dtype=dtype)
 
 
 def known_weights(key: str | None) -> StoredWeights | None:
