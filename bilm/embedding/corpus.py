@@ -161,6 +161,7 @@ def _write_parts(
         ):
             for k, words, vectors_of_words in embedded:
                 out.add(parts.n_sentences + k, records[k], vectors_of_words)
+                del vectors_of_words  # a view: see `embed_as_completed`
                 bar.add(len(words))
         parts.add(path, records)
 

@@ -132,6 +132,7 @@ class ElmoEmbedder:
         for group in self._groups(sentences, selection):
             for k, vectors in self._embed(group, selection):
                 yield first + k, group[k], vectors
+                del vectors  # a view, which would keep all of its group during the next one
             first += len(group)
 
     def sentence_vectors(

@@ -12,7 +12,6 @@ them for TensorFlow. The keys of the tensors, without `SUFFIX`:
 checkpoints of the TensorFlow 1 reference, which have other keys and no JSON file.
 """
 
-import glob
 import hashlib
 import json
 import os
@@ -33,7 +32,7 @@ from bilm.storage.formats.rows import StoredRow, tf1_rows, variables_of
 from bilm.storage.run_record import RunRecord
 from bilm.storage.stored_tensors import LazyTensor, Tensors
 from bilm.support.files import expanded, replacing, scratch, unusable
-from bilm.support.model_files import CHECKPOINT, CHECKPOINT_FILE, CHECKPOINT_LIST
+from bilm.support.model_files import CHECKPOINT, CHECKPOINT_ENDING, CHECKPOINT_FILE, CHECKPOINT_LIST
 from bilm.tensors import ROWS as TENSOR_ROWS
 
 STATE, POSITION, WEIGHTS = "state/", "position/", "weights/"
@@ -122,9 +121,9 @@ class Checkpoint:
 
     def __init__(self, path: str | Path):
         self.path = os.fspath(path)
-        self.files = _files(self.path)
         self.skipped: list[str] = []
         self._by_key = tensors_in(self.path)
+        self.files = _files(self.path)
         self.tensors = Tensors(self.path, self.files, variables_of(self._by_key, ROWS, self.path))
         self.n_words = self.tensors.axis_lengths("softmax/b")["words"]
 
@@ -202,7 +201,9 @@ def latest_checkpoint(
 
 def checkpoint_paths(folder: str | Path) -> list[str]:
     """Return the paths of a folder's checkpoints that have our names, the latest first."""
-    matches = (CHECKPOINT_FILE.fullmatch(path.name) for path in Path(folder).glob("*"))
+    # `Path.glob` hides errors of the disk: a run would find no checkpoint, and start again.
+    names = os.listdir(folder) if Path(folder).is_dir() else []
+    matches = map(CHECKPOINT_FILE.fullmatch, names)
     steps = {int(match[1]) for match in matches if match}
     return [checkpoint_path(folder, step) for step in sorted(steps, reverse=True)]
 
@@ -215,7 +216,8 @@ def checkpoint_path(folder: str | Path, step: int) -> str:
 def _files(path: str) -> tuple[Path, ...]:
     """Return the files of a checkpoint, given its path without their endings."""
     folder, name = os.path.split(path)
-    return tuple(sorted(Path(folder).glob(f"{glob.escape(name)}.*")))
+    pattern = re.compile(rf"{re.escape(name)}\.{CHECKPOINT_ENDING}")
+    return tuple(sorted(file for file in Path(folder).iterdir() if pattern.fullmatch(file.name)))
 
 
 # --- writing ---

@@ -80,7 +80,8 @@ class StoredWeights:
 
     def values(self, padding: bool = False) -> Iterator[tuple[str, np.ndarray]]:
         """Yield name and value of each tensor, float32, with a padding row if the model has
-        padding. Raises: WeightsError if one is missing, damaged, of another shape or not finite."""
+        padding. Raises: WeightsError if one is missing, damaged, of another shape or not finite, or
+        if a file has changed."""
         for spec, read in self._readers(padding).items():
             yield spec.name, read()
 
@@ -92,7 +93,7 @@ class StoredWeights:
         initial = dict.fromkeys(self._specs, keras.initializers.Constant(float("nan")))
         if self._sources:
             for spec, read in self._readers(model.padding).items():
-                initial[spec] = self._initializer(read)
+                initial[spec] = partial(_initial_value, read)
         for spec, initializer in initial.items():
             layer = model.layer_of(spec)
             layer.frozen = frozen
@@ -131,7 +132,7 @@ class StoredWeights:
                 )
             tensors = unused.pop(name)
             where = f"{tensors.source}: {name}"
-            readers[spec] = partial(_checked, tensors[name], spec, padding, where)
+            readers[spec] = partial(self._read, tensors[name], spec, padding, where)
         if unused:
             logging.warning(
                 "%s: the model does not use %d datasets: %s",
@@ -139,47 +140,41 @@ class StoredWeights:
             )  # fmt: skip
         return readers
 
-    def _initializer(self, read: Callable[[], np.ndarray]) -> Callable:
-
-        def read_unchanged() -> np.ndarray:
-            if not self.unchanged:
-                raise WeightsError(
-                    f"{self._source}: has changed since the layer was created, or is missing; "
-                    "create the layer again"
-                )
-            return read()
-
-        def initial_value(shape: Any, dtype: Any = None) -> Any:
-            import keras
-
-            # In a graph, the operation that reads the value. Keras also requests values in scratch
-            # graphs, which never run.
-            if keras.backend.backend() == "tensorflow":
-                import tensorflow as tf
-
-                if not tf.executing_eagerly():
-                    value = tf.numpy_function(read_unchanged, [], tf.float32)
-                    return tf.cast(tf.ensure_shape(value, shape), dtype)
-            return keras.ops.convert_to_tensor(read_unchanged(), dtype=dtype)
-
-        return initial_value
+    def _read(self, tensor: LazyTensor, spec: TensorSpec, padding: bool, where: str) -> np.ndarray:
+        """Return a stored value as a variable holds it: see `values`."""
+        if tensor.shape != spec.shape:
+            raise WeightsError(
+                f"{where} has shape {tensor.shape}, but the options require {spec.shape}"
+            )
+        # NumPy converts values, because HDF5 converts float16 ten times more slowly. A float64
+        # value that exceeds the range of float32 becomes infinite.
+        with np.errstate(over="ignore"):
+            value = np.asarray(tensor).astype(np.float32, copy=False)
+        if not self.unchanged:  # tensors of another file would be mixed with those read before
+            raise WeightsError(
+                f"{self._source}: has changed since the model was opened, or is missing; open the "
+                "model, or create the layer, again"
+            )
+        if not np.isfinite(value).all():
+            raise WeightsError(f"{where} contains values that are not finite")
+        if padding and spec.row.has_padding:
+            return np.concatenate([np.zeros_like(value[:1]), value])
+        return value
 
 
-def _checked(tensor: LazyTensor, spec: TensorSpec, padding: bool, where: str) -> np.ndarray:
-    """Return a stored value as a variable holds it: see `StoredWeights.values`."""
-    if tensor.shape != spec.shape:
-        raise WeightsError(
-            f"{where} has shape {tensor.shape}, but the options require {spec.shape}"
-        )
-    # NumPy converts values, because HDF5 converts float16 ten times more slowly. A float64 value
-    # that exceeds the range of float32 becomes infinite.
-    with np.errstate(over="ignore"):
-        value = np.asarray(tensor).astype(np.float32, copy=False)
-    if not np.isfinite(value).all():
-        raise WeightsError(f"{where} contains values that are not finite")
-    if padding and spec.row.has_padding:
-        return np.concatenate([np.zeros_like(value[:1]), value])
-    return value
+def _initial_value(read: Callable[[], np.ndarray], shape: Any, dtype: Any = None) -> Any:
+    """Return the value of a variable, as an initializer of Keras does."""
+    import keras
+
+    # In a graph, the operation that reads the value. Keras also requests values in scratch graphs,
+    # which never run.
+    if keras.backend.backend() == "tensorflow":
+        import tensorflow as tf
+
+        if not tf.executing_eagerly():
+            value = tf.numpy_function(read, [], tf.float32)
+            return tf.cast(tf.ensure_shape(value, shape), dtype)
+    return keras.ops.convert_to_tensor(read(), dtype=dtype)
 
 
 def known_weights(key: str | None) -> StoredWeights | None:

@@ -56,7 +56,7 @@ def files(tmp_path):
 def test_elmo_refuses_a_file_changed_before_build(files):
     layer = Elmo(*files)
     os.utime(files[1], ns=(0, 0))
-    with pytest.raises(WeightsError, match="has changed since the layer was created"):
+    with pytest.raises(WeightsError, match="has changed since the model was opened"):
         layer(TOKENS)
 
 

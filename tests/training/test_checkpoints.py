@@ -1,8 +1,10 @@
 """Checkpoints of a run: pruning, damaged ones, readers, and the list of checkpoints."""
 
+import os
 import tempfile
 from dataclasses import replace
 from pathlib import Path
+from unittest.mock import Mock
 
 import numpy as np
 import pytest
@@ -53,6 +55,13 @@ def test_resume_without_a_whole_checkpoint_is_an_error(a_run):
         damage(a_run, step, "cut")
     with pytest.raises(WeightsError, match=r"model\.ckpt-1: not a whole checkpoint .* no other"):
         run(a_run, 4)
+
+
+def test_folder_that_cannot_be_listed_is_not_an_empty_one(tmp_path, monkeypatch):
+    for function in ("listdir", "scandir"):
+        monkeypatch.setattr(os, function, Mock(side_effect=PermissionError))
+    with pytest.raises(PermissionError):
+        latest_checkpoint(tmp_path)
 
 
 def test_leftovers_of_an_interrupted_save_are_removed(a_run):
@@ -139,8 +148,11 @@ def test_damaged_weight_is_noticed_if_it_is_selected(a_run):
 def test_unlisted_checkpoint_is_read_and_pruned(a_run, tmp_path):
     (a_run / "checkpoint").unlink()  # a kill between a checkpoint and TensorFlow's list
     assert load_run(a_run).n_tokens == 49
+    of_user = a_run / "model.ckpt-3.notes"
+    of_user.mkdir()
     run(a_run, n_steps=4, checkpoint_steps=1, keep_checkpoints=1)
     assert [path.name for path in a_run.glob("*.index")] == ["model.ckpt-4.index"]
+    assert of_user.exists()
     moved = a_run.rename(tmp_path / "moved")
     assert load_run(moved).n_tokens == 49
 
