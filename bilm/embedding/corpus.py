@@ -37,7 +37,7 @@ from bilm.support.progress import Progress
 from bilm.tensors import n_parameters
 
 DTYPES = ("float32", "float16")
-WARM_PARTS = 16  # number of parts after which the cache of token vectors is cleared
+WARM_PARTS = 8  # number of parts after which the cache of token vectors is cleared
 PART_TOKENS = 1 << 18  # most tokens of a part, as many as are packed together
 PART_WORK = 4_000_000_000_000  # most tokens x weights of a part: half a minute on two cores
 VERSION = 4  # of the parts
