@@ -24,7 +24,7 @@ MIN_ALIKE = 5  # different sentences that start alike
 N_EXAMPLES, MAX_EXAMPLE = 3, 40  # number of examples in a warning, and characters of one
 # A share of words differs from that in a model's text if one is so many times the other and they
 # differ by so much, in a text of enough words. A sign so many times as frequent is not unusual.
-RATIOS = (3, 0.05), (20, 0.02), (100, 0.005)
+RATIOS = (3, 0.05), (20, 0.02), (100, 0.005)  # the last one, if the model's share is the smaller
 MIN_WORDS, MIN_WITH_TRAIT, N_DIFFERENCES = 50, 20, 3
 USUAL = 2
 LENGTH_RATIO = 2.5
@@ -177,7 +177,8 @@ class Profile(NamedTuple):
         for name in {*self.counts, *model.counts}.difference(warned):
             sign = _sign(name)
             low, high = sorted((self.share(name), model.share(name)))
-            is_large = any(high > ratio * low and high - low > least for ratio, least in RATIOS)
+            ratios = RATIOS if high == self.share(name) else RATIOS[:-1]
+            is_large = any(high > ratio * low and high - low > least for ratio, least in ratios)
             is_sure = high * self.totals[sign.unit] >= MIN_WITH_TRAIT
             if is_large and is_sure and sign.unit in COMPARED and not sign.group:
                 yield high - low, self._described(name, model)
@@ -290,8 +291,7 @@ def _header(sentences: Sequence[Sequence[str]], n_open: int) -> list[str]:
     """Return all copies of a line that is repeated much more often than all but one other and,
     unlike most sentences, has no mark at its end, as `n_open` have."""
     copies = Counter(re.sub(r"\d+", "0", " ".join(words)) for words in sentences)
-    common = [*copies.most_common(3), ("", 0), ("", 0), ("", 0)]
-    (line, n), _, (_, n_third) = common[:3]
+    (line, n), _, (_, n_third), *_ = [*copies.most_common(3), *[("", 0)] * 3]
     is_rare = 2 * n <= len(sentences) and 2 * n_open < len(sentences) + n
     return [line] * n if is_rare and n > 3 * n_third and " " in line and line[-1].isalnum() else []
 

@@ -52,6 +52,10 @@ def test_differences_name_shares_and_words():
     long = Profile.of([words * 3 for words in SENTENCES])
     assert "19.5 words of a sentence, 6.5 in the text of the model" in long.warnings(model)["model"]
     assert model.warnings(long) == {}  # short sentences
+    plain = Profile.of(SENTENCES * 30)
+    rare = Profile.of([*SENTENCES * 30, *[["Mr.", *SENTENCES[0]]] * 40])
+    assert rare.warnings(plain)["model"].startswith("40 of the first 4,340 words begin or end with")
+    assert plain.warnings(rare) == {}  # its words may be of another subject
 
 
 def test_parts_of_a_word_are_found_by_the_vocabulary_or_by_the_text():
