@@ -66,7 +66,7 @@ def _any_of(kind: str) -> re.Pattern[str]:
 SIGNS = _read_signs()
 NORMAL_FORMS: tuple[Literal["NFC", "NFD", "NFKC"], ...] = ("NFC", "NFD", "NFKC")
 NOT_KNOWN = "end", "missing"  # signs also if the vocabulary contains them
-PLAIN = re.compile("(?!(?:unk|xxx|amp|quot|apos|nbsp)$)[a-z]{2,30}")  # words without signs
+PLAIN = re.compile("(?!(?:unk|xxx)$)[a-z]{2,30}")  # words without signs
 WORD, LINE = _any_of("word"), _any_of("line")
 # A word at the end of a sentence, with a full stop; elsewhere, abbreviations have one.
 STOP = re.compile(r"[^.]*[^\W_][\"'”’“«»›」)\]}]*\.[\"'”’“«»›」)\]}]*")

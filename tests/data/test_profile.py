@@ -142,6 +142,7 @@ ORDINARY = [
     ["他 说 ， 好 。", "这 本 书"], [":) :: http://a.b/c <UNK> :[ e.g. U.S."],
     ["O", "what a", "day is", "this , my", "I", "sing"],  # a poem
     ["what I see is this", "what A wants is that"], ["a word " * 30, "another word " * 15],
+    ["l' amp de .NET és il·lusió , .5 o més"],
 ]  # fmt: skip
 
 
@@ -170,6 +171,7 @@ def examine(*lines, n=10, **arguments):
         ("alike", [f"FAEM0_SI{i} a cat" for i in range(9)]),
         ("alike", [f"{letter} cat utt-{i}" for i, letter in enumerate("abcdefgh")]),
         ("tabs", ["cat\t\t\tNN\tSb"]),
+        ("entity", ["he smiled & amp ; left"]),
     ],
 )
 def test_each_sign_gives_one_warning(sign, lines, caplog):
