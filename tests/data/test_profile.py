@@ -123,7 +123,8 @@ RECORDS = {
     "encoding": ["nâ€™t a b", "a cafÃ© .", "Ã¼ber a"],
     "subword": ["un ￭believ able", "she￨C rose￨L", "un@@ believ@@ able",
                 "▁un believ able"],
-    "glued": ["the end .How is it"], "symbols": ["mh=nin a)/eide qea\\"], "inside": ["a-a b-b ."],
+    "glued": ["the end .How is it"], "symbols": ["mh=nin a)/eide qea\\"],
+    "doubled": ["a-a goes-go ."],
     "pieces": ["un ##believ ##able", "The Ġold Ġcat Ġis"],
     "markup": ["<p>A cat .</p>", "a cat<br />", 'a <doc id="1"', "00:01.000 --> 00:02.500",
                "== History ==", "the [[old cat]] {{lost}}"],
@@ -142,7 +143,7 @@ ORDINARY = [
     ["他 说 ， 好 。", "这 本 书"], [":) :: http://a.b/c <UNK> :[ e.g. U.S."],
     ["O", "what a", "day is", "this , my", "I", "sing"],  # a poem
     ["what I see is this", "what A wants is that"], ["a word " * 30, "another word " * 15],
-    ["l' amp de .NET és il·lusió , .5 o més"],
+    ["šum-ma a-wi-lum a-wi-lam e₂-a-ni mu-na-du₃"], ["l' amp de .NET és il·lusió , .5 o més"],
 ]  # fmt: skip
 
 
