@@ -109,6 +109,7 @@ class Profile(NamedTuple):
                 found[name][unit] += 1
         found["alike"].update(_alike(sentences))
         found["header"].update(_header(sentences, found["open"].total()))
+        found["single"].update(words[0] for words in sentences if len(words) == 1)
         found["once"].update(word for word, n in words.items() if n == 1)
         found["frequent"].update(dict(found["unknown"].most_common(1)))
 

@@ -186,6 +186,14 @@ def test_other_texts_give_no_warning(lines):
     assert examine(*lines) == set()
 
 
+def test_lines_of_a_script_without_blanks_that_are_split_are_not_single_words():
+    signs = TextSigns("text")
+    for _ in range(10):
+        signs.add(list(signs.add_line("这本书很好看。")))
+    signs.warn()
+    assert signs.reported == set()
+
+
 def test_whitespace_is_not_a_word(caplog):
     signs = TextSigns("text")
     signs.add(["The", "\n", "old", " "])
