@@ -70,6 +70,8 @@ def test_sentences_without_a_mark_and_frequent_unknown_words_differ_from_a_model
     words = {word for sentence in SENTENCES for word in sentence}
     cut = [part for words in SENTENCES for part in (words[:2], words[2:])]
     assert "end without a mark (" in Profile.of(cut * 2, vocabulary=words).warnings(model)["model"]
+    counts = {name: n for name, n in model.counts.items() if name != "open"}
+    assert Profile.of(cut * 2, vocabulary=words).warnings(Profile(model.totals, counts)) == {}
     gaps = [["_" if word == "cat" else word for word in words] for words in SENTENCES * 2]
     found = Profile.of(gaps, vocabulary=words).warnings(model)
     assert found.keys() == {"frequent"} and "'_'" in found["frequent"]
