@@ -1,6 +1,22 @@
 """Importing Keras after bilm."""
 
-from command_runs import run
+import json
+
+import keras
+from command_runs import output_of, run
+
+from bilm.layers.scalar_mix import ScalarMix
+
+READ = """
+import json, sys, bilm, keras
+assert "bilm.layers.scalar_mix" not in sys.modules
+print(keras.saving.deserialize_keras_object(json.loads(sys.argv[1])).do_layer_norm)
+"""
+
+
+def test_keras_finds_the_layers_of_bilm_in_a_new_process():
+    stored = keras.saving.serialize_keras_object(ScalarMix(do_layer_norm=True))
+    assert output_of(READ, json.dumps(stored)).split() == ["True"]
 
 
 def test_keras_backend_that_cannot_be_imported_names_the_variable(tmp_path):

@@ -24,7 +24,7 @@ MIN_ALIKE = 5  # different sentences that start alike
 N_EXAMPLES, MAX_EXAMPLE = 3, 40  # number of examples in a warning, and characters of one
 # A share of words differs from that in a model's text if one is so many times the other and they
 # differ by so much, in a text of enough words. A sign so many times as frequent is not unusual.
-RATIOS = (3, 0.05), (20, 0.02), (100, 0.005)
+RATIOS = (3, 0.05), (20, 0.02), (100, 0.005)  # the last one, if the model's share is the smaller
 MIN_WORDS, MIN_WITH_TRAIT, N_DIFFERENCES = 50, 20, 3
 USUAL = 2
 LENGTH_RATIO = 2.5
@@ -65,8 +65,9 @@ def _any_of(kind: str) -> re.Pattern[str]:
 
 SIGNS = _read_signs()
 NORMAL_FORMS: tuple[Literal["NFC", "NFD", "NFKC"], ...] = ("NFC", "NFD", "NFKC")
+ADDED = "open", "curly", "combining"  # profiles without the first, as of novels-en, lack them all
 NOT_KNOWN = "end", "missing"  # signs also if the vocabulary contains them
-PLAIN = re.compile("(?!(?:unk|xxx|amp|quot|apos|nbsp)$)[a-z]{2,30}")  # words without signs
+PLAIN = re.compile("(?!(?:unk|xxx)$)[a-z]{2,30}")  # words without signs
 WORD, LINE = _any_of("word"), _any_of("line")
 # A word at the end of a sentence, with a full stop; elsewhere, abbreviations have one.
 STOP = re.compile(r"[^.]*[^\W_][\"'”’“«»›」)\]}]*\.[\"'”’“«»›」)\]}]*")
@@ -109,6 +110,7 @@ class Profile(NamedTuple):
                 found[name][unit] += 1
         found["alike"].update(_alike(sentences))
         found["header"].update(_header(sentences, found["open"].total()))
+        found["single"].update(words[0] for words in sentences if len(words) == 1)
         found["once"].update(word for word, n in words.items() if n == 1)
         found["frequent"].update(dict(found["unknown"].most_common(1)))
 
@@ -118,7 +120,7 @@ class Profile(NamedTuple):
             "characters": sum(len(word) * n for word, n in words.items()),
             "lines": len(lines),
         }
-        counts = {name: units.total() for name, units in found.items() if units}
+        counts = {name: n.total() for name, n in found.items() if n or name == ADDED[0]}
         examples = {
             name: [unit[:MAX_EXAMPLE] for unit, _ in found[name].most_common(N_EXAMPLES)]
             for name in counts
@@ -174,10 +176,12 @@ class Profile(NamedTuple):
 
     def _differences(self, model: Profile, warned: Iterable[str]) -> Iterator[tuple[float, str]]:
         """Yield how large each difference from a model's text is, and the difference in words."""
-        for name in {*self.counts, *model.counts}.difference(warned):
+        not_counted = () if ADDED[0] in model.counts else ADDED
+        for name in {*self.counts, *model.counts}.difference(warned, not_counted):
             sign = _sign(name)
             low, high = sorted((self.share(name), model.share(name)))
-            is_large = any(high > ratio * low and high - low > least for ratio, least in RATIOS)
+            ratios = RATIOS if high == self.share(name) else RATIOS[:-1]
+            is_large = any(high > ratio * low and high - low > least for ratio, least in ratios)
             is_sure = high * self.totals[sign.unit] >= MIN_WITH_TRAIT
             if is_large and is_sure and sign.unit in COMPARED and not sign.group:
                 yield high - low, self._described(name, model)
@@ -215,8 +219,7 @@ def _signs_of_word(word: str, known: Container[str], vocabulary: Container[str])
         yield "unknown"
         yield from [form for form in NORMAL_FORMS if normalize(form, word) in vocabulary][:1]
     if letter := next(filter(str.isalpha, word), ""):
-        script = name_of(letter, "unnamed").split()[0]
-        yield script.split("-")[0].capitalize()  # such as Latin
+        yield re.split("[ -]", name_of(letter, "unnamed"))[0].capitalize()  # such as Latin
     if PLAIN.fullmatch(word):
         return
 
@@ -276,9 +279,7 @@ def _alike(sentences: Sequence[Sequence[str]]) -> list[str]:
     """Return the largest group of sentences that start or end alike, if many of them differ."""
     groups: defaultdict[str, list[str]] = defaultdict(list)  # by a label, or two words
     for words in sentences:
-        start = " ".join(words[:2])
-        if LABEL.search(words[0]):
-            start = LETTERS.sub("0", words[0])
+        start = LETTERS.sub("0", words[0]) if LABEL.search(words[0]) else " ".join(words[:2])
         groups[start].append(" ".join(words))
         if LABEL.search(words[-1]):
             groups["... " + LETTERS.sub("0", words[-1])].append(words[-1])
@@ -290,8 +291,7 @@ def _header(sentences: Sequence[Sequence[str]], n_open: int) -> list[str]:
     """Return all copies of a line that is repeated much more often than all but one other and,
     unlike most sentences, has no mark at its end, as `n_open` have."""
     copies = Counter(re.sub(r"\d+", "0", " ".join(words)) for words in sentences)
-    common = [*copies.most_common(3), ("", 0), ("", 0), ("", 0)]
-    (line, n), _, (_, n_third) = common[:3]
+    (line, n), _, (_, n_third), *_ = [*copies.most_common(3), *[("", 0)] * 3]
     is_rare = 2 * n <= len(sentences) and 2 * n_open < len(sentences) + n
     return [line] * n if is_rare and n > 3 * n_third and " " in line and line[-1].isalnum() else []
 

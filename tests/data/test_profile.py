@@ -52,6 +52,10 @@ def test_differences_name_shares_and_words():
     long = Profile.of([words * 3 for words in SENTENCES])
     assert "19.5 words of a sentence, 6.5 in the text of the model" in long.warnings(model)["model"]
     assert model.warnings(long) == {}  # short sentences
+    plain = Profile.of(SENTENCES * 30)
+    rare = Profile.of([*SENTENCES * 30, *[["Mr.", *SENTENCES[0]]] * 40])
+    assert rare.warnings(plain)["model"].startswith("40 of the first 4,340 words begin or end with")
+    assert plain.warnings(rare) == {}  # its words may be of another subject
 
 
 def test_parts_of_a_word_are_found_by_the_vocabulary_or_by_the_text():
@@ -66,6 +70,8 @@ def test_sentences_without_a_mark_and_frequent_unknown_words_differ_from_a_model
     words = {word for sentence in SENTENCES for word in sentence}
     cut = [part for words in SENTENCES for part in (words[:2], words[2:])]
     assert "end without a mark (" in Profile.of(cut * 2, vocabulary=words).warnings(model)["model"]
+    counts = {name: n for name, n in model.counts.items() if name != "open"}
+    assert Profile.of(cut * 2, vocabulary=words).warnings(Profile(model.totals, counts)) == {}
     gaps = [["_" if word == "cat" else word for word in words] for words in SENTENCES * 2]
     found = Profile.of(gaps, vocabulary=words).warnings(model)
     assert found.keys() == {"frequent"} and "'_'" in found["frequent"]
@@ -119,7 +125,8 @@ RECORDS = {
     "encoding": ["nâ€™t a b", "a cafÃ© .", "Ã¼ber a"],
     "subword": ["un ￭believ able", "she￨C rose￨L", "un@@ believ@@ able",
                 "▁un believ able"],
-    "glued": ["the end .How is it"], "symbols": ["mh=nin a)/eide qea\\"], "inside": ["a-a b-b ."],
+    "glued": ["the end .How is it"], "symbols": ["mh=nin a)/eide qea\\"],
+    "doubled": ["a-a goes-go ."],
     "pieces": ["un ##believ ##able", "The Ġold Ġcat Ġis"],
     "markup": ["<p>A cat .</p>", "a cat<br />", 'a <doc id="1"', "00:01.000 --> 00:02.500",
                "== History ==", "the [[old cat]] {{lost}}"],
@@ -138,6 +145,7 @@ ORDINARY = [
     ["他 说 ， 好 。", "这 本 书"], [":) :: http://a.b/c <UNK> :[ e.g. U.S."],
     ["O", "what a", "day is", "this , my", "I", "sing"],  # a poem
     ["what I see is this", "what A wants is that"], ["a word " * 30, "another word " * 15],
+    ["šum-ma a-wi-lum a-wi-lam e₂-a-ni mu-na-du₃"], ["l' amp de .NET és il·lusió , .5 o més"],
 ]  # fmt: skip
 
 
@@ -166,6 +174,7 @@ def examine(*lines, n=10, **arguments):
         ("alike", [f"FAEM0_SI{i} a cat" for i in range(9)]),
         ("alike", [f"{letter} cat utt-{i}" for i, letter in enumerate("abcdefgh")]),
         ("tabs", ["cat\t\t\tNN\tSb"]),
+        ("entity", ["he smiled & amp ; left"]),
     ],
 )
 def test_each_sign_gives_one_warning(sign, lines, caplog):
@@ -177,6 +186,14 @@ def test_each_sign_gives_one_warning(sign, lines, caplog):
 @pytest.mark.parametrize("lines", ORDINARY)
 def test_other_texts_give_no_warning(lines):
     assert examine(*lines) == set()
+
+
+def test_lines_of_a_script_without_blanks_that_are_split_are_not_single_words():
+    signs = TextSigns("text")
+    for _ in range(10):
+        signs.add(list(signs.add_line("这本书很好看。")))
+    signs.warn()
+    assert signs.reported == set()
 
 
 def test_whitespace_is_not_a_word(caplog):

@@ -96,9 +96,8 @@ class RememberedText:
         of_places = groups.T[:, self.ids].ravel()
         sizes = np.bincount(of_places, minlength=groups.max() + 1)
         order = np.argsort(of_places, kind="stable")
-        places = (order % len(self.ids)).astype(np.int32)
         ends = np.cumsum(sizes)
-        self._places = np.split(places, ends[:-1])
+        self._places = np.split(order % len(self.ids), ends[:-1])
 
     @classmethod
     def of(cls, sentences: Iterable[Sequence[str]], vocabulary: Vocabulary) -> RememberedText:
@@ -112,7 +111,7 @@ class RememberedText:
         return cls(np.concatenate(pieces), vocabulary, digests - {0})
 
     def places(self, word: int) -> np.ndarray:
-        """Return the places of a word, int32 (n,)."""
+        """Return the places of a word, intp (n,)."""
         return self._places[self._groups[word, 0]]
 
     def matches(self, view: str, sentence: np.ndarray, place: int) -> list[Match]:
