@@ -30,7 +30,7 @@ if TYPE_CHECKING:
 
 # Largest product of tokens and weights that NumPy computes sooner: on a CPU, and where Keras may
 # have a GPU
-SMALL_WORK = 1_000_000_000_000
+SMALL_WORK = 2_000_000_000_000
 SMALL_WORK_WITH_GPU = 100_000_000_000
 
 
