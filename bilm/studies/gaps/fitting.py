@@ -14,11 +14,6 @@ from bilm.support import Progress
 
 FIRST_WEIGHTS = (1.5, 1.0, 0.3, 0.3, 0.3)  # of the features, before they are fitted
 FIRST_SHARE = 0.5  # of the biLM in the mixture, before it is fitted
-# Exponents before they are fitted, about the mean of fitted ones
-MODEL_EXPONENT = 0.6  # divided among the directions of the model
-# By the names of the factors in `Memory.log_probabilities`
-MEMORY_EXPONENTS = {"both": 0.2, "forward": 0.5, "backward": 0.5, "frequency": -0.9}
-DOUBT = (0.0, 1.0)  # intercept and slope before they are fitted
 MAX_FITTED = 200_000  # ids of the text that the weights are fitted on
 N_STEPS = 200  # of Adam, for each view
 N_QUERIES = 20  # predictions per step
@@ -37,17 +32,15 @@ NEWTON_STEPS = 20
 def fit_memory(
     text: RememberedText, n_directions: int, n_steps: int = N_STEPS, bar: Progress | None = None
 ) -> Memory:
-    """Return the memory of a text, with fitted weights; what is fitted to held-out text has its
-    first values. Raises: DataError if fewer than 2 sentences contain words."""
+    """Return the memory of a text, with fitted weights and equal shares. Raises: DataError if fewer
+    than 2 sentences contain words."""
     end_of_part = np.full(REACH, text.nothing)
     part = RememberedText(np.append(text.ids[:MAX_FITTED], end_of_part), text.vocabulary)
     n_sentences = len(np.unique(part.sentence[part.is_predicted["both"]]))
     if n_sentences < 2:
         raise DataError(f"number of sentences with words: {n_sentences}; expected 2 or more")
     weights = {view: fit_view(part, view, n_steps, bar) for view in OFFSETS}
-    of_model = [MODEL_EXPONENT / n_directions] * n_directions
-    exponents = np.array([*of_model, *MEMORY_EXPONENTS.values()])
-    return Memory(text, weights, np.full(n_directions, FIRST_SHARE), exponents, np.array(DOUBT))
+    return Memory(text, weights, np.full(n_directions, FIRST_SHARE))
 
 
 def fit_view(
@@ -84,17 +77,13 @@ def log_gradient(text: RememberedText, view: str, weights: np.ndarray, place: in
     """Return the gradient of log P(word at a place of the text) by the weights of a view, float64
     (offsets + 1, features). The prediction leaves out the sentence of the place."""
     word = int(text.ids[place])
-    number = int(text.sentence[place])
+    number = text.sentence[place]
 
     # Features of the context, and the share of each place of the text
-    start = np.searchsorted(text.sentence, number)  # the numbers ascend
-    own = slice(start, np.searchsorted(text.sentence, number + 1))
-    sentence = text.ids[own]
+    sentence = text.ids[text.of_sentence(number)]
     sentence = sentence[sentence != text.nothing]
-    matches = text.matches(view, sentence, place - int(text.starts[number]))
-    may_be_used = text.is_predicted[view].copy()
-    may_be_used[own] = False
-    share = text.place_shares(weights, matches, may_be_used)  # N
+    matches = text.matches(view, sentence, place - text.starts[number])
+    share = text.place_shares(view, weights, matches, without_sentence=number)  # N
 
     # Derivative by the similarity s_i of each place: c * ([w_i = word] - total) * share_i
     places = text.places(word)
@@ -104,13 +93,7 @@ def log_gradient(text: RememberedText, view: str, weights: np.ndarray, place: in
     by_place[places] += share[places]
     by_place *= (1 - FLOOR) / probability
     by_sentence = np.add.reduceat(by_place, text.starts)  # S
-    around = np.concatenate([np.zeros(REACH), by_place])
-    inside = by_sentence[text.sentence]
-    gradient = np.zeros_like(weights)
-    for match in matches:
-        by_sum = around[REACH - match.offset :] if match.offset else inside
-        gradient[match.row] += by_sum[match.places].sum() * match.phi
-    return gradient
+    return matches.gradient(np.concatenate([by_place, by_sentence]), weights)
 
 
 def fit_shares(scored: Sequence[tuple[Score, Logs]]) -> np.ndarray:

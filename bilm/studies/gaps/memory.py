@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import hashlib
+import math
 from collections.abc import Iterable, Mapping, Sequence, Set
 from dataclasses import dataclass
 from pathlib import Path
@@ -33,15 +34,18 @@ class Memory:
     Fields:
         weights: by view, float (offsets + 1, features).
         shares: share of the biLM in its mixture with the memory by direction, float (directions,).
-        exponents: with which a `Filler` compares candidates, float64 (directions + 4,).
-        doubt: of a `Filler`, intercept and slope, float64 (2,).
+        exponents: with which a `Filler` compares candidates, float64 (directions + 4,); None before
+            they are fitted.
+        doubt: of a `Filler`, intercept and slope, float64 (2,); None before they are fitted.
+        unknown: share of the held-out words that the vocabulary lacks.
     """
 
     text: RememberedText
     weights: Mapping[str, np.ndarray]
     shares: np.ndarray
-    exponents: np.ndarray
-    doubt: np.ndarray
+    exponents: np.ndarray | None = None
+    doubt: np.ndarray | None = None
+    unknown: float = math.nan
 
     @property
     def digests(self) -> Set[int]:
@@ -75,7 +79,8 @@ class Memory:
     def mixed(self, score: Score, remembered: Logs | None = None) -> Score:
         """Return the score by the mixture share * P_biLM(w) + (1 - share) * P_memory(w).
         `remembered`: `sentence_log_probabilities` of the sentence; None to compute them. Raises:
-        ValueError for a model with other directions."""
+        DataError for a model with other directions."""
+        self.check_directions(len(score.logs))
         if remembered is None:
             remembered = self.sentence_log_probabilities(score.tokens, score.logs)
         mixture = {}
@@ -85,12 +90,20 @@ class Memory:
             mixture[direction] = np.logaddexp(log, rest).astype(np.float32)
         return score._replace(**mixture)
 
+    def check_directions(self, n_directions: int) -> None:
+        """Raise DataError for a model with another number of directions than the fitted one."""
+        if n_directions != len(self.shares):
+            raise DataError(
+                f"directions of the model: {n_directions}; expected {len(self.shares)}, as in the "
+                "memory"
+            )
+
     def probabilities(self, view: str, sentence: np.ndarray, place: int) -> np.ndarray:
         """Return the probability of each word of the vocabulary at a place of a sentence with its
         marks, which are ids (T + 2,): float64 (V,)."""
         text = self.text
         matches = text.matches(view, sentence, place)
-        share = text.place_shares(self.weights[view], matches, text.is_predicted[view])
+        share = text.place_shares(view, self.weights[view], matches)
         by_word = np.bincount(text.ids, share, text.nothing + 1)[:-1]
         probabilities = (1 - FLOOR) * by_word + FLOOR * text.frequencies
 
@@ -100,12 +113,13 @@ class Memory:
         return probabilities
 
     def save(self, path: str | Path, model: StoredModel) -> None:
-        """Write the file of a memory, which was fitted to a model."""
+        """Write the file of a memory with exponents, which was fitted to a model."""
         arrays = {
             **self.weights,
             "shares": self.shares,
             "exponents": self.exponents,
             "doubt": self.doubt,
+            "unknown": np.array(self.unknown),
             "text": self.text.ids.astype(np.int32),
             "sentences": np.array(sorted(self.digests), np.uint64),
         }
@@ -116,7 +130,7 @@ class Memory:
         """Read the file; `words` is the vocabulary of the model. Raises: WeightsError if the file
         cannot be read; DataError for the memory of another model or vocabulary."""
         with open_hdf5(path) as file:
-            names = (*OFFSETS, "text", "sentences", "shares", "exponents", "doubt")
+            names = (*OFFSETS, "text", "sentences", "shares", "exponents", "doubt", "unknown")
             arrays = {name: numbers(file, name)[...] for name in names}
             is_same_model = attribute(file, "model") == _digest(model, words)
         if not is_same_model:
@@ -127,7 +141,8 @@ class Memory:
         digests = set(arrays["sentences"].tolist())
         text = RememberedText(arrays["text"], PredictedWords(words), digests)
         weights = {view: arrays[view] for view in OFFSETS}
-        return cls(text, weights, arrays["shares"], arrays["exponents"], arrays["doubt"])
+        shares, exponents, doubt = (arrays[name] for name in ("shares", "exponents", "doubt"))
+        return cls(text, weights, shares, exponents, doubt, float(arrays["unknown"]))
 
 
 def _digest(model: StoredModel, words: Sequence[str]) -> str:

@@ -29,13 +29,38 @@ KINDS = np.eye(1 + len(AFFIXES), 2 + len(AFFIXES), 1)  # features of equal words
 KINDS[0, 0] = 1
 
 
-class Match(NamedTuple):
-    """Places of a text that are similar to a word of a context in the same way."""
+class Matches(NamedTuple):
+    """The features of a context that are not 0, in L lists of similar places of a text.
 
-    row: int  # number of the word's offset in the view; the last one is for sentences
-    offset: int  # of the word in the context and in the text; 0 for a word of the sentence
-    phi: np.ndarray  # features, float64 (F,)
-    places: np.ndarray  # integer
+    Fields:
+        rows: integer (L,): number of the offset in the view; the last one is for sentences.
+        phi: float64 (L, F): the features, equal in a list.
+        cells: integer (M,): the lists, one after the other: places, or N + the number of a sentence
+            for each similar word in it.
+        starts: integer (L,): where the lists start.
+    """
+
+    rows: np.ndarray
+    phi: np.ndarray
+    cells: np.ndarray
+    starts: np.ndarray
+
+    def sums(self, weights: np.ndarray, n_cells: int) -> np.ndarray:
+        """Return the sum of the weighted features of each cell, float64 (cells,)."""
+        weighted = weights[self.rows] * self.phi  # L, F
+        lengths = np.diff(self.starts, append=len(self.cells))
+        by_cell: np.ndarray = np.repeat(weighted.sum(axis=1), lengths)  # M
+        sums = np.bincount(self.cells, by_cell, n_cells)
+        return sums.astype(float)  # integer without cells
+
+    def gradient(self, by_cell: np.ndarray, weights: np.ndarray) -> np.ndarray:
+        """Return the derivatives by the weights, given those by the sums, (cells,)."""
+        gradient = np.zeros_like(weights)
+        of_cells = by_cell[self.cells]
+        of_lists = np.add.reduceat(of_cells, self.starts)  # L
+        of_features = of_lists[:, None] * self.phi  # L, F
+        np.add.at(gradient, self.rows, of_features)
+        return gradient
 
 
 class RememberedText:
@@ -64,7 +89,8 @@ class RememberedText:
         self.ids: np.ndarray = ids.astype(np.intp)  # NumPy would convert at each use
 
         # Places
-        start, end = vocabulary.known_ids((BOS, EOS))
+        self._marks = vocabulary.known_ids((BOS, EOS))
+        start, end = self._marks
         is_start = self.ids == start
         is_word = ~np.isin(self.ids, [start, end, self.nothing])
         self.starts = np.flatnonzero(is_start)
@@ -89,15 +115,17 @@ class RememberedText:
             affixes = [word[letters] for word in vocabulary.words]
             _, numbers = np.unique(affixes, return_inverse=True)
             groups[:-1, kind] = groups.max() + 1 + numbers
-        groups[[start, end, vocabulary.unk], 1:] = 0
+        groups[[*self._marks, vocabulary.unk], 1:] = 0
         self._groups = groups
 
         # The places of each group
         of_places = groups.T[:, self.ids].ravel()
-        sizes = np.bincount(of_places, minlength=groups.max() + 1)
+        self._sizes = np.bincount(of_places, minlength=groups.max() + 1)
         order = np.argsort(of_places, kind="stable")
-        ends = np.cumsum(sizes)
-        self._places = np.split(order % len(self.ids), ends[:-1])
+        places = (order % len(self.ids)).astype(np.int32)
+        ends = np.cumsum(self._sizes)
+        self._places = np.split(places, ends[:-1])
+        self._sizes[0] = 0
 
     @classmethod
     def of(cls, sentences: Iterable[Sequence[str]], vocabulary: Vocabulary) -> RememberedText:
@@ -111,43 +139,62 @@ class RememberedText:
         return cls(np.concatenate(pieces), vocabulary, digests - {0})
 
     def places(self, word: int) -> np.ndarray:
-        """Return the places of a word, intp (n,)."""
+        """Return the places of a word, int32 (n,)."""
         return self._places[self._groups[word, 0]]
 
-    def matches(self, view: str, sentence: np.ndarray, place: int) -> list[Match]:
+    def of_sentence(self, number: int) -> slice:
+        """Return the places of a sentence and of the gap after it."""
+        start, *rest = self.starts[number : number + 2]
+        return slice(start, *(rest or [None]))
+
+    def matches(self, view: str, sentence: np.ndarray, place: int) -> Matches:
         """Return the matches of a place of a sentence with its marks, by the words at the offsets
         of the view and the different words of the sentence. The word at the place has no effect."""
-        sides = {"forward": sentence[1:place], "backward": sentence[place + 1 : -1]}
-        sides["both"] = np.concatenate([*sides.values()])
-        offsets = (*OFFSETS[view], 0)
+        left = sentence[1:place]
+        right = sentence[place + 1 : -1]
+        both = np.concatenate([left, right])
+        sides = {"forward": left, "backward": right, "both": both}
+        offsets = np.array(OFFSETS[view])
         padded = np.pad(sentence, REACH, constant_values=self.nothing)
-        at_offsets = padded[REACH + place + np.array(OFFSETS[view])]
+        at_offsets = padded[REACH + place + offsets]
         words = np.concatenate([at_offsets, np.unique(sides[view])])
-        matches = []
-        for number, word in enumerate(words.tolist()):
-            if word in (self.vocabulary.unk, self.nothing):
-                continue
-            row = min(number, len(OFFSETS[view]))
-            features = KINDS.copy()
-            features[0, 1] = -np.log(self.frequencies[word]) / 10
-            for phi, group in zip(features, self._groups[word].tolist(), strict=True):
-                if group:
-                    matches.append(Match(row, offsets[row], phi, self._places[group]))
-        return matches
+        words[words == self.vocabulary.unk] = self.nothing
+
+        # A list of places for each word and kind
+        groups = self._groups[words]
+        numbers, kinds = np.nonzero(self._sizes[groups])
+        groups = groups[numbers, kinds]  # L
+        lengths = self._sizes[groups]
+        nowhere: np.ndarray = np.empty(0, np.int32)
+        lists = [self._places[group] for group in groups]
+        places = np.concatenate([nowhere, *lists])  # M
+        phi = KINDS[kinds]
+        frequencies = self.frequencies[words[numbers]]
+        phi[:, 1] *= -np.log(frequencies) / 10
+
+        # The places whose context is similar, at the offsets before the sentence
+        rows = np.minimum(numbers, len(offsets))
+        is_offset = rows < len(offsets)
+        shifts: np.ndarray = np.repeat(offsets[rows[is_offset]], lengths[is_offset])
+        around = places[: len(shifts)] - shifts
+        inside = self.sentence[places[len(shifts) :]]
+        cells = np.concatenate([around, len(self.ids) + inside])
+        starts = np.cumsum(lengths) - lengths
+        return Matches(rows, phi, cells, starts)
 
     def place_shares(
-        self, weights: np.ndarray, matches: list[Match], may_be_used: np.ndarray
+        self, view: str, weights: np.ndarray, matches: Matches, without_sentence: int | None = None
     ) -> np.ndarray:
-        """Return exp(s_i) / sum of exp(s_i) of each place i that may be used, or else 0, float64
-        (N,), by the weighted features of a context, see `Memory`."""
-        # Sums of each place by the words at offsets, and of each word of a sentence
-        around = np.zeros(REACH + len(self.ids))
-        inside = np.zeros(len(self.ids))
-        for match in matches:
-            sums = around[REACH - match.offset :] if match.offset else inside
-            np.add.at(sums, match.places, weights[match.row] @ match.phi)
-        of_sentences = np.add.reduceat(inside, self.starts)  # S
-        similarity = around[REACH:] + of_sentences[self.sentence]
-        similarity[~may_be_used] = -np.inf
+        """Return exp(s_i) / sum of exp(s_i) of each place i, float64 (N,), by weighted features of
+        a context, see `Memory`. The places of `without_sentence` have the share 0."""
+        n_places = len(self.ids)
+        sums = matches.sums(weights, n_places + len(self.starts))
+        of_places, of_sentences = np.split(sums, [n_places])
+        similarity = of_places + of_sentences[self.sentence]
+
+        # Softmax over the places that may be used
+        similarity[~self.is_predicted[view]] = -np.inf
+        if without_sentence is not None:
+            similarity[self.of_sentence(without_sentence)] = -np.inf
         share = np.exp(similarity - similarity.max())
         return share / share.sum()

@@ -248,8 +248,8 @@ def test_fill_refuses_invalid_arguments(scorer):
 
 def test_filler_refuses_a_memory_fitted_to_other_directions(scorer):
     memory = memory_of(3 - len(scorer.directions))
-    with pytest.raises(ValueError):
-        Filler(scorer, memory=memory).fill(["[MASK]"])
+    with pytest.raises(DataError, match="directions of the model"):
+        Filler(scorer, memory=memory)
 
 
 def test_fill_command_writes_table_json_and_text(run_here, tmp_path):

@@ -141,7 +141,7 @@ def test_memory_fits_shares(memory):
     np.testing.assert_allclose(np.exp(mixed), expected, rtol=1e-5)
     memory = fit_to(memory, [score._replace(backward=None)])  # a forward-only model
     assert memory.shares == pytest.approx(shares[:1])
-    with pytest.raises(ValueError):
+    with pytest.raises(DataError, match="directions of the model: 2; expected 1"):
         memory.mixed(score)
 
 
@@ -156,7 +156,7 @@ def test_memory_of_a_part_of_a_long_text(memory, monkeypatch):
 
 
 def test_memory_file(memory, tmp_path):
-    fits = {"exponents": np.linspace(0, 1, 6), "doubt": np.array([0.1, 0.9])}
+    fits = {"exponents": np.linspace(0, 1, 6), "doubt": np.array([0.1, 0.9]), "unknown": 0.25}
     model, other = (SimpleNamespace(weights_digest=digest) for digest in ("aa", "bb"))
     replace(memory, **fits).save(tmp_path / "memory.hdf5", model)
     found = Memory.load(tmp_path / "memory.hdf5", model, WORDS)
