@@ -33,18 +33,15 @@ UNITS = *COMPARED, "characters", "lines"
 
 
 class Sign(NamedTuple):
-    """A row of `signs.tsv`: what has its pattern (a word, a line, a trait somewhere in a word, or
-    ""); a group of signs, of which the first that is frequent explains the others, or ""; what is
-    counted, in which unit; the least number and share that are unusual without a model, infinite
-    for traits; what to do."""
+    """A row of `signs.tsv`."""
 
-    kind: str
-    group: str
-    unit: str
-    least: int
-    share: float
-    what: str
-    remedy: str
+    kind: str  # what has the pattern: a word, a line, a part of a word (a trait), or ""
+    group: str  # of signs of which only the first frequent one is reported, or ""
+    unit: str  # what is counted: see `UNITS`
+    least: int  # least number that is unusual without a model
+    share: float  # least share that is unusual without a model, infinite for traits
+    what: str  # what a warning says about the units
+    remedy: str  # what to do
     pattern: str
 
 
@@ -214,7 +211,7 @@ def _percent(share: float) -> str:
 
 
 def _signs_of_word(word: str, known: Container[str], vocabulary: Container[str]) -> Iterator[str]:
-    """Yield the signs of a word, and the normal form in which only the vocabulary has it."""
+    """Yield the signs of a word, and its normal form if only that is in the vocabulary."""
     if vocabulary and word not in vocabulary and word not in marks.MARKS:
         yield "unknown"
         yield from [form for form in NORMAL_FORMS if normalize(form, word) in vocabulary][:1]

@@ -101,8 +101,8 @@ class StoredWeights:
 
     def require_values(self, model: BiLM, name: str) -> None:
         """Raise WeightsError if there are no sources, and the weights of the built model of the
-        layer `name` are not assigned yet; in a graph of TensorFlow, an error of its own. Not
-        checked on JAX."""
+        layer `name` are not assigned yet; in a graph, TensorFlow's own error. Not checked on
+        JAX."""
         if self._sources:
             return
         import keras

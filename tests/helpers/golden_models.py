@@ -35,7 +35,7 @@ def check_layers(found, case: Path) -> None:
 
 
 def check_conversion(model, case: Path, limit: float = 0.0) -> None:
-    """Compare the tensors of a model with those of a conversion to bilm-tf's layout."""
+    """Compare the tensors of a model with a conversion to bilm-tf's layout."""
     if not (case / "converted.hdf5").exists():
         pytest.skip("the conversion is not part of this folder of golden files")
     with h5py.File(case / "converted.hdf5") as file:

@@ -35,6 +35,14 @@ def test_models_lists_and_removes_cached_models(run_here):
     assert_fails(run_here("bilm models", "--remove", "nlpl:144"), "no model in", "has this name")
 
 
+def test_entry_of_a_killed_process_gets_its_record():
+    (entry("small", 5) / RECORD).unlink()
+    assert entries() == []
+    entry("small", 7)
+    assert [(found.source, found.n_bytes >= 7) for found in entries()] == [("small", True)]
+    assert (cached("small") / "inside" / "file").read_bytes() == b"x" * 5  # is not filled again
+
+
 def test_removal_keeps_folders_without_a_record_and_targets_of_links(cache, tmp_path, run_here):
     """A folder that bilm did not create may have a name like an entry's."""
     mine, outside = cache / ("0" * 16), tmp_path / "outside"

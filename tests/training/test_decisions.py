@@ -52,7 +52,7 @@ class FalseClock:
 
 
 def timed(*steps, share=1.0):
-    """The clock and the timing after steps of so many seconds, the first of which compiles."""
+    """The clock and the timing after steps of so many seconds; the first step compiles."""
     clock = FalseClock(share=share)
     timing = Timing.start(clock)
     for k, seconds in enumerate(steps):

@@ -21,7 +21,7 @@ def optimizer_of(kind, n_replicas=1, max_norm=1e9, **values):
 
 
 def of_replica(values):
-    """A gradient of which each replica has its own part, (replicas, ...)."""
+    """A gradient with a part for each replica, (replicas, ...)."""
     return lambda replica: tf.constant(values, tf.float32)[replica]
 
 

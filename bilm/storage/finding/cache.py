@@ -47,7 +47,8 @@ def filled(path: Path, source: str, fill: Callable[[Path], Mapping[str, str | No
     it into place and returns facts for the record, in only one thread of one process at a time.
     Secrets in the URL `source` are masked in the record. Raises: WeightsError if the cache cannot
     be written; the errors of `fill`."""
-    if path.exists():
+    record = path.with_name(RECORD)
+    if path.exists() and record.exists():
         return path
     from filelock import FileLock
 
@@ -60,9 +61,10 @@ def filled(path: Path, source: str, fill: Callable[[Path], Mapping[str, str | No
             "another folder"
         ) from error
     with lock:
-        if not path.exists():  # another process may have written it in the meantime
-            facts = fill(path)
-            schema.write(path.with_name(RECORD), {"source": masked(source), **facts})
+        # Another process may have written it in the meantime, or may have been killed after that.
+        facts = {} if path.exists() else fill(path)
+        if facts or not record.exists():
+            schema.write(record, {"source": masked(source), **facts})
     return path
 
 

@@ -29,8 +29,8 @@ def formats() -> tuple[type[StoredModel], ...]:
 
 def find(paths: list[PurePath], where: str | Path) -> tuple[type[StoredModel], list[PurePath]]:
     """Return the format of the model in a folder or archive, and its files: the two paths that
-    identify it, see `StoredModel.find`, then the others that are there. Raises: WeightsError if
-    there is no model, or more than one."""
+    identify it, see `StoredModel.find`, then its other files. Raises: WeightsError if there is no
+    model, or more than one."""
     paths = [path for path in paths if not path.name.startswith(".")]  # macOS adds ._model.hdf5
     for format_ in formats():
         identity = format_.find(paths, where)

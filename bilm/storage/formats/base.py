@@ -51,8 +51,8 @@ class StoredModel(ABC):
     format: ClassVar[str]  # its name in messages, such as "ELMoForManyLangs"
     weight_names: ClassVar[tuple[str, ...]]  # patterns of its weight files, if a user names one
     required: ClassVar[tuple[str, ...]] = ()  # files of a model; the first two identify it
-    # Patterns of its other files, from its folder; `{stem}` is that of the weights, `*` also
-    # matches slashes.
+    # Patterns of its other files, relative to its folder; `{stem}` is the stem of the weights, and
+    # `*` also matches slashes.
     companions: ClassVar[tuple[str, ...]] = ()
     trainable: ClassVar[bool] = True  # whether its models can be trained further
     has_softmax: ClassVar[bool] = True  # whether its models may have a softmax
