@@ -115,31 +115,40 @@ class NumpyCell:
         self._projection = None if stored.projection is None else HALF * stored.projection
 
     def run(
-        self, x: np.ndarray, state: LSTMState, starts: Sequence[np.ndarray | None]
+        self,
+        x: np.ndarray,
+        places: np.ndarray | None,
+        state: LSTMState,
+        starts: Sequence[np.ndarray | None],
     ) -> tuple[np.ndarray, LSTMState]:
-        """Run over x (T, B, P) from a state; return the outputs (T, B, P) and the last state.
-        `starts`: rows that start from zero state at each step, boolean (B,), or None."""
+        """Run from a state; return the outputs (T, B, P) and the last state.
+
+        Args:
+            x: the inputs, float32 (T, B, P), or (U, P) with `places`.
+            places: the rows of x that are read, integer (T, B), or None.
+            starts: rows that start from zero state at each step, boolean (B,), or None.
+        """
         # W_x x + b: one product for all steps
-        n_steps, n_rows, width = x.shape
-        n_units = self._lstm.dim
-        x_and_1: np.ndarray = np.ones((n_steps * n_rows, width + 1), np.float32)
-        x_and_1[:, :width] = x.reshape(-1, width)
+        n_rows, n_units = len(state.cell), self._lstm.dim
+        x_and_1: np.ndarray = np.ones((x.size // x.shape[-1], x.shape[-1] + 1), np.float32)
+        x_and_1[:, :-1] = x.reshape(-1, x.shape[-1])
         inputs = x_and_1 @ self._of_input
-        inputs = inputs.reshape(n_steps, n_rows, N_GATES * n_units)
+        inputs = inputs.reshape(*x.shape[:-1], N_GATES * n_units)
 
         cell, hidden = state.cell.copy(), state.hidden
         gates: np.ndarray = np.empty((n_rows, N_GATES * n_units), np.float32)
         results: np.ndarray = np.empty((n_rows, n_units), np.float32)
         part_rows = max(GATE_BYTES // gates[0].nbytes, 1)
         parts = [slice(row, row + part_rows) for row in range(0, n_rows, part_rows)]
-        outputs = np.empty_like(x)
+        outputs: np.ndarray = np.empty((len(starts), n_rows, x.shape[-1]), np.float32)
         for t, start in enumerate(starts):
             if start is not None:
                 cell[start] = 0
                 hidden = np.where(start[:, None], 0, hidden)
             np.matmul(hidden, self._recurrent, out=gates)
             for rows in parts:
-                self._step(gates[rows], inputs[t, rows], cell[rows], results[rows])
+                here = (t, rows) if places is None else places[t, rows]
+                self._step(gates[rows], inputs[here], cell[rows], results[rows])
             hidden = outputs[t]
             if self._projection is None:
                 np.multiply(results, HALF, out=hidden)
@@ -213,17 +222,22 @@ class NumpyStacks(Stacks):
             k, direction, rows = task
             fresh = window.fresh[rows]
             starts = [column if column.any() else None for column in fresh.T]
-            x = table[window.places[direction][rows].T]  # T, B, P
+            places = window.places[direction][rows].T  # T, B
+            x = table[places]  # T, B, P
             outputs = layers[direction][:, rows].swapaxes(1, 2)  # layers + 1, T, B, P
             outputs[0] = x
+            # The first layer reads each token once.
+            distinct, places = np.unique(places, return_inverse=True)
+            inputs, places = table[distinct], places.reshape(x.shape[:2])  # U, P; T, B
             # One cell at a time, so that the weights of a small cell remain in the cache.
             for i, cell in enumerate(self._cells[direction]):
                 place = 2 * (k * n_layers + i)
                 before = LSTMState(*(values[rows] for values in state[place : place + 2]))
-                y, after = cell.run(x, before, starts)
+                y, after = cell.run(inputs, places, before, starts)
                 last[place][rows], last[place + 1][rows] = after
                 x = y + x if self._has_skip_connections and i else y
                 outputs[i + 1] = x
+                inputs, places = x, None
 
         parts = list(map(slice, bounds[:-1], bounds[1:]))
         tasks = []
