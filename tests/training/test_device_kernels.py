@@ -57,10 +57,8 @@ def test_gpu_kernels_of_the_evaluation():
     evaluator = Evaluator(trainer.model, vocab.unk)
     dataset = heldout_dataset(HELDOUT, vocab, trainer.options.bidirectional)
     window = next(dataset.iter_evaluation(2, 5))
-    batch = model_batch(window, trainer.model.options)
-    measure = evaluator._run.get_concrete_function(
-        batch, window["mask"], trainer.model.zero_state(2)
-    )
+    batch, state = model_batch(window, trainer.model.options), trainer.model.zero_state(2)
+    measure = evaluator._run.get_concrete_function(batch, window["mask"], state)
     assert without_kernel(measure.graph, HOST) == []
 
 

@@ -131,10 +131,7 @@ def train(changes, folder, hosts):
 
 @pytest.mark.parametrize(
     ("changes", "expected"),
-    [
-        ({"heldout": None}, "heldout.text is None, but "),
-        ({"seed": 7}, "seed is 7, but 0 on "),
-    ],
+    [({"heldout": None}, "heldout.text is None, but "), ({"seed": 7}, "seed is 7, but 0 on ")],
 )
 def test_workers_with_different_inputs_are_refused(tmp_path, side_by_side, changes, expected):
     workers = clusters(2)
