@@ -101,10 +101,8 @@ def test_embedding_dropout_drops_tokens_at_all_positions_and_scales_the_others(k
     model = BiLM(tiny_options(**changes).model, 100, regularization=settings)
     model.build()
     places = np.arange(100, dtype="int32").reshape(2, 50) % 40
-    batch = {
-        "distinct": tf.range(40),
-        "places": {"forward": tf.constant(places), "backward": tf.constant(places[:, ::-1])},
-    }
+    both = {"forward": tf.constant(places), "backward": tf.constant(places[:, ::-1])}
+    batch = {"distinct": tf.range(40), "places": both}
     if kind == "characters":
         spelled = np.random.default_rng(0).integers(0, 255, (40, 9))
         batch["distinct"] = [tf.constant(spelled[:30]), tf.constant(spelled[30:])]

@@ -311,7 +311,8 @@ def losses(monkeypatch):
     "optimizer", ["adagrad", "muon", pytest.param("adam", marks=pytest.mark.slow)]
 )
 def test_resume_with_another_number_of_replicas_keeps_slots(tmp_path, losses, log, optimizer):
-    plain = WORDS | {"dropout": 0.0, "sample_softmax": False, "optimizer": optimizer}
+    plain = WORDS | {"bidirectional": True, "dropout": 0.0, "sample_softmax": False}
+    plain["optimizer"] = optimizer
     run(tmp_path / "straight", 6, changes=plain)
     straight = [step.mean(axis=0) for step in losses]
     losses.clear()
