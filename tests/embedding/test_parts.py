@@ -8,6 +8,7 @@ import h5py
 import numpy as np
 import pytest
 from command_runs import output_of
+from disk_faults import flip_bit
 from test_corpus import LINES, PART, dump, left
 
 from bilm.embedding import corpus, writers
@@ -40,10 +41,8 @@ def content(path):
     if path.suffix != ".hdf5":
         return path.read_bytes()
     with h5py.File(path) as file:
-        return {
-            name: (dict(item.attrs), item.dtype, item.shape, item[...].tolist())
-            for name, item in file.items()
-        }
+        items = file.items()
+        return {name: (dict(x.attrs), x.dtype, x.shape, x[...].tolist()) for name, x in items}
 
 
 def failing_after(n_done):
@@ -154,9 +153,7 @@ def test_changed_vectors_in_a_part_of_npz_are_noticed(text, outfile, monkeypatch
     outfile = outfile.with_name("vectors.npz")
     interrupted(monkeypatch, 9, text, outfile)
     (part,) = outfile.with_name("vectors.npz.parts").glob("000001-*")
-    changed = bytearray(part.read_bytes())
-    changed[len(changed) // 3] ^= 4
-    part.write_bytes(changed)
+    flip_bit(part)
     with pytest.raises(DataError, match=r"000001-.*: damaged \(Bad CRC-32 for file 'vectors.npy'"):
         dump(text, outfile)
 
