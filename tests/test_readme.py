@@ -24,8 +24,8 @@ GOLDEN = ROOT / "tests" / "golden"
 README, MIGRATION = ROOT / "README.md", ROOT / "docs" / "migration.md"
 TUTORIALS = sorted((ROOT / "docs" / "tutorials").glob("*.md"))  # `make docs` runs them
 PAGES = [README, ROOT / "CONTRIBUTING.md", *sorted((ROOT / "docs").glob("*.md")), *TUTORIALS]
-RUN = "embedding", "faq", "python", "tokenization", "training"
-RUNNABLE = [README, MIGRATION, *(ROOT / "docs" / f"{name}.md" for name in RUN)]
+OTHER_PAGES = "embedding", "faq", "python", "tokenization", "training"
+RUNNABLE = [README, MIGRATION, *(ROOT / "docs" / f"{name}.md" for name in OTHER_PAGES)]
 TEXTS = {page: page.read_text(encoding="utf-8") for page in PAGES}
 MODELS = {  # of other programs, which the migration page names
     "elmo_3.tar.gz": GOLDEN / "tfhub" / "google_highway1_binding_clips" / "module.tar.gz",

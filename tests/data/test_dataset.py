@@ -219,7 +219,8 @@ def test_epoch_reads_each_token_once_whatever_the_lines_are(folders, lengths, re
 def test_own_rows_of_a_host_equal_those_of_all(folders):
     pattern, vocab = write_corpus(next(folders), [1, 5, 2, 8] * 5, n_shards=2)
     reader = BidirectionalLMDataset(pattern, vocab, shuffle_on_load=True)
-    batches = (reader.iter_placed_batches(5, 4, returned=r) for r in (None, range(2), range(2, 5)))
+    ranges = None, range(2), range(2, 5)
+    batches = (reader.iter_placed_batches(5, 4, returned=rows) for rows in ranges)
     whole, *parts = (list(islice(own, 9)) for own in batches)
     for (window, place), *own in zip(whole, *parts, strict=True):
         for _, other in own:

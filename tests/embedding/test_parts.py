@@ -41,8 +41,10 @@ def content(path):
     if path.suffix != ".hdf5":
         return path.read_bytes()
     with h5py.File(path) as file:
-        items = file.items()
-        return {name: (dict(x.attrs), x.dtype, x.shape, x[...].tolist()) for name, x in items}
+        return {
+            name: (dict(item.attrs), item.dtype, item.shape, item[...].tolist())
+            for name, item in file.items()
+        }
 
 
 def failing_after(n_done):

@@ -162,7 +162,7 @@ def test_each_word_has_an_answer_in_plain_words():
         vectors = draw.normal(size=(2 * n, 6)) + 1
         vectors[n:, 0] += shift
         of_words.append(make_usages(vectors, n, forms=[word.title()] * n + [word] * n))
-    frames = [u.frame.assign(word=word) for word, u in zip(shifts, of_words, strict=True)]
+    frames = [own.frame.assign(word=word) for word, own in zip(shifts, of_words, strict=True)]
     frame = pandas.concat(frames, ignore_index=True)
     frame.loc[frame["word"] != "mark", "form"] = WORD
     counts = {word: {"then": 40, "now": 40} for word in shifts}
