@@ -58,7 +58,7 @@ test-processors-short: $(VENV)/installed  ## run golden tests as on a processor 
 test-slow: $(VENV)/installed  ## run the slow tests: demo, examples, killed runs
 	$(PYTEST) load -m slow tests
 
-LONG := benchmark or gpu_computes or fuzz or tagger or reads_ahead_ends or forks or golden or lstm or regularized or resume_is_bit or resume_with_all or budget_that_is or proteins or classifier
+LONG := benchmark or gpu_computes or fuzz or tagger or reads_ahead_ends or forks or golden or lstm or regularized or resume_is_bit or budget_that_is or proteins or classifier
 test-slow-short: $(VENV)/installed  ## the same without benchmarks, fuzz, taggers and further parameters, for CI
 	$(PYTEST) load -m slow -k "not ($(LONG))" tests
 

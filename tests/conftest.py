@@ -154,6 +154,18 @@ def pytest_ignore_collect(collection_path):
     return (other and any(map(collection_path.match, TENSORFLOW_ONLY))) or None
 
 
+@pytest.fixture
+def keras_config():
+    """Keras' functions for its global settings, which are restored after the test."""
+    from keras import config
+
+    names = "floatx", "dtype_policy", "image_data_format", "epsilon"
+    before = {name: getattr(config, name)() for name in names}
+    yield config
+    for name, value in before.items():
+        getattr(config, f"set_{name}")(value)
+
+
 @pytest.fixture(autouse=True)
 def own_environment(monkeypatch):
     """Restore the log level and the SIGINT handler, which commands run in this process change."""

@@ -11,12 +11,7 @@ from rooms import FILES, ROOT, STEP, imported, place
 PLAIN_PYTHON = {"errors", "activations", "precisions", "support", "options", "tensors", "data"}
 # Entry points of inference, which runs on every backend of Keras: they and the modules that they
 # import at the top of a file must not import TensorFlow there.
-ANY_BACKEND = [
-    "bilm.language_model",
-    "bilm.compat.bilm_tf",
-    "bilm.elmo.layer",
-    "bilm.embedding.embedder",
-]
+ANY_BACKEND = ["language_model", "compat.bilm_tf", "elmo.layer", "embedding.embedder"]
 # Packages that offer bilm-tf's names where its scripts import them, on first use, from above.
 OF_BILM_TF = {
     "bilm.elmo": {"bilm.compat.bilm_tf"},
@@ -108,7 +103,7 @@ def test_data_and_options_do_not_import_tensorflow_or_keras(package):
 
 @pytest.mark.parametrize("name", ANY_BACKEND)
 def test_inference_does_not_import_tensorflow_at_start(name):
-    modules = [m for m in imported_at_start(name) if m in FILES]
+    modules = [m for m in imported_at_start(f"bilm.{name}") if m in FILES]
     assert [m for m in modules if "tensorflow" in packages(imported(m, functions=False))] == []
 
 

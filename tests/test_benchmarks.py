@@ -16,12 +16,12 @@ from tiny_runs import HELDOUT, TEXT, VOCABULARY, tiny_run
 from bilm.data.shards import resolve_shards
 from bilm.studies.reading import load_trigrams
 
+pytestmark = pytest.mark.slow
 BENCHMARKS = Path(__file__).resolve().parents[1] / "benchmarks"
 SMALL_SOFTMAX = "--negatives", "64", "--n_tokens", "2000"
 CORPUS = "--input", TEXT, "--vocab", str(VOCABULARY), "--heldout", HELDOUT
 
 
-@pytest.mark.slow
 @pytest.mark.parametrize(
     ("name", "flags", "expected"),
     [
@@ -68,7 +68,6 @@ def write_tasks(folder):
             (folder / name / f"{part}.tsv").write_text(text, encoding="utf-8")
 
 
-@pytest.mark.slow
 @pytest.mark.skipif(not find_spec("pandas"), reason="requires pandas")
 def test_reading_times_that_follow_trigrams_are_predicted_by_them(tmp_path):
     lines, counts = list(resolve_shards(TEXT).sentences()), tmp_path / "counts.hdf5"
@@ -95,7 +94,6 @@ def test_reading_times_that_follow_trigrams_are_predicted_by_them(tmp_path):
     assert gain > low > 0, printed
 
 
-@pytest.mark.slow
 @pytest.mark.skipif(not find_spec("pandas"), reason="requires pandas")
 def test_downstream_writes_table_and_resumes(tmp_path):
     write_tasks(tmp_path / "data")
@@ -120,7 +118,6 @@ def test_downstream_writes_table_and_resumes(tmp_path):
     assert re.search(line, text, re.MULTILINE), text
 
 
-@pytest.mark.slow
 def test_gpu_computes_each_part_on_the_cpu(tmp_path):
     shutil.copytree(CASE, tmp_path / "golden" / "inference" / CASE.name)
     outfile = tmp_path / "gpu.md"
@@ -141,7 +138,6 @@ def test_gpu_computes_each_part_on_the_cpu(tmp_path):
         assert re.search(row, table), (row, table)
 
 
-@pytest.mark.slow
 def test_gpu_reports_each_part_that_fails(tmp_path):
     (tmp_path / "inference" / "empty").mkdir(parents=True)
     command = [

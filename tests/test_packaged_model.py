@@ -1,6 +1,5 @@
 """The shipped model novels-en: hashes of its files, word senses, preference for English."""
 
-import hashlib
 import re
 from pathlib import Path
 
@@ -9,6 +8,7 @@ import pytest
 from stored_files import resolve
 
 import bilm
+from bilm.support.files import sha256_of
 
 NAME = "novels-en"
 CARD = (Path(bilm.__file__).parent / "models" / NAME / "README.md").read_text("utf-8")
@@ -22,10 +22,8 @@ def embedder():
 def test_model_card_lists_each_file_with_its_hash():
     folder = resolve(NAME)[0].parent
     listed = dict(re.findall(r"^\| `([\w.]+)` \| [\d,]+ \| `(\w{64})` \|$", CARD, re.M))
-    there = {path.name: path for path in folder.iterdir() if path.name != "README.md"}
-    assert listed == {
-        name: hashlib.sha256(path.read_bytes()).hexdigest() for name, path in there.items()
-    }
+    there = [path for path in folder.iterdir() if path.name != "README.md"]
+    assert listed == {path.name: sha256_of(path) for path in there}
 
 
 def test_packaged_model_loads_without_network_and_cache(monkeypatch, tmp_path):
@@ -46,12 +44,7 @@ def vector(embedder, sentence, word):
     [
         ("left", "He held it in his left hand .", "I sat on his left side .", "She left him ."),
         ("kind", "She was kind to me .", "They were very kind .", "It was a kind of dream ."),
-        (
-            "spring",
-            "The flowers came up in the spring .",
-            "It rained all through the spring .",
-            "He made a sudden spring at it .",
-        ),
+        ("spring", "It came up in the spring .", "It rained all spring .", "He made a spring ."),
     ],
 )
 def test_vectors_separate_word_senses(embedder, word, sentence, like, unlike):
@@ -60,8 +53,7 @@ def test_vectors_separate_word_senses(embedder, word, sentence, like, unlike):
 
 
 def test_english_word_order_scores_higher():
-    ordered, mixed = bilm.score(
-        [s.split() for s in ("She was not there .", "There . not was she")], model=NAME
-    )
+    sentences = ["She", "was", "not", "there", "."], ["There", ".", "not", "was", "she"]
+    ordered, mixed = bilm.score(sentences, model=NAME)
     assert ordered.forward.sum() > mixed.forward.sum() + 5
     assert ordered.backward.sum() > mixed.backward.sum() + 5

@@ -10,7 +10,7 @@ from pathlib import Path
 
 import pages
 import pytest
-from command_runs import help_texts
+from command_runs import help_texts, succeeded
 from elmo_models import CASE
 from tiny_runs import WORDS, tiny_options
 
@@ -24,14 +24,8 @@ GOLDEN = ROOT / "tests" / "golden"
 README, MIGRATION = ROOT / "README.md", ROOT / "docs" / "migration.md"
 TUTORIALS = sorted((ROOT / "docs" / "tutorials").glob("*.md"))  # `make docs` runs them
 PAGES = [README, ROOT / "CONTRIBUTING.md", *sorted((ROOT / "docs").glob("*.md")), *TUTORIALS]
-RUNNABLE = [
-    README,
-    MIGRATION,
-    *(
-        ROOT / "docs" / f"{name}.md"
-        for name in ("embedding", "faq", "python", "tokenization", "training")
-    ),
-]
+OTHER_PAGES = "embedding", "faq", "python", "tokenization", "training"
+RUNNABLE = [README, MIGRATION, *(ROOT / "docs" / f"{name}.md" for name in OTHER_PAGES)]
 TEXTS = {page: page.read_text(encoding="utf-8") for page in PAGES}
 MODELS = {  # of other programs, which the migration page names
     "elmo_3.tar.gz": GOLDEN / "tfhub" / "google_highway1_binding_clips" / "module.tar.gz",
@@ -119,8 +113,7 @@ def test_script_of_a_psycholinguist_joins_reading_times(tmp_path, monkeypatch, r
     (tmp_path / "story.txt").write_text("She rose from her chair .\nHe sat .\n")
     (tmp_path / "times.csv").write_text("sentence,position,ms\n0,1,300\n0,2,250\n0,4,400\n1,1,2\n")
     files = "--input", "story.txt", "--output", "story.csv"
-    done = run_here("bilm surprisal", "--model", "novels-en", *files)
-    assert done.returncode == 0, done.stderr
+    succeeded(run_here("bilm surprisal", "--model", "novels-en", *files))
     names = pages.run_blocks(TEXTS[page := ROOT / "docs" / "surprisal.md"], page)
     assert len(names["joined"]) == 4
     assert names["words"]["region_name"].tolist()[5::6] == ["chair .", "door ."]

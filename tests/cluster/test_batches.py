@@ -6,7 +6,7 @@ import shutil
 import h5py
 import numpy as np
 import pytest
-from conftest import golden_cases
+from stored_files import FILES
 
 from bilm.cluster import batches, embed_batches, output_schema
 from bilm.embedding import shared
@@ -17,14 +17,12 @@ pytestmark = pytest.mark.clients
 
 pyarrow = pytest.importorskip("pyarrow", reason="make test-clients has pyarrow")
 
-CASE = golden_cases("inference")[0].values[0]
-FILES = CASE / "options.json", CASE / "weights.hdf5"
 TEXTS = [f"sentence {i} of the table" for i in range(60)] + ["", None, "Где ты 😀 ?"]
 
 
-@pytest.fixture(scope="module")
-def embedder():
-    return ElmoEmbedder(*FILES)
+@pytest.fixture
+def embedder(stored_embedder):
+    return stored_embedder
 
 
 @pytest.fixture

@@ -12,9 +12,8 @@ import bilm
 from bilm.commands.main import cli, run
 
 ROOT = Path(__file__).parents[2]
-EXAMPLES = sorted(
-    path for path in (ROOT / "examples").glob("*.py") if "running import" in path.read_text("utf-8")
-)
+EXAMPLES = sorted((ROOT / "examples").glob("*.py"))
+EXAMPLES = [path for path in EXAMPLES if "running import" in path.read_text("utf-8")]
 COMMANDS = cli.list_commands(None)
 SCRIPTS = sorted(path.name for path in BIN.glob("*.py"))
 PROGRAMS = ["bilm", *(f"bilm {name}" for name in COMMANDS), *SCRIPTS]
@@ -56,9 +55,8 @@ def test_help_needs_neither_tensorflow_nor_numpy_and_its_examples_use_its_option
 
 def test_help_of_bilm_lists_the_commands_in_one_line_each(helps):
     lines = helps["bilm"].splitlines()
-    assert [line.split()[0] for line in lines if re.match(r"  \w[\w-]* +[A-Z]", line)] == [
-        *COMMANDS
-    ]
+    listed = [line.split()[0] for line in lines if re.match(r"  \w[\w-]* +[A-Z]", line)]
+    assert listed == [*COMMANDS]
     assert not [line for line in lines[1:] if line.endswith("...")]
 
 
@@ -86,10 +84,7 @@ def test_help_of_scripts_shows_their_own_defaults(helps):
 
 
 def test_train_help_shows_the_usual_options_first(helps):
-    usual, advanced = (
-        helps["bilm train"].index("\nUsual:\n"),
-        helps["bilm train"].index("\nAdvanced"),
-    )
+    usual, advanced = map(helps["bilm train"].index, ("\nUsual:\n", "\nAdvanced"))
     assert 5 < len(shown_options(helps["bilm train"][usual:advanced])) <= 10
     assert "--input" not in helps["bilm train"][advanced:].partition("\n\nThe text")[0]
 
@@ -102,9 +97,7 @@ def test_train_help_shows_the_usual_options_first(helps):
         ("dump_weights.py", "export", {"save_dir", "outfile"}),
     ],
 )
-def test_scripts_in_bin_have_the_options_of_the_reference_and_of_the_command(
-    script, command, expected, helps
-):
+def test_scripts_in_bin_have_the_options_of_the_reference(script, command, expected, helps):
     flags = set(re.findall(r"--(\w+)", helps[script]))
     assert flags >= expected | shown_options(helps[f"bilm {command}"])
 

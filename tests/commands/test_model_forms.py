@@ -4,7 +4,7 @@ import shutil
 
 import numpy as np
 import pytest
-from command_runs import assert_fails
+from command_runs import assert_fails, succeeded
 from tiny_runs import HELDOUT, before_last_save, made_once, three_steps, tiny_run
 
 from bilm.embedding.corpus import Parts
@@ -22,9 +22,8 @@ def given(kind, form):
     packed = {"run": run, "export": export}
     if form.startswith("archive"):
         name = form.rpartition(" ")[2]
-        return "--model", made_once(
-            f"archive of {name} of {kind}", lambda to: archived(packed[name], to)
-        ) / "model.tar.gz"
+        made = made_once(f"archive of {name} of {kind}", lambda to: archived(packed[name], to))
+        return "--model", made / "model.tar.gz"
     if form in packed:
         return "--model", packed[form]
     weights = next(run.glob("*.index")) if form == "its index" else export / "weights.hdf5"
@@ -57,8 +56,7 @@ def test_embed_writes_equal_vectors_for_each_form(kind, forms, run_here, text, t
     found = []
     for form in forms:
         out = tmp_path / f"{form}.npz"
-        done = run_here("bilm embed", *given(kind, form), "--input", text, "--output", out)
-        assert done.returncode == 0, done.stderr
+        succeeded(run_here("bilm embed", *given(kind, form), "--input", text, "--output", out))
         found.append(dict(np.load(out)))
     for other in found:
         np.testing.assert_array_equal(other["vectors"], found[0]["vectors"])
@@ -77,8 +75,7 @@ def test_scores_are_equal_for_each_form(command, forms, flags, run_here, text):
     flags = [text if flag == "TEXT" else flag for flag in flags]
     printed = []
     for form in forms:
-        done = run_here(command, *given("characters", form), *flags)
-        assert done.returncode == 0, done.stderr
+        done = succeeded(run_here(command, *given("characters", form), *flags))
         printed.append(done.stdout)
     assert printed[0] != "" and set(printed) == {printed[0]}
 
@@ -95,8 +92,7 @@ def test_models_that_read_words_have_no_saved_model_or_onnx(form, run_here, tmp_
 @pytest.mark.parametrize("form", ["export", "archive of the export"])
 def test_exported_model_is_exported_again(form, run_here, tmp_path):
     flags = "--output", tmp_path / "out", "--include_softmax"
-    done = run_here("bilm export", *given("characters", form), *flags)
-    assert done.returncode == 0, done.stderr
+    succeeded(run_here("bilm export", *given("characters", form), *flags))
     expected = open_model(given("characters", "export")[1])
     found = open_model(tmp_path / "out")
     assert found.softmax.words == expected.softmax.words

@@ -6,7 +6,7 @@ import subprocess
 
 import numpy as np
 import pytest
-from command_runs import rows_of, run, words_of
+from command_runs import rows_of, run, succeeded, words_of
 from stored_files import CASE, OPTIONS, WEIGHTS
 from tiny_runs import tiny_run
 
@@ -44,8 +44,7 @@ def scored(run_here, tmp_path):
 
     def score(*more, model="words"):
         arguments = ["--model", tiny_run(model), "--input", tmp_path / "text", *more]
-        done = run_here("bilm score", *arguments)
-        assert done.returncode == 0, done.stderr
+        done = succeeded(run_here("bilm score", *arguments))
         return done.stdout
 
     return score

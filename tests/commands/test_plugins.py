@@ -49,9 +49,8 @@ def test_plugin_of_the_documentation_is_listed_and_runs(tmp_path):
     (tmp_path / "bilm_surprising.py").write_text(source)
 
     done = run(tmp_path, "--help")
-    assert listed(done, "Other packages") == {
-        "surprising": "List the sentences of a text that the model expects least."
-    }
+    description = "List the sentences of a text that the model expects least."
+    assert listed(done, "Other packages") == {"surprising": description}
     assert "usages" in listed(done, "Study") and "train" in listed(done, "Train")
 
     (tmp_path / "story.txt").write_text("She rose from her chair .\nHer rose she chair from .\n")

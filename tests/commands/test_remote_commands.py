@@ -1,6 +1,7 @@
 """Commands on an object store: fsspec's memory, and an S3 server of the loopback."""
 
 import json
+import logging
 import os
 import shutil
 from pathlib import Path
@@ -8,25 +9,41 @@ from pathlib import Path
 import h5py
 import numpy as np
 import pytest
-from command_runs import assert_fails
-from object_server import BUCKET, s3_server
+from command_runs import assert_fails, succeeded
 from stored_files import CASE
 from tiny_runs import GOLDEN, assert_same_weights, run
 
 fsspec = pytest.importorskip("fsspec")
 SENTENCES = [f"the {i} . sentence of a small text" for i in range(300)]
+BUCKET = "corpora"
+CREDENTIALS = {
+    "AWS_ACCESS_KEY_ID": "testing",
+    "AWS_SECRET_ACCESS_KEY": "testing",
+    "AWS_DEFAULT_REGION": "us-east-1",
+    "AWS_EC2_METADATA_DISABLED": "true",
+}
 
 
 @pytest.fixture(params=["memory", pytest.param("s3", marks=pytest.mark.cluster)])
 def store(request, tmp_path, monkeypatch, cache):
-    """The URL of an empty folder; the working folder and the cache are temporary."""
+    """The URL of an empty folder; the working folder and the cache are temporary. The S3 server
+    (moto) requires the packages of `.venv-engines`."""
     (tmp_path / "work").mkdir()
     monkeypatch.chdir(tmp_path / "work")
     if request.param == "memory":
         yield f"memory://{tmp_path.name}"
         return
-    with s3_server(monkeypatch):
-        yield f"s3://{BUCKET}/{tmp_path.name}"
+    moto, s3fs = (pytest.importorskip(name) for name in ("moto.server", "s3fs"))
+    logging.getLogger("werkzeug").setLevel("ERROR")
+    server = moto.ThreadedMotoServer(port=0, verbose=False)
+    server.start()
+    host, port = server.get_host_and_port()
+    for name, value in (CREDENTIALS | {"AWS_ENDPOINT_URL": f"http://{host}:{port}"}).items():
+        monkeypatch.setenv(name, value)
+    s3fs.S3FileSystem.clear_instance_cache()  # instances keep the address
+    s3fs.S3FileSystem().makedirs(BUCKET, exist_ok=True)
+    yield f"s3://{BUCKET}/{tmp_path.name}"
+    server.stop()
 
 
 def put(url, content):
@@ -55,8 +72,7 @@ def test_text_and_vocabulary_are_read_and_written_in_a_store(store, run_here, en
     done = run_here("bilm text", f"--input={source}", "--column=text", f"--output={text}")
     assert done.returncode == 0, done.stderr
     assert f"wrote {text}: 300 sentences" in done.stdout
-    done = run_here("bilm vocab", f"--input={text}", f"--output={store}/vocab.txt")
-    assert done.returncode == 0, done.stderr
+    succeeded(run_here("bilm vocab", f"--input={text}", f"--output={store}/vocab.txt"))
     words = get(f"{store}/vocab.txt").decode().split()
     assert words[:3] == ["<S>", "</S>", "<UNK>"] and len(words) == 3 + 7 + 300
     assert os.listdir() == []  # nothing is left in the working folder
@@ -68,10 +84,8 @@ def test_embeddings_of_a_store_equal_local_ones(store, run_here, tmp_path, form)
     if form == "parquet":
         pytest.importorskip("pyarrow")
     (tmp_path / "rows.jsonl").write_text(rows())
-    remote, model = (
-        put(f"{store}/rows.jsonl", rows().encode()),
-        put_model(f"{store}/elmo.tar.gz", tmp_path),
-    )
+    remote = put(f"{store}/rows.jsonl", rows().encode())
+    model = put_model(f"{store}/elmo.tar.gz", tmp_path)
     local, output = tmp_path / f"local.{form}", f"{store}/vectors.{form}"
     for paths in ((CASE, tmp_path / "rows.jsonl", local), (model, remote, output)):
         names = zip(("--model", "--input", "--output"), paths, strict=True)
@@ -93,8 +107,7 @@ def test_model_in_a_store_is_copied_once_for_each_version(store, run_here, cache
     for padding in (b"", bytes(10)):
         model = put_model(f"{store}/elmo.tar.gz", tmp_path, padding)
         for _ in range(2):
-            done = run_here("bilm info", model)
-            assert done.returncode == 0, done.stderr
+            succeeded(run_here("bilm info", model))
             n_copies.append(len(list(cache.rglob("elmo.tar.gz"))))
     assert n_copies == [1, 1, 2, 2]
     assert_fails(run_here("bilm info", f"{store}/none"), f"{store}/none: cannot be read: ")

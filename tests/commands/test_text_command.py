@@ -11,12 +11,7 @@ pytestmark = pytest.mark.clients
 @pytest.mark.parametrize(
     ("name", "content", "flags", "expected"),
     [
-        (
-            "r.csv",
-            'n,text\n1,"a  good\nfilm"\n2,\n3,bad',
-            ["--column=text"],
-            ["a good film", "", "bad"],
-        ),
+        ("r.csv", 'n,t\n1,"a  good\nfilm"\n2,\n3,bad', ["--column=t"], ["a good film", "", "bad"]),
         ("r.jsonl", '{"t": ["a", "b"]}\n{"t": "c d"}', ["--column=t"], ["a b", "c d"]),
         ("r.conllu", "1\tdo\n2\tn't\n\n1\tx\n", [], ["do n't", "x"]),
         ("r.conllu", "1-2\tdu\n1\tde\n2\tle\n3\tx\n", ["--surface"], ["du x"]),

@@ -2,15 +2,15 @@
 
 import copy
 import json
-import os
 import pickle
 import tarfile
-from pathlib import Path
 
 import keras
 import numpy as np
 import pytest
 from command_runs import output_of, run_code
+from conftest import golden_cases
+from golden_models import model_in, sentences_of
 
 if keras.backend.backend() != "torch":
     pytest.skip("with KERAS_BACKEND=torch: make test-clients", allow_module_level=True)
@@ -22,18 +22,12 @@ from bilm.errors import DataError, WeightsError
 
 pytestmark = pytest.mark.clients
 
-GOLDEN = Path(os.environ.get("BILM_GOLDEN", Path(__file__).parents[1] / "golden")) / "allennlp"
-CASES = sorted(path for path in GOLDEN.iterdir() if (path / "expected.hdf5").exists())
+CASES = [case.values[0] for case in golden_cases("allennlp")]
 SENTENCES = [["the", "bank", "closed"], [], ["a"], ["x" * 80, "日本語", "the"]]
 
 
 def files(case):
-    archive = case / "model.tar.gz"
-    return case / "options.json", archive if archive.exists() else case / "model"
-
-
-def sentences_of(case):
-    return json.loads((case / "sentences.json").read_text("utf-8"))
+    return case / "options.json", model_in(case)
 
 
 @pytest.fixture(params=CASES, ids=lambda path: path.name)
@@ -112,9 +106,8 @@ def test_copies_and_pickles_have_the_values_of_their_original(copied, requires_g
     found, expected = (e(batch_to_ids(SENTENCES))["elmo_representations"] for e in (other, elmo))
     for a, b in zip(found, expected, strict=True):
         torch.testing.assert_close(a, b, atol=1e-6, rtol=0)
-    assert [p.requires_grad for p in other.parameters()] == [
-        p.requires_grad for p in elmo.parameters()
-    ]
+    found, expected = ([p.requires_grad for p in e.parameters()] for e in (other, elmo))
+    assert found == expected
     elmo._mixes[1].gamma.assign(2.0)
     assert float(other._mixes[1].gamma.value.detach()) == pytest.approx(1.7)
 
@@ -176,12 +169,12 @@ def state_dict_of(case, tmp_path):
     with h5py.File(case / "expected.hdf5") as expected:
         prefix = expected.attrs["prefix"]
     stored = torch.load(path, map_location="cpu", weights_only=False)
-    return {k.removeprefix(prefix): v for k, v in stored.items() if k.startswith(prefix)}
+    stored = {k.removeprefix(prefix): v for k, v in stored.items() if k.startswith(prefix)}
+    return {k: v for k, v in stored.items() if k.startswith(("_elmo_lstm.", "scalar_mix_"))}
 
 
 def test_golden_load_state_dict_reads_names_of_allennlp(case, tmp_path):
     stored = state_dict_of(case, tmp_path)
-    stored = {k: v for k, v in stored.items() if k.startswith(("_elmo_lstm.", "scalar_mix_"))}
     with h5py.File(case / "expected.hdf5") as expected:
         if "scalar_parameters" not in expected:
             pytest.skip("the case has no mix")
@@ -205,7 +198,6 @@ def test_golden_load_state_dict_reads_names_of_allennlp(case, tmp_path):
 def test_load_state_dict_of_another_elmo_of_allennlp_is_an_error(tmp_path):
     case = next(case for case in CASES if case.name == "bcn_two_mixes")
     stored = state_dict_of(case, tmp_path)
-    stored = {k: v for k, v in stored.items() if k.startswith(("_elmo_lstm.", "scalar_mix_"))}
     with pytest.raises(RuntimeError, match="scalar_mix_1"):
         Elmo(*files(case), 1).load_state_dict(stored)
     name = "_elmo_lstm._token_embedder._projection.bias"

@@ -19,9 +19,8 @@ def check(found, expected):
     np.testing.assert_array_equal(found["lengths"], expected["lengths"])
     np.testing.assert_array_equal(found["mask"], expected["mask"])
     mask = expected["mask"][...][:, None, :, None]
-    np.testing.assert_allclose(
-        found["lm_embeddings"] * mask, expected["lm_embeddings"] * mask, atol=ATOL
-    )
+    layers, wanted = (of["lm_embeddings"] * mask for of in (found, expected))
+    np.testing.assert_allclose(layers, wanted, atol=ATOL)
 
 
 @pytest.fixture(scope="module", params=others_slow(golden_cases("inference")))
@@ -31,9 +30,8 @@ def folder(request):
 
 @pytest.fixture(scope="module")
 def model(folder):
-    return BidirectionalLanguageModel(
-        folder / "options.json", folder / "weights.hdf5", max_batch_size=1, stateful=True
-    )
+    files = folder / "options.json", folder / "weights.hdf5"
+    return BidirectionalLanguageModel(*files, max_batch_size=1, stateful=True)
 
 
 def test_golden_language_model_stateful(folder, model):
@@ -42,9 +40,8 @@ def test_golden_language_model_stateful(folder, model):
             found = model(batch["char_ids"][...])
             check(found, batch)
             mask = (batch["char_ids"][...] > 0).any(axis=2)
-            np.testing.assert_allclose(
-                found["token_embeddings"][mask], batch["token_embeddings"][...][mask], atol=ATOL
-            )
+            vectors, wanted = (of["token_embeddings"][...][mask] for of in (found, batch))
+            np.testing.assert_allclose(vectors, wanted, atol=ATOL)
 
 
 def test_golden_language_model_stateless(folder, model, monkeypatch):
@@ -61,13 +58,9 @@ def test_golden_language_model_stateless(folder, model, monkeypatch):
     [c for c in golden_cases("inference") if (c.values[0] / "token_embeddings.hdf5").exists()],
 )
 def test_golden_language_model_reads_word_ids(folder):
-    model = BidirectionalLanguageModel(
-        folder / "options.json",
-        folder / "weights.hdf5",
-        use_character_inputs=False,
-        embedding_weight_file=folder / "token_embeddings.hdf5",
-        stateful=True,
-    )
+    names = "options.json", "weights.hdf5", "token_embeddings.hdf5"
+    options, weights, table = (folder / name for name in names)
+    model = BidirectionalLanguageModel(options, weights, False, table, stateful=True)
     with h5py.File(folder / "expected_tokens.hdf5") as expected:
         for batch in batches(expected):
             check(model(batch["token_ids"][...]), batch)

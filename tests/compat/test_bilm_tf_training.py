@@ -7,7 +7,7 @@ from pathlib import Path
 import numpy as np
 import pytest
 import tensorflow as tf
-from command_runs import run_words
+from command_runs import run_words, succeeded
 from stored_files import OPTIONS, WEIGHTS
 from tiny_runs import HELDOUT, N_CHARACTERS, TEXT, VOCABULARY, tiny_options, tiny_run
 
@@ -22,27 +22,21 @@ SCRIPTS = Path(__file__).parents[1] / "reference_scripts"
 
 
 def script(name, *arguments):
-    return run_words([sys.executable, SCRIPTS / f"{name}.py", *arguments])
+    return succeeded(run_words([sys.executable, SCRIPTS / f"{name}.py", *arguments]))
 
 
 @pytest.mark.slow
 def test_scripts_train_continue_measure_and_export(tmp_path):
     run, text = tmp_path / "run", ("--vocab_file", VOCABULARY, "--train_prefix", TEXT)
     done = script("train", "--save_dir", run, *text, "--n_gpus", 2, "--n_epochs", 1)
-    assert done.returncode == 0, done.stderr[-2000:]
     assert "no GPU was found: the CPU is split into 2 devices (n_gpus)" in done.stderr
     assert "step 5 of 5" in done.stderr  # 400 tokens in windows of 2 x 4 x 10
     done = script("restart", "--save_dir", run, *text, "--n_gpus", 2, "--n_epochs", 2)
-    assert done.returncode == 0, done.stderr[-2000:]
     assert "continuing at step 5 of 10" in done.stderr
-    done = script(
-        "test", "--save_dir", run, "--vocab_file", VOCABULARY, "--test_prefix", HELDOUT,
-        "--batch_size", 1,
-    )  # fmt: skip
-    assert done.returncode == 0, done.stderr[-2000:]
+    text = "--vocab_file", VOCABULARY, "--test_prefix", HELDOUT
+    done = script("test", "--save_dir", run, *text, "--batch_size", 1)
     assert 1 < float(re.search(r"^AVERAGE PERPLEXITY = ([\d.]+)$", done.stdout, re.M)[1]) < 1e4
-    done = script("dump", "--save_dir", run, "--outfile", tmp_path / "model" / "weights.hdf5")
-    assert done.returncode == 0, done.stderr[-2000:]
+    script("dump", "--save_dir", run, "--outfile", tmp_path / "model" / "weights.hdf5")
     assert ElmoEmbedder(tmp_path / "model").embed_sentence(["a", "b"]).shape == (3, 2, 16)
 
 
@@ -89,9 +83,7 @@ def test_reference_arguments_that_do_not_fit_are_refused(tmp_path):
         data = data or dataset()
         bilm.training.train(options(**changes), data, 1, tmp_path, tmp_path, restart)
 
-    with pytest.raises(
-        OptionsError, match=r"n_tokens_vocab: found 7, expected \d+, the number of words of /"
-    ):
+    with pytest.raises(OptionsError, match=r"n_tokens_vocab: found 7, expected \d+, the number of"):
         train(n_tokens_vocab=7)
     with pytest.raises(InvalidNumberOfCharacters, match="n_characters: found 262"):
         train(char_cnn=dict(options()["char_cnn"], n_characters=262))

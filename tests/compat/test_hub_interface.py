@@ -45,9 +45,8 @@ def test_script_for_tensorflow_hub_runs_with_another_import(archive, monkeypatch
 
 def test_keras_layer_of_tfhub_in_a_saved_model(archive, tmp_path):
     tokens, lengths = keras.Input((None,), dtype="string"), keras.Input((), dtype="int32")
-    layer = hub.KerasLayer(
-        archive, signature="tokens", output_key="lstm_outputs1", output_shape=[8]
-    )
+    how = {"signature": "tokens", "output_key": "lstm_outputs1", "output_shape": [8]}
+    layer = hub.KerasLayer(archive, **how)
     model = keras.Model([tokens, lengths], layer({"tokens": tokens, "sequence_len": lengths}))
     assert model.trainable_variables == []
     given = [tf.constant([["a", "b"], ["c", ""]]), tf.constant([2, 1])]

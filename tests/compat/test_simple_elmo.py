@@ -1,9 +1,9 @@
 import numpy as np
 import pytest
-from stored_files import OPTIONS, WEIGHTS, make_zip
+from stored_files import make_zip
 from tiny_runs import tiny_run
 
-from bilm import ElmoEmbedder, load_scorer
+from bilm import load_scorer
 from bilm.errors import DataError, OptionsError
 from bilm.simple_elmo import ElmoModel
 
@@ -20,13 +20,12 @@ def model(tmp_path_factory):
 
 
 @pytest.mark.parametrize("layers", ["average", "top", "all"])
-def test_simple_elmo_vectors_are_one_padded_array(model, layers):
+def test_simple_elmo_vectors_are_one_padded_array(model, layers, stored_embedder):
     found = model.get_elmo_vectors(TEXTS, warmup=True, layers=layers)
     lead = (4, model.n_layers) if layers == "all" else (4,)
     assert found.shape == (*lead, 3, model.vector_size)
-    for row, words, expected in zip(
-        found, TEXTS, ElmoEmbedder(OPTIONS, WEIGHTS).embed_batch(TEXTS, layers), strict=True
-    ):
+    embedded = stored_embedder.embed_batch(TEXTS, layers)
+    for row, words, expected in zip(found, TEXTS, embedded, strict=True):
         np.testing.assert_allclose(row[..., : len(words), :], expected, atol=1e-6)
         assert not row[..., len(words) :, :].any()
 

@@ -41,13 +41,12 @@ def test_golden_weight_layers(case):
 
 
 def test_weight_layers_shares_weights_by_name(ops):
-    first = weight_layers("shared", ops)
+    def mixed(*arguments, **how):
+        return keras_ops.convert_to_numpy(weight_layers(*arguments, **how)["weighted_op"])
+
+    first = mixed("shared", ops)
     mix_layer("shared").gamma.assign(3.0)
-    again = weight_layers("shared", ops, reuse=True)
-    other = weight_layers("shared/of another", ops)
-    first, again, other = (
-        keras_ops.convert_to_numpy(found["weighted_op"]) for found in (first, again, other)
-    )
+    again, other = mixed("shared", ops, reuse=True), mixed("shared/of another", ops)
     np.testing.assert_allclose(again, 3 * first, 1e-6)
     np.testing.assert_array_equal(other, first)
 

@@ -107,10 +107,8 @@ def test_training_windows_match_their_definition(folders, lengths, n_rows, n_ste
     pattern, vocab = write_corpus(next(folders), lengths, n_shards=2)
     reader = LMDataset(pattern, vocab, reverse, test=True)
     expected = fill_rows(predictions(reader), n_rows, n_steps)
-    windows = [
-        np.stack([w["token_ids"], w["next_token_id"]], -1)
-        for w in reader.iter_batches(n_rows, n_steps)
-    ]
+    windows = reader.iter_batches(n_rows, n_steps)
+    windows = [np.stack([w["token_ids"], w["next_token_id"]], -1) for w in windows]
     assert [[list(map(tuple, row)) for row in w.tolist()] for w in windows] == expected
 
 
@@ -171,9 +169,8 @@ def test_bidirectional_evaluation_windows_are_mirrored_and_share_a_mask(golden_d
 
 def epochs(reader, n_sentences, n_epochs):
     """Sentences as tuples of ids, forward, of each of the first epochs."""
-    sentences = (
-        tuple(sorted(reader.vocab.known_ids(tokens).tolist())) for tokens in sentences_of(reader)
-    )
+    ids = map(reader.vocab.known_ids, sentences_of(reader))
+    sentences = (tuple(sorted(numbers.tolist())) for numbers in ids)
     return [list(islice(sentences, n_sentences)) for _ in range(n_epochs)]
 
 
@@ -222,11 +219,9 @@ def test_epoch_reads_each_token_once_whatever_the_lines_are(folders, lengths, re
 def test_own_rows_of_a_host_equal_those_of_all(folders):
     pattern, vocab = write_corpus(next(folders), [1, 5, 2, 8] * 5, n_shards=2)
     reader = BidirectionalLMDataset(pattern, vocab, shuffle_on_load=True)
-    whole = list(islice(reader.iter_placed_batches(5, 4), 9))
-    parts = [
-        list(islice(reader.iter_placed_batches(5, 4, returned=own), 9))
-        for own in (range(0, 2), range(2, 5))
-    ]
+    ranges = None, range(2), range(2, 5)
+    batches = (reader.iter_placed_batches(5, 4, returned=rows) for rows in ranges)
+    whole, *parts = (list(islice(own, 9)) for own in batches)
     for (window, place), *own in zip(whole, *parts, strict=True):
         for _, other in own:
             np.testing.assert_equal(other, place)

@@ -22,9 +22,8 @@ SENTENCES = [line.split() for line in ["The old cat sleeps , and 2 dogs run .", 
 def test_shares_of_words_survive_json():
     profile = Profile.of(SENTENCES)
     shares = {"separate": 3, "digits": 1, "capitalized": 2, "accents": 1, "Latin": 9}
-    assert {name: profile.share(name) for name in shares} == {
-        name: n / 13 for name, n in shares.items()
-    }
+    for name, n in shares.items():
+        assert profile.share(name) == n / 13
     stored = Profile.from_record(json.loads(json.dumps(profile._asdict())))
     assert stored == profile._replace(examples={})
     assert profile.table()["10 of the first 130 words contain digits, such as '2'"] == "7.7 %"
@@ -82,9 +81,7 @@ def test_faulty_texts_are_found_and_clean_ones_are_not():
     assert len(found) >= 300 and sum(found) >= 0.93 * len(found)
     clean = texts.clean_texts()
     assert len(clean) >= 50
-    assert {name: texts.warnings_of(text.encode()) for name, text in clean.items()} == {
-        name: [] for name in clean
-    }
+    assert not {name for name, text in clean.items() if texts.warnings_of(text.encode())}
 
 
 @pytest.mark.parametrize(

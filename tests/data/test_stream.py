@@ -90,9 +90,8 @@ def test_bidirectional_dataset_continues_from_a_position(folders):
     reader = BidirectionalLMDataset(folder / "*.txt*", Vocabulary(folder / "vocab"), False, True, 3)
     straight = list(islice(reader.iter_placed_batches(3, 4), 9))
     position = straight[4][1]
-    for (window, _), (expected, _) in zip(
-        reader.iter_placed_batches(3, 4, position), straight[5:], strict=False
-    ):
+    continued = reader.iter_placed_batches(3, 4, position)
+    for (window, _), (expected, _) in zip(continued, straight[5:], strict=False):
         np.testing.assert_equal(arrays(window), arrays(expected))
     with pytest.raises(DataError, match="position has 3 rows, expected 2"):
         next(reader.iter_placed_batches(2, 4, position))
@@ -140,12 +139,8 @@ def test_changed_shards_are_named(tmp_path):
     shards = [str(tmp_path / "a"), str(tmp_path / "b")]
     known = describe_shards(shards)
     check_shards(shards, known)
-    with pytest.raises(
-        DataError, match="found no file, but the run in this folder was trained on b, 4"
-    ):
+    with pytest.raises(DataError, match=r"found no file, but the run .* was trained on b, 4"):
         check_shards(shards[:1], known)
     (tmp_path / "b").write_text("three\n")
-    with pytest.raises(
-        DataError, match=r"found b, 6 bytes, .*, but the run in this folder was trained on b, 4"
-    ):
+    with pytest.raises(DataError, match=r"found b, 6 bytes, .*, but .* was trained on b, 4"):
         check_shards(shards, known)

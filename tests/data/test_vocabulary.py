@@ -106,9 +106,8 @@ def test_unicode_vocabulary_char_ids_match_the_definition(tmp_path):
     assert vocab.word_char_ids.dtype == np.int32
     assert vocab.word_char_ids.tolist() == [spell(word, 7) for word in WORDS]
     assert vocab.bos_chars.tolist() == vocab.word_to_char_ids("<S>").tolist()
-    np.testing.assert_array_equal(
-        vocab.encode_chars("of the", reverse=True), vocab.encode_chars("</S> of the <S>")[1:-1]
-    )
+    expected = vocab.encode_chars("</S> of the <S>")[1:-1]
+    np.testing.assert_array_equal(vocab.encode_chars("of the", reverse=True), expected)
 
 
 def test_character_cache_is_bounded_and_results_are_writable(tmp_path, monkeypatch):

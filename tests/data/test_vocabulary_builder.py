@@ -53,9 +53,7 @@ def test_minimum_count_leaves_few_words_unknown(n_once, n_twice, n_thrice, min_c
     st.integers(1, 3),
     st.sampled_from([None, 4, 7]),
 )
-def test_vocabulary_of_any_text_is_that_of_a_counter(
-    tmp_path_factory, sentences, min_count, max_size
-):
+def test_vocabulary_is_that_of_a_counter(tmp_path_factory, sentences, min_count, max_size):
     folder = tmp_path_factory.mktemp("v")
     sentences = [["a", "a", "a", "a"], *sentences]
     text = "".join(" ".join(words) + "\n" for words in sentences)

@@ -79,22 +79,16 @@ def test_elmo_has_stored_weights_in_each_kind_of_keras_model(way, expected):
     np.testing.assert_allclose(WAYS[way](), expected, atol=1e-6)
 
 
-def together(n, function):
-    """Call a function from n threads that start at once."""
-    start = threading.Barrier(n)
-
-    def run(_):
-        start.wait()
-        return function()
-
-    with ThreadPoolExecutor(n) as pool:
-        return list(pool.map(run, range(n)))
-
-
 def test_elmo_shared_by_threads(expected):
-    layer = make()
-    for found in together(8, lambda: layer(TOKENS).numpy()):
-        np.testing.assert_allclose(found, expected, atol=1e-6)
+    layer, start = make(), threading.Barrier(8)
+
+    def call(_):
+        start.wait()
+        return layer(TOKENS).numpy()
+
+    with ThreadPoolExecutor(8) as pool:
+        for found in pool.map(call, range(8)):
+            np.testing.assert_allclose(found, expected, atol=1e-6)
     alone = make()
     alone.build()
     assert len(layer.variables) == len(alone.variables)

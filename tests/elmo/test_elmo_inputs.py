@@ -42,9 +42,7 @@ def test_elmo_output_shape_equals_the_declared_shape(kind, keep, combine):
 def test_elmo_refuses_characters_of_another_width(kind):
     model = kind(*FILES)
     ids = Batcher(None, 20).batch_sentences(SENTENCES)
-    with pytest.raises(
-        DataError, match=r"ids have shape .*, 20\), but the model reads \(B, T, 50\)"
-    ):
+    with pytest.raises(DataError, match=r"ids have shape .*, 20\), but the model reads \(B, T, 50"):
         model(ids)
     batcher = model.batcher()
     np.testing.assert_array_equal(batcher.batch_sentences(SENTENCES), INPUTS["characters"][1])
@@ -142,22 +140,14 @@ def test_elmo_accepts_empty_batches_and_padding_only(norm):
         assert layer(ids).shape == found.shape
 
 
-HOSTILE = {
-    "path": ("options_file", "/etc/passwd"),
-    "url": ("options_file", "http://127.0.0.1:9/model.zip"),
-    "published name": ("options_file", "small"),
-}
-
-
-@pytest.mark.parametrize("case", HOSTILE)
-def test_elmo_from_config_opens_no_file(case, tmp_path, monkeypatch):
+@pytest.mark.parametrize("model", ["/etc/passwd", "http://127.0.0.1:9/model.zip", "small"])
+def test_elmo_from_config_opens_no_file(model, tmp_path, monkeypatch):
     """Through Keras' safe loading of a file that someone else has written."""
-    name, value = HOSTILE[case]
     layer = Elmo(*FILES)
-    config = {**layer.get_config(), name: value}
+    config = {**layer.get_config(), "options_file": model}
     monkeypatch.setattr(Elmo, "get_config", lambda self: config)
     functional(layer).save(tmp_path / "model.keras")
-    with pytest.raises(OptionsError, match=f"{name}: found .*, expected"):
+    with pytest.raises(OptionsError, match=r"options_file: found .*, expected"):
         keras.models.load_model(tmp_path / "model.keras")
 
 

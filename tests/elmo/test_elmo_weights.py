@@ -9,16 +9,7 @@ import keras
 import numpy as np
 import pytest
 import tensorflow as tf
-from elmo_models import (
-    CASES,
-    COPIES,
-    FILES,
-    TABLE,
-    TOKENS,
-    assert_golden,
-    functional,
-    make,
-)
+from elmo_models import CASES, COPIES, FILES, TABLE, TOKENS, assert_golden, functional, make
 
 from bilm import Elmo
 from bilm.errors import WeightsError
@@ -100,21 +91,14 @@ def test_golden_elmo_reads_a_word_table_in_each_way_of_building(way, folder):
 
 
 @pytest.mark.parametrize("kind", ["mixed_bfloat16", "mixed_float16", "float16", "float64"])
-def test_elmo_computes_in_float32_under_any_policy(kind):
+def test_elmo_computes_in_float32_under_any_policy(kind, keras_config):
     """What comes out differs by its own rounding alone."""
     combine = "top" if kind == "float16" else "mix"
     plain = make(combine=combine)(TOKENS).numpy()
-    before, floatx = keras.config.dtype_policy(), keras.config.floatx()
-    try:
-        keras.config.set_floatx(kind.removeprefix("mixed_"))
-        if kind.startswith("mixed_"):
-            keras.config.set_floatx("float32")
-        keras.config.set_dtype_policy(kind)
-        model = functional(make(combine=combine))
-        found = model(TOKENS)
-    finally:
-        keras.config.set_floatx(floatx)
-        keras.config.set_dtype_policy(before)
+    keras_config.set_floatx("float32" if kind.startswith("mixed_") else kind)
+    keras_config.set_dtype_policy(kind)
+    model = functional(make(combine=combine))
+    found = model(TOKENS)
     assert found.dtype == kind.removeprefix("mixed_")
     assert all(v.dtype == "float32" for v in model.variables if "seed" not in v.path)
     np.testing.assert_array_equal(found, tf.cast(plain, found.dtype))

@@ -120,9 +120,8 @@ def test_empty_sentences_and_layers(embedder):
         np.testing.assert_allclose(means[0], expected.mean(axis=-2), atol=ATOL)
         assert not means[1].any()
         assert embedder.sentence_vectors([], choice).shape == (0, *means[0].shape)
-    np.testing.assert_allclose(
-        embedder.sentence_vectors([words]), layers.mean(axis=(0, 1))[None], atol=ATOL
-    )
+    (mean,) = embedder.sentence_vectors([words])
+    np.testing.assert_allclose(mean, layers.mean(axis=(0, 1)), atol=ATOL)
 
 
 @pytest.mark.parametrize("layers", ["average", "top", "all"])
@@ -178,9 +177,8 @@ def test_text_given_as_a_word_is_refused(embedder):
 
 def test_strings_are_split_at_blanks(embedder):
     lines = ["The bank  closed .", "", "x"]
-    check_vectors(
-        embedder.embed_batch(lines), embedder.embed_batch([line.split() for line in lines])
-    )
+    expected = embedder.embed_batch([line.split() for line in lines])
+    check_vectors(embedder.embed_batch(lines), expected)
 
 
 @pytest.mark.parametrize("layers", ["all", "top"])

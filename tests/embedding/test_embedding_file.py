@@ -73,9 +73,8 @@ def test_read_embeddings_of_bilm_tf_and_allennlp(tmp_path):
         file["11"] = np.zeros((0, 2), np.float16)
         file["sentence_to_index"] = "{}"
     *found, last = read_embeddings(tmp_path / "other.hdf5")
-    assert [(number, words, vectors[0, 0, 0]) for number, words, vectors in found] == [
-        (i, None, i) for i in range(11)
-    ]
+    rows = [(number, words, vectors[0, 0, 0]) for number, words, vectors in found]
+    assert rows == [(i, None, i) for i in range(11)]
     assert last[2].shape == (0, 2)
 
 

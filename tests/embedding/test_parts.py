@@ -8,6 +8,7 @@ import h5py
 import numpy as np
 import pytest
 from command_runs import output_of
+from disk_faults import flip_bit
 from test_corpus import LINES, PART, dump, left
 
 from bilm.embedding import corpus, writers
@@ -154,9 +155,7 @@ def test_changed_vectors_in_a_part_of_npz_are_noticed(text, outfile, monkeypatch
     outfile = outfile.with_name("vectors.npz")
     interrupted(monkeypatch, 9, text, outfile)
     (part,) = outfile.with_name("vectors.npz.parts").glob("000001-*")
-    changed = bytearray(part.read_bytes())
-    changed[len(changed) // 3] ^= 4
-    part.write_bytes(changed)
+    flip_bit(part)
     with pytest.raises(DataError, match=r"000001-.*: damaged \(Bad CRC-32 for file 'vectors.npy'"):
         dump(text, outfile)
 

@@ -36,9 +36,8 @@ def lists(folder):
 
 def by_file(folder):
     out = folder / "vectors.hdf5"
-    bilm.dump_bilm_embeddings(
-        None, lists(folder), MODEL, None, out, layers="top", column="words", backend="numpy"
-    )
+    how = {"layers": "top", "column": "words", "backend": "numpy"}
+    bilm.dump_bilm_embeddings(None, lists(folder), MODEL, None, out, **how)
     _, words, vectors = zip(*bilm.read_embeddings(out), strict=True)
     assert list(words) == SENTENCES
     return vectors

@@ -8,7 +8,7 @@ import sys
 import h5py
 import numpy as np
 import pytest
-from small_disk import small_disk
+from disk_faults import small_disk
 from stored_files import FILES
 
 from bilm.embedding import writers
@@ -102,9 +102,8 @@ def test_written_vectors_are_read_back(
     assert n == len(SENTENCES) and ids == (IDS if has_ids else None)
     assert words is None or words == SENTENCES
     wanted = {key: value for key, value in how.items() if key != "dtype"}
-    for found, expected in zip(
-        vectors, stored_embedder.embed_sentences(SENTENCES, **wanted), strict=True
-    ):
+    embedded = stored_embedder.embed_sentences(SENTENCES, **wanted)
+    for found, expected in zip(vectors, embedded, strict=True):
         assert found.dtype == dtype and found.shape == expected.shape
         tolerance = {"float32": 1e-5, "float16": 2e-3}[dtype]
         np.testing.assert_allclose(found, expected, atol=tolerance, rtol=tolerance)

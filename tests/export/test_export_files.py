@@ -33,13 +33,14 @@ def stored_vectors(folder):
 
 def answers(folder):
     """What an export says: log-probabilities, and vectors; None where it is refused."""
+
+    def scores(folder):
+        return next(load_scorer(folder).score([SENTENCE])).forward
+
     found = []
-    for ask in (
-        lambda: next(load_scorer(folder).score([SENTENCE])).forward,
-        lambda: stored_vectors(folder),
-    ):
+    for ask in (scores, stored_vectors):
         try:
-            found.append(np.asarray(ask()))
+            found.append(np.asarray(ask(folder)))
         except WeightsError as error:
             assert "of another export" in str(error) and "export the model again" in str(error)
             found.append(None)

@@ -142,9 +142,7 @@ def test_export_that_reads_back_differently_is_not_kept(tmp_path, monkeypatch):
     run = tiny_run("characters")
     (tmp_path / "weights.hdf5").write_text("earlier content")
     monkeypatch.setattr(StoredWeights, "values", values_read_wrongly)
-    with pytest.raises(
-        WeightsError, match="CNN_proj/b_proj differs after it was written and read back"
-    ):
+    with pytest.raises(WeightsError, match="CNN_proj/b_proj differs after it was written and read"):
         dump_weights(run, tmp_path / "weights.hdf5", True, VOCABULARY)
     assert [path.name for path in tmp_path.iterdir()] == ["weights.hdf5"]
     assert (tmp_path / "weights.hdf5").read_text() == "earlier content"

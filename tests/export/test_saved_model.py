@@ -17,25 +17,23 @@ TOKENS = tf.constant([["She", "saw", "the", "bank"], [""] * 4, ["café", "", "",
 LOAD = """
 import sys, numpy as np, tensorflow as tf
 module = tf.saved_model.load("module")
-default = module.signatures["default"](tf.constant(["She saw  the bank", "", "café"]))
-tokens = module.signatures["tokens"](
-    tokens=tf.constant([["She", "saw", "the", "bank"], ["x"] * 4, ["café", "", "", ""]]),
-    sequence_len=tf.constant([4, 0, 1]),
-)
+sentences = ["She saw  the bank", "", "café"]
+ids = [["She", "saw", "the", "bank"], ["x"] * 4, ["café", "", "", ""]]
+default = module.signatures["default"](tf.constant(sentences))
+tokens = module.signatures["tokens"](tokens=tf.constant(ids), sequence_len=tf.constant([4, 0, 1]))
 for name in default:
     np.testing.assert_array_equal(default[name], tokens[name])
-sentences = tf.constant(["She saw  the bank", "", "café"])
-served = module.signatures["serving_default"](sentences=sentences)
+served = module.signatures["serving_default"](sentences=tf.constant(sentences))
 none = module.signatures["serving_default"](sentences=tf.constant([], tf.string))
 assert [len(value) for value in none.values()] == [0, 0, 0]
 np.savez("module.npz", **{k: v.numpy() for k, v in (default | served).items()})
 
 # As TensorFlow 1 and the C++ loader do it.
-ids = [["She", "saw", "the", "bank"], [""] * 4, ["café", "", "", ""]]
+ids[1] = [""] * 4
 for name, signature, feed in [
-    ("module", "default", [["She saw  the bank", "", "café"]]),
+    ("module", "default", [sentences]),
     ("module", "tokens", [ids, [4, 0, 1]]),
-    ("module", "serving_default", [["She saw  the bank", "", "café"]]),
+    ("module", "serving_default", [sentences]),
     ("functional", "serving_default", [ids]),
     ("subclassed", "serving_default", [ids]),
 ]:
@@ -77,10 +75,8 @@ def exported(tmp_path_factory):
     weights.assign(np.linspace(0.3, -0.2, weights.shape[0]))
     export_saved_model(layer, folder / "module")
     tokens = keras.Input((None,), dtype="string")
-    models = {
-        "functional": keras.Model(tokens, keras.layers.Dense(3)(layer(tokens))),
-        "subclassed": Subclassed(CASE),
-    }
+    functional = keras.Model(tokens, keras.layers.Dense(3)(layer(tokens)))
+    models = {"functional": functional, "subclassed": Subclassed(CASE)}
     models["subclassed"](TOKENS)
     for name, model in models.items():
         model.export(folder / name)
@@ -135,9 +131,8 @@ def test_saved_model_skips_padding_between_tokens(exported):
         np.testing.assert_allclose(gap[[0, 2]], end[:2], atol=1e-6)
         np.testing.assert_allclose(left[[2, 3]], end[:2], atol=1e-6)
         assert not gap[[1, 3]].any() and not left[:2].any()
-    np.testing.assert_allclose(
-        found["default"], found["default"][:1].numpy().repeat(3, 0), atol=1e-6
-    )
+    default = found["default"].numpy()
+    np.testing.assert_allclose(default, default[:1].repeat(3, 0), atol=1e-6)
 
 
 def test_export_saved_model_refuses_a_stateful_layer(tmp_path):

@@ -2,7 +2,7 @@
 
 import numpy as np
 import pytest
-from command_runs import assert_fails
+from command_runs import assert_fails, succeeded
 from stored_files import CASE
 from tiny_runs import tiny_run
 
@@ -17,8 +17,7 @@ def test_export_word2vec_contains_layer_0(run_here, tmp_path, model):
     model = tiny_run(model) if model == "words" else model
     (tmp_path / "words.txt").write_text("\n".join(WORDS), encoding="utf-8")
     command = ["bilm export", "--model", model, "--to", "word2vec", "--output", tmp_path / "a.vec"]
-    done = run_here(*command, "--words", tmp_path / "words.txt")
-    assert done.returncode == 0, done.stderr
+    succeeded(run_here(*command, "--words", tmp_path / "words.txt"))
     head, *lines = (tmp_path / "a.vec").read_text(encoding="utf-8").splitlines()
     found = {word: np.array(numbers, np.float32) for word, *numbers in map(str.split, lines)}
     embedder = bilm.ElmoEmbedder(model)
@@ -40,8 +39,7 @@ def test_script_of_a_gensim_user_finds_similar_words(run_here, tmp_path):
 
     (tmp_path / "words.txt").write_text("\n".join(["bank", "banks", "banker", "river"]))
     files = ["--words", tmp_path / "words.txt", "--output", tmp_path / "words.vec"]
-    done = run_here("bilm export", "--model", CASE, "--to", "word2vec", *files)
-    assert done.returncode == 0, done.stderr
+    succeeded(run_here("bilm export", "--model", CASE, "--to", "word2vec", *files))
     vectors = KeyedVectors.load_word2vec_format(tmp_path / "words.vec")
     assert vectors.index_to_key == ["bank", "banks", "banker", "river"]
     a, b = bilm.ElmoEmbedder(CASE).embed_batch([["bank"], ["banks"]], [0])

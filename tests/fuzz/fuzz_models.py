@@ -132,9 +132,8 @@ def try_keras(path: Path, rng: random.Random) -> None:
             if member == "config.json":
                 values = json.loads(content)
                 layers = values["config"]["layers"]
-                next(layer for layer in layers if layer["class_name"] == "Elmo").update(
-                    config=config
-                )
+                layer = next(layer for layer in layers if layer["class_name"] == "Elmo")
+                layer["config"] = config
                 content = json.dumps(values).encode()
             new.writestr(member, content)
     expect(keras.models.load_model, file, also=KERAS_ERRORS)
@@ -151,10 +150,8 @@ def try_run(path: Path, rng: random.Random) -> None:
                 target.unlink()
                 target.mkdir()
             case 2:
-                shutil.copy(
-                    rng.choice([p for p in files if p.is_file()]), path.with_suffix(".copy")
-                )
-                path.with_suffix(".copy").replace(target)
+                content = rng.choice([p for p in files if p.is_file()]).read_bytes()
+                target.write_bytes(content)
             case 3 if target.suffix == ".json":
                 damage_json(target, rng)
             case 4 if target.name == "checkpoint":

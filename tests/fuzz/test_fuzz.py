@@ -27,9 +27,7 @@ def test_damaged_inputs_end_in_success_or_one_clear_error(group, n_inputs):
     done = run_words(command, cwd=ROOT)
     assert done.returncode == 0, done.stdout[-3000:] + done.stderr[-3000:]
     assert "faults 0, partial files 0" in done.stdout
-    counts = re.findall(
-        rf"^(\w+) {n_inputs} success (\d+) refused (\d+)", done.stdout, re.MULTILINE
-    )
+    counts = re.findall(rf"^(\w+) {n_inputs} success (\d+) refused (\d+)", done.stdout, re.M)
     assert [kind for kind, _, _ in counts] == list(importlib.import_module(f"fuzz_{group}").KINDS)
     # The damage is neither without effect nor always fatal.
     for kind, success, refused in counts:

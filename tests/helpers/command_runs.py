@@ -66,9 +66,13 @@ def output_of(code, *arguments, **how):
 
 def printed_by(words, **how):
     """Run a program, which must succeed, as `run_words` does; return what it prints."""
-    done = run_words(words, **how)
+    return succeeded(run_words(words, **how)).stdout
+
+
+def succeeded(done):
+    """Return a finished program, which must have succeeded."""
     assert done.returncode == 0, done.stderr[-3000:]
-    return done.stdout
+    return done
 
 
 def run_words(words, cwd=None, timeout=600, **variables):

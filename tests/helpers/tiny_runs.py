@@ -9,6 +9,7 @@ from collections.abc import Callable
 from pathlib import Path
 
 import numpy as np
+from disk_faults import flip_bit
 from options_examples import CHAR_CNN, LSTM, RUN
 
 from bilm.options.run_options import RunOptions
@@ -157,9 +158,7 @@ def damage(folder, step, how):
     elif how == "index cut":
         index.write_bytes(index.read_bytes()[:-9])
     elif how == "a byte":
-        content = bytearray(data.read_bytes())
-        content[len(content) // 2] ^= 1
-        data.write_bytes(content)
+        flip_bit(data)
     elif how == "empty":
         data.write_bytes(b"")
     elif how == "no data":

@@ -119,9 +119,8 @@ def check(found, expected, way, bounds=(0.9, 0.997)):
         for x, y in zip(found, expected, strict=True):
             np.testing.assert_allclose(x, y, atol=ATOL, rtol=2e-5)
         return
-    x, y = (
-        np.concatenate([a.reshape(-1, a.shape[-1]) for a in all_]) for all_ in (found, expected)
-    )
+    width = expected[0].shape[-1]
+    x, y = (np.concatenate([a.reshape(-1, width) for a in all_]) for all_ in (found, expected))
     cosines = (x * y).sum(-1) / np.linalg.norm(x, axis=-1) / np.linalg.norm(y, axis=-1)
     assert cosines.min() > bounds[0] and cosines.mean() > bounds[1], (cosines.min(), cosines.mean())
 

@@ -33,9 +33,8 @@ def numbers(*shape, seed=0):
 
 
 def ids(*shape, below, seed=0):
-    return ops.convert_to_tensor(
-        np.random.default_rng(seed).integers(1, below, size=shape), "int32"
-    )
+    drawn = np.random.default_rng(seed).integers(1, below, size=shape)
+    return ops.convert_to_tensor(drawn, "int32")
 
 
 def states(n_layers=1, projection_dim=WIDTH):

@@ -16,7 +16,7 @@ from bilm.inference.backend import Window
 from bilm.inference.numpy import NumpyStacks
 from bilm.inference.onnx_int8 import library_of
 from bilm.layers.lstm import LSTM, LSTMCell
-from bilm.layers.lstm_equation import Library, LSTMState, forget_bias, next_state
+from bilm.layers.lstm_equation import LSTMState, forget_bias, next_state
 from bilm.layers.onnx_graph import GraphWriter
 from bilm.options.model_options import ModelOptions
 
@@ -75,23 +75,6 @@ def written_out(case):
 
 
 # --- what computes a step: functions from a case to the new state ---
-
-
-NUMPY = Library(
-    matmul=np.matmul,
-    sigmoid=lambda x: 1 / (1 + np.exp(-x)),
-    tanh=np.tanh,
-    clip=np.clip,
-    where=np.where,
-    split=partial(np.split, indices_or_sections=4, axis=1),
-)
-
-
-def equation_in_numpy(case, keep=None):
-    gates = np.concatenate([case.x, case.old.hidden], axis=1) @ case.kernel + case.bias
-    gates = gates + forget_bias(UNITS)
-    clips = case.cell_clip, case.proj_clip
-    return next_state(NUMPY, gates, case.old, case.projection, clips, keep).state
 
 
 def make_cell(case):
@@ -169,7 +152,6 @@ needs_onnx = pytest.mark.skipif(
     reason="needs the extra onnx: make test-clients",
 )
 USERS = [
-    pytest.param(equation_in_numpy, id="equation in numpy"),
     pytest.param(cell_of_keras, id="LSTMCell"),
     pytest.param(layer, id="LSTM"),
     pytest.param(backend_numpy, id="backend numpy"),
@@ -195,11 +177,3 @@ def test_golden_step_equals_the_equation(user, case):
         np.testing.assert_allclose(ops.convert_to_numpy(result), wanted, atol=2e-6)
     if case.cell_clip:
         assert np.abs(expected.cell).max() == case.cell_clip
-
-
-def test_step_outside_the_mask_keeps_the_state(case):
-    every = equation_in_numpy(case)
-    some = equation_in_numpy(case, keep=np.array([[True], [False], [True]]))
-    for new, masked, before in zip(every, some, case.old, strict=True):
-        np.testing.assert_array_equal(masked[[0, 2]], new[[0, 2]])
-        np.testing.assert_array_equal(masked[1], before[1])

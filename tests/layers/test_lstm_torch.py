@@ -26,13 +26,9 @@ def make(projection_dim=WIDTH, precision="float32", frozen=False, clip=0.3):
 
 def inputs(projection_dim=WIDTH, seed=0):
     draw = np.random.default_rng(seed)
-    x = torch.tensor(draw.normal(size=(STEPS, ROWS, INPUT)), dtype=torch.float32)
-    state = LSTMState(
-        *(
-            torch.tensor(draw.normal(size=(ROWS, width)), dtype=torch.float32)
-            for width in (UNITS, projection_dim)
-        )
-    )
+    shapes = (STEPS, ROWS, INPUT), (ROWS, UNITS), (ROWS, projection_dim)
+    x, *state = (torch.tensor(draw.normal(size=s), dtype=torch.float32) for s in shapes)
+    state = LSTMState(*state)
     mask, fresh = (torch.tensor(draw.random((STEPS, ROWS)) < share) for share in (0.8, 0.3))
     return x, state, mask, fresh
 

@@ -29,11 +29,8 @@ def heldout():
 @pytest.mark.parametrize("folder", CHECKPOINTS)
 def test_golden_scores_equal_the_measured_perplexity(folder):
     model = load_run(folder)
-    dataset = heldout_dataset(
-        HELDOUT,
-        vocabulary_of(VOCABULARY, model.options, model.n_tokens),
-        model.options.bidirectional,
-    )
+    vocab = vocabulary_of(VOCABULARY, model.options, model.n_tokens)
+    dataset = heldout_dataset(HELDOUT, vocab, model.options.bidirectional)
     n_sentences = len(list(heldout()))  # each is the first one of a row
     expected = perplexity(model, dataset, n_sentences)
     found = perplexity_of(bilm.score(heldout(), folder, vocab_file=VOCABULARY))

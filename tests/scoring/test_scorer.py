@@ -161,12 +161,9 @@ def test_substitutes_read_one_side_each(chars):
 @pytest.mark.parametrize("position", [-1, 3, 1.9, True, "1", None])
 def test_substitutes_refuse_positions_that_are_not_integers(chars, position):
     words = ["the", "cat", "sat"]
-    for ask in (
-        lambda: next(chars.log_probabilities(words, [0, position])),
-        lambda: chars.substitutes(words, position),
-    ):
+    for ask in (chars.substitutes, lambda words, k: next(chars.log_probabilities(words, [0, k]))):
         with pytest.raises(DataError, match=f"is {position!r}, but .* 3 words; expected an int"):
-            ask()
+            ask(words, position)
     places = np.arange(3)
     assert len(list(chars.log_probabilities(words, places))) == 3
 

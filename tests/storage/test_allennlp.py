@@ -137,11 +137,8 @@ def test_file_with_several_elmos_is_refused(tmp_path):
 
 def test_bare_bilm_is_found(tmp_path):
     """The state of AllenNLP's `_ElmoBiLm`, in a module of another name."""
-    content = {
-        f"elmo_bilm.{name.removeprefix('_elmo_lstm.')}": v
-        for name, v in tensors("").items()
-        if "mix" not in name
-    }
+    alone = {name: value for name, value in tensors("").items() if "mix" not in name}
+    content = {name.replace("_elmo_lstm.", "elmo_bilm.", 1): alone[name] for name in alone}
     model = open_model(write(tmp_path / "model", content))
     assert model.mixes == []
     expected = vectors(write(tmp_path / "alone", tensors("")))
@@ -151,17 +148,16 @@ def test_bare_bilm_is_found(tmp_path):
 
 
 OTHER = OPTIONS | {"lstm": OPTIONS["lstm"] | {"cell_clip": 0, "proj_clip": 0.25}}
-ARCHIVED = "fta/model.text_field_embedder.token_embedders.elmo.options_file"
+ARCHIVED = "fta/model.text_field_embedder.token_embedders.elmo"
+PLACES = f"{ARCHIVED}.options_file", "options.json", "weights_options.json"
 
 
-@pytest.mark.parametrize("place", [ARCHIVED, "options.json", "weights_options.json"])
+@pytest.mark.parametrize("place", PLACES)
 def test_options_are_found_in_the_folder_and_in_archives(tmp_path, place):
     folder = write_model(tmp_path / "model")
     (folder / "fta").mkdir()
     (folder / place).write_text(json.dumps(OTHER))
-    (folder / "fta" / "model.text_field_embedder.token_embedders.elmo.weight_file").write_bytes(
-        b"x"
-    )
+    (folder / f"{ARCHIVED}.weight_file").write_bytes(b"x")
     archive = shutil.make_archive(str(tmp_path / "m"), "gztar", tmp_path, "model")
     for source in (folder, archive):
         model = open_model(source)
@@ -227,12 +223,8 @@ def test_hdf5_weights_beside_weights_th_without_a_configuration(stored_model, tm
 def test_tensors_of_other_types_are_allowed_outside_the_elmo(tmp_path, packed):
     torch = pytest.importorskip("torch")
     content = {name: torch.tensor(value) for name, value in tensors().items()}
-    others = {
-        f"x{i}": torch.ones(3, dtype=kind)
-        for i, kind in enumerate(
-            (torch.int64, torch.int32, torch.uint8, torch.bool, torch.bfloat16)
-        )
-    }
+    kinds = torch.int64, torch.int32, torch.uint8, torch.bool, torch.bfloat16
+    others = {f"x{i}": torch.ones(3, dtype=kind) for i, kind in enumerate(kinds)}
     (tmp_path / "model").mkdir()
     path = tmp_path / "model" / "weights.th"
     torch.save(content | others, path, _use_new_zipfile_serialization=packed)

@@ -67,10 +67,7 @@ def test_archive_is_unpacked_once(tmp_path, cache):
     [
         (["options.json"], r"found none, expected one \.hdf5"),
         (["options.json", "a.hdf5", "b.hdf5"], r"found a\.hdf5, b\.hdf5"),
-        (
-            ["a/options.json", "b/model.hdf5"],
-            "found a/options.json, expected|found none, expected one .hdf5",
-        ),
+        (["a/options.json", "b/model.hdf5"], "found (a/options.json|none), expected"),
         (["../options.json", "../model.hdf5"], r"\.\./options\.json is a path outside"),
         (["options.json", "model.hdf5", "a/../../README"], r"a/\.\./\.\./README is a path outside"),
         (["options.json", "/tmp/model.hdf5"], r"/tmp/model\.hdf5 is a path outside"),

@@ -5,6 +5,7 @@ import json
 import h5py
 import numpy as np
 import pytest
+from command_runs import succeeded
 from conftest import GOLDEN, golden_cases
 from tiny_runs import load_run
 
@@ -44,8 +45,7 @@ def test_perplexity_of_a_sentence_in_pieces(name, monkeypatch, tmp_path):
 @pytest.mark.parametrize("folder", golden_cases("checkpoint"))
 def test_golden_run_test_command(folder, run_here):
     arguments = ["--test_prefix", HELDOUT, "--vocab_file", VOCABULARY, "--save_dir", folder]
-    done = run_here("run_test.py", *arguments, "--batch_size", "1")
-    assert done.returncode == 0, done.stderr
+    done = succeeded(run_here("run_test.py", *arguments, "--batch_size", "1"))
     last = done.stdout.strip().splitlines()[-1]
     assert last.startswith("AVERAGE PERPLEXITY = ")
     expected = json.loads((folder / "expected.json").read_text())["perplexity_batch_size_1"]

@@ -2,7 +2,6 @@
 
 import shutil
 
-import h5py
 import keras
 import numpy as np
 import pytest
@@ -11,7 +10,6 @@ from golden_models import LIMIT, check_layers, expected_of, sentences_of
 
 from bilm import BidirectionalLanguageModel, Elmo, export_saved_model
 from bilm.data.alphabets import alphabet_of
-from bilm.embedding.corpus import dump_bilm_embeddings
 from bilm.errors import OptionsError
 from bilm.model import dump_token_embeddings
 
@@ -73,18 +71,6 @@ def test_golden_manylangs_elmo_spells_strings_as_the_batcher(elmo, folder):
     check_layers(list(side_by_side(elmo(tokens[: len(sentences)]), folder)), folder)
 
 
-@ON_TENSORFLOW
-def test_golden_manylangs_dump_embeddings(folder, tmp_path):
-    corpus, outfile = tmp_path / "corpus.txt", tmp_path / "out.hdf5"
-    sentences = sentences_of(folder)
-    corpus.write_text("\n".join(map(" ".join, sentences)) + "\n", encoding="utf-8")
-    assert dump_bilm_embeddings(None, corpus, folder, None, outfile) == len(sentences)
-    with h5py.File(outfile) as file:
-        for k, (words, theirs) in enumerate(zip(sentences, expected_of(folder), strict=True)):
-            if " ".join(words).split() == words:  # U+3000 is a blank in a file
-                np.testing.assert_allclose(file[str(k)][...], theirs, atol=LIMIT)
-
-
 def test_golden_manylangs_token_cache(folder, tmp_path):
     sentences = sentences_of(folder)
     words = dict.fromkeys(word for words in sentences for word in words)
@@ -92,9 +78,8 @@ def test_golden_manylangs_token_cache(folder, tmp_path):
     lines = [word for word in words if word == word.strip()]
     vocabulary.write_text("\n".join(["<S>", "</S>", "<UNK>", *lines]), encoding="utf-8")
     dump_token_embeddings(vocabulary, folder, None, table)
-    model = BidirectionalLanguageModel(
-        folder, use_character_inputs=False, embedding_weight_file=table
-    )
+    how = {"use_character_inputs": False, "embedding_weight_file": table}
+    model = BidirectionalLanguageModel(folder, **how)
     ids = model.batcher(vocabulary).batch_sentences(sentences)
     found, theirs = model(ids)["lm_embeddings"], expected_of(folder)
     for k, words in enumerate(sentences):

@@ -8,6 +8,7 @@ import tarfile
 import numpy as np
 import pytest
 from conftest import GOLDEN
+from disk_faults import flip_bit
 from stored_files import load_bilm, resolve, stored_values
 from tiny_runs import assert_same_values, load_run, run, three_steps, tiny_run
 
@@ -80,9 +81,7 @@ def test_run_is_found_in_one_folder_below(tmp_path):
         shutil.copy(CHECKPOINT / name, tmp_path / "models")
     assert resolve(tmp_path / "models")[1] == tmp_path / "models" / "weights.hdf5"
     (inside / "options.json").unlink()
-    with pytest.raises(
-        WeightsError, match=r"found checkpoints, but options\.json beside them is missing"
-    ):
+    with pytest.raises(WeightsError, match=r"found checkpoints, but options\.json beside them is"):
         resolve(inside)
 
 
@@ -102,10 +101,7 @@ def test_model_that_is_training_keeps_its_checkpoint(tmp_path):
 def test_softmax_requested_after_the_weights_is_checked(step, tmp_path):
     run = shutil.copytree(three_steps(), tmp_path / "run")
     kernel = np.asarray(open_model(run).softmax.tensors["softmax/W"]).tobytes()
-    data = run / "model.ckpt-3.data-00000-of-00001"
-    content = bytearray(data.read_bytes())
-    content[content.index(kernel)] ^= 1
-    data.write_bytes(content)
+    flip_bit(run / "model.ckpt-3.data-00000-of-00001", kernel)
     weights = None if step is None else f"model.ckpt-{step}.index"
     model = open_model(run, weights)
     assert model.checkpoint.record.step == 3

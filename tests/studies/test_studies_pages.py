@@ -4,6 +4,7 @@ import shlex
 from pathlib import Path
 
 import pytest
+from command_runs import succeeded
 from pages import blocks, run_blocks
 
 from bilm.studies.reading import word_surprisals
@@ -36,8 +37,7 @@ def test_python_blocks_of_the_analysis_pages_run(run_here, tmp_path, monkeypatch
             and {"words.txt", "then.txt", TABLE} & set(words)
         ):
             words = ["novels-en" if word == "tuned" else word for word in words]
-            done = run_here(" ".join(words[:2]), *words[2:])
-            assert done.returncode == 0, done.stderr
+            succeeded(run_here(" ".join(words[:2]), *words[2:]))
     for name in ("change.csv", "change.png", "words.html", "spring.png"):
         assert Path(name).stat().st_size > 100
     Path("story.txt").write_text(TEXT)

@@ -10,7 +10,7 @@ from pathlib import Path
 
 import pytest
 from command_runs import environment, output_of
-from small_disk import small_disk
+from disk_faults import small_disk
 
 from bilm.errors import DataError
 from bilm.support.files import expanded, new_folder, protect, replacing, scratch, try_lock

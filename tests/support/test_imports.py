@@ -1,7 +1,6 @@
 """Missing extras, and the files of the package."""
 
 import importlib
-import re
 import shutil
 import sys
 from pathlib import Path
@@ -27,12 +26,9 @@ def test_missing_extra_is_named(module, package, expected, monkeypatch):
     for name in (*loaded, f"bilm.integrations.{module}"):
         monkeypatch.delitem(sys.modules, name, raising=False)
     monkeypatch.setitem(sys.modules, package, None)  # importing it raises ImportError
-    with pytest.raises(ImportError) as error:
+    with pytest.raises(ImportError, match=f"^{expected}$") as error:
         importlib.import_module(f"bilm.integrations.{module}")
-    assert re.fullmatch(expected, str(error.value))
-    assert ", which is not installed: in a checkout of bilm, run pip install '.[" in str(
-        error.value
-    )
+    assert ", which is not installed: in a checkout of bilm, run pip install " in str(error.value)
 
 
 def test_public_names_that_require_an_extra_are_not_in_all():

@@ -153,9 +153,8 @@ def test_text_of_a_web_server_is_read(tmp_path):
         address = f"http://127.0.0.1:{server.server_port}"
         for name in ("text.txt?version=1", "text.gz"):
             assert texts(resolve_shards(f"{address}/{name}")) == LINES
-        assert describe_shards([f"{address}/text.txt"])[0].startswith(
-            f"text.txt, {len(TEXT)} bytes, "
-        )
+        (described,) = describe_shards([f"{address}/text.txt"])
+        assert described.startswith(f"text.txt, {len(TEXT)} bytes, ")
         with pytest.raises(RemoteError, match=rf"^{address}/none.txt: cannot be read: [^\n]*$"):
             list(read_lines(f"{address}/none.txt"))
         with pytest.raises(RemoteError, match="cannot be written; expected"):

@@ -1,7 +1,6 @@
 """Decisions between the steps of a run: a false clock, and no TensorFlow."""
 
 import math
-from collections.abc import Callable
 from dataclasses import dataclass, replace
 
 import pytest
@@ -69,14 +68,9 @@ def budget_spec(seconds=math.inf, heldout=None, **others):
     return spec_of(options, heldout=heldout, **others)
 
 
-def simulate(
-    spec,
-    seconds: Callable[[int], float],
-    evaluation: float = 0.0,
-    compiling: float = 10.0,
-):
-    """Take the steps of a run on a false clock; return its clock, its last spec, and the lengths
-    that it had."""
+def simulate(spec, seconds, evaluation=0.0, compiling=10.0):
+    """Take the steps of a run, each of `seconds(step)`, on a false clock; return its clock, its
+    last spec, and the lengths that it had."""
     clock = FalseClock()
     timing = Timing.start(clock)
     progress = RunProgress()
@@ -147,9 +141,7 @@ def test_evaluations_longer_than_training_are_in_the_budget(repeated):
 
 @pytest.mark.parametrize("jump", [-50.0, 40.0, 10_000.0])
 def test_clock_that_jumps_ends_the_run_without_an_error(jump):
-    clock, spec, lengths = simulate(
-        budget_spec(600), lambda step: 0.5 + (jump if step == 200 else 0.0)
-    )
+    clock, spec, lengths = simulate(budget_spec(600), lambda step: 0.5 + jump * (step == 200))
     assert spec.n_steps >= 201 if jump > 600 else clock.seconds - 100 <= 1.1 * 600 + 50
     assert min(lengths) > 0
 

@@ -1,4 +1,4 @@
-"""Which devices a run takes, what TensorFlow says of them replaced; memory and types there."""
+"""Which devices a run takes, what TensorFlow says of them replaced; memory there."""
 
 import os
 import sys
@@ -7,16 +7,10 @@ import types
 import pytest
 import tensorflow as tf
 from command_runs import output_of
-from tiny_runs import WORDS, tiny_options
-from tiny_specs import spec_of
 
 from bilm.errors import BilmError
 from bilm.training import devices
-from bilm.training.decisions import Timing
 from bilm.training.devices import Devices, make_strategy
-from bilm.training.report import RunReport
-from bilm.training.settings import RunSettings
-from bilm.training.step import StepResult
 
 
 @pytest.fixture
@@ -34,10 +28,8 @@ def machine(monkeypatch):
     monkeypatch.setattr(config, "list_physical_devices", lambda kind: ["g0", "g1", "g2"])
     monkeypatch.setattr(config, "set_visible_devices", set_visible)
     monkeypatch.setattr(config, "get_visible_devices", lambda kind: found.visible)
-    experimental = config.experimental
-    monkeypatch.setattr(
-        experimental, "get_device_details", lambda gpu: {"compute_capability": (9, 0)}
-    )
+    details = {"compute_capability": (9, 0)}
+    monkeypatch.setattr(config.experimental, "get_device_details", lambda gpu: details)
     strategy = types.SimpleNamespace(MirroredStrategy=lambda names: setattr(found, "used", names))
     monkeypatch.setattr(devices.tf, "distribute", strategy)
     return found
@@ -93,19 +85,6 @@ def test_devices_are_named_and_counted():
     devices = Devices(make_strategy(n_gpus=0, cpu_replicas=2))
     assert (str(devices), devices.n_replicas) == ("CPU:0, CPU:1", 2)
     assert Devices(make_strategy(n_gpus=0)).n_replicas == 1
-
-
-def test_report_shows_the_mean_loss_since_the_report_before(log):
-    options = tiny_options(**WORDS, n_train_tokens=50)
-    spec = spec_of(options, 9, settings=RunSettings(log_steps=4))
-    report = RunReport(spec)
-    for done in range(1, 10):
-        result = StepResult(tf.constant([[float(done)]]), tf.constant(1.0), 0.2)
-        timing = Timing(now=done, n_steps=done - 1, trained=done)
-        report.add(spec, done, result, timing, done == 1)
-    for mean in (1.0, 2.5, 6.5, 9.0):  # of steps 1, 1 to 4, 5 to 8, 9
-        assert f"sampled loss {mean:.3f}, " in log.text
-    assert log.text.count("sampled loss") == 4
 
 
 MEMORY = """

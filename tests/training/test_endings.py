@@ -110,10 +110,7 @@ ENDINGS = {
     "os._exit": ("os._exit(4)", 4),
 }
 IN_A_RUN = ("exception", "sys.exit", "os._exit")
-QUICK = [
-    ("SIGTERM", "filling the buffer"),
-    ("atexit handler that reads", "with a full queue"),
-]
+QUICK = [("SIGTERM", "filling the buffer"), ("atexit handler that reads", "with a full queue")]
 CASES = [
     pytest.param(
         ending, moment, marks=() if (ending, moment) in QUICK else pytest.mark.slow,

@@ -8,16 +8,7 @@ import numpy as np
 import pytest
 from conftest import GOLDEN, golden_cases, others_slow
 from stored_files import load_bilm, stored_values
-from tiny_runs import (
-    HELDOUT,
-    TEXT,
-    VOCABULARY,
-    before_last_save,
-    load_run,
-    on_cpu,
-    tiny_run,
-    weights_of,
-)
+from tiny_runs import HELDOUT, TEXT, VOCABULARY, before_last_save, load_run, tiny_run, weights_of
 
 from bilm.data.vocabulary import vocabulary_of
 from bilm.errors import BilmError, DataError
@@ -25,7 +16,6 @@ from bilm.export.hdf5 import dump_weights
 from bilm.options.run_options import load_run_options
 from bilm.scoring.running_text import heldout_dataset, perplexity
 from bilm.tensors import is_bilm
-from bilm.training.devices import Devices
 from bilm.training.finetuning import Source, finetune
 from bilm.training.step import Trainer
 
@@ -46,9 +36,8 @@ def new_vocabulary(tmp_path):
     return path
 
 
-def tune(model, folder, n_steps=1, changes=SMALL, strategy=None, text=TEXT, **arguments):
-    arguments |= {"devices": Devices(strategy or on_cpu()), "n_steps": n_steps}
-    return finetune(model, text, folder, **changes, **arguments)
+def tune(model, folder, n_steps=1, **arguments):
+    return finetune(model, TEXT, folder, n_steps=n_steps, n_gpus=0, **SMALL, **arguments)
 
 
 class TakenError(Exception):
@@ -124,9 +113,7 @@ def test_finetune_from_an_exported_word_model(tmp_path):
 
 
 @pytest.mark.parametrize("source", ["run", "export", "tf1"])
-def test_finetune_with_a_new_vocabulary_keeps_rows_of_known_words(
-    source, tmp_path, log, new_vocabulary
-):
+def test_finetune_with_a_new_vocabulary_keeps_known_rows(source, tmp_path, log, new_vocabulary):
     folder = given = TF1_CHARS if source == "tf1" else tiny_run("characters")
     if source == "export":
         given = tmp_path / "model"
@@ -220,9 +207,7 @@ def test_finetune_without_softmax_or_vocabulary_is_refused(tmp_path):
 
 
 def test_finetune_checks_the_vocabulary_of_the_source(tmp_path, new_vocabulary):
-    fails(
-        DataError, r"vocab\.txt: file not found; pass the vocabulary of", TF1_CHARS, tmp_path / "a"
-    )
+    fails(DataError, r"vocab\.txt: file not found; pass the vocabulary", TF1_CHARS, tmp_path / "a")
     n = len(NEW_WORDS)
     match = rf"new_words\.txt: contains {n} words, but .* with 49"
     fails(DataError, match, TF1_CHARS, tmp_path / "a", vocab=new_vocabulary)

@@ -107,10 +107,8 @@ def test_value_of_the_chief_is_shared(side_by_side):
 
 def test_workers_that_differ_are_refused_by_all_with_the_value_that_differs(side_by_side):
     workers = clusters(2)
-    line = (
-        f"{workers[0].name(1)}: sizes.layers is [1], but [0] on {workers[0].name(0)}; expected the "
-        "same on all hosts"
-    )
+    first, second = (workers[0].name(k) for k in range(2))
+    line = f"{second}: sizes.layers is [1], but [0] on {first}; expected the same on all hosts"
     assert all(line in found for found in side_by_side(differing, workers))
 
 
@@ -131,10 +129,7 @@ def train(changes, folder, hosts):
 
 @pytest.mark.parametrize(
     ("changes", "expected"),
-    [
-        ({"heldout": None}, "heldout.text is None, but "),
-        ({"seed": 7}, "seed is 7, but 0 on "),
-    ],
+    [({"heldout": None}, "heldout.text is None, but "), ({"seed": 7}, "seed is 7, but 0 on ")],
 )
 def test_workers_with_different_inputs_are_refused(tmp_path, side_by_side, changes, expected):
     workers = clusters(2)

@@ -101,8 +101,6 @@ def test_not_finite_checkpoint_is_skipped(a_run, spoiled, monkeypatch, log):
 
 
 def test_out_of_memory_keeps_the_last_checkpoint(tmp_path, monkeypatch):
-    gradients = Trainer._gradients
-
     def large(self, batch, state, step):
         found, losses, state = gradients(self, batch, state, step)
         size = tf.where(step == 2, tf.constant(1 << 50, tf.int64), 1)

@@ -13,6 +13,7 @@ from tiny_specs import heldout_of, spec_of
 from bilm.scoring.perplexity import Perplexity
 from bilm.training import report
 from bilm.training.decisions import Timing
+from bilm.training.settings import RunSettings
 from bilm.training.step import StepResult
 
 KERNEL = {"JPY_PARENT_PID": "1", "MPLBACKEND": "module://matplotlib_inline.backend_inline"}
@@ -75,6 +76,24 @@ def test_long_heldout_text_is_evaluated_less_often(n_heldout, eval_steps):
     assert spec_of(options, heldout=heldout_of(n_heldout)).eval_steps == eval_steps
 
 
+def report_step(reported, spec, done, loss=1.0, seconds=1.0):
+    """Report a step with this loss, after steps of so many seconds."""
+    timing = Timing(now=seconds * done, n_steps=done - 1, trained=seconds * done)
+    result = StepResult(tf.constant([[loss]]), tf.constant(1.0), 0.2)
+    reported.add(spec, done, result, timing, compiles=done == 1)
+
+
+def test_report_shows_the_mean_loss_since_the_report_before(log):
+    options = tiny_options(**WORDS, n_train_tokens=50)
+    spec = spec_of(options, 9, settings=RunSettings(log_steps=4))
+    reported = report.RunReport(spec)
+    for done in range(1, 10):
+        report_step(reported, spec, done, float(done))
+    for mean in (1.0, 2.5, 6.5, 9.0):  # of steps 1, 1 to 4, 5 to 8, 9
+        assert f"sampled loss {mean:.3f}, " in log.text
+    assert log.text.count("sampled loss") == 4
+
+
 @pytest.mark.parametrize(("epochs", "n_lines"), [(0, 6), (3, 9), (12, 13)])
 def test_log_without_a_terminal_has_few_lines(log, epochs, n_lines):
     """A minute of 1,200 steps: the first step, evaluations, and lines where none is near."""
@@ -83,9 +102,7 @@ def test_log_without_a_terminal_has_few_lines(log, epochs, n_lines):
     spec = spec_of(options, 1200, heldout)
     reported = report.RunReport(spec)
     for done in range(1, 1201):
-        timing = Timing(now=0.05 * done, n_steps=done - 1, trained=0.05 * done)
-        result = StepResult(tf.constant([[1.0]]), tf.constant(1.0), 0.2)
-        reported.add(spec, done, result, timing, compiles=done == 1)
+        report_step(reported, spec, done, seconds=0.05)
         if epochs and done % (1200 // epochs) == 0:
             reported.heldout(spec, done, Perplexity({"forward": 9.0}, 9.0, 10), "compared", True)
     assert epochs + 1 <= len(log.messages) <= n_lines, log.messages

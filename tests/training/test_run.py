@@ -11,6 +11,7 @@ import numpy as np
 import pytest
 from tiny_runs import (
     HELDOUT,
+    REGULARIZED,
     TEXT,
     VARIANTS,
     VOCABULARY,
@@ -43,7 +44,6 @@ from bilm.training.signals import stop_on_signal
 from bilm.training.step import Trainer
 
 N_PREDICTIONS = 358  # of the training text: its words and the ends of its sentences
-PLAIN = WORDS | {"bidirectional": True, "dropout": 0.0, "sample_softmax": False}
 
 
 def copy_of_the_text(folder):
@@ -90,9 +90,8 @@ def test_number_of_steps_from_epochs(tmp_path, log):
 
 def test_sampled_loss_falls(tmp_path, log):
     changes = WORDS | {"dropout": 0.0, "n_epochs": 1}
-    result = run(
-        tmp_path, 300, heldout=TEXT, changes=changes, checkpoint_steps=1_000, log_steps=100
-    )
+    saves = {"checkpoint_steps": 1_000, "log_steps": 100}
+    result = run(tmp_path, 300, heldout=TEXT, changes=changes, **saves)
     losses = [float(found) for found in re.findall(r"sampled loss ([\d.]+)", log.text)]
     assert losses[-1] < losses[0] - 0.3
     assert result.heldout.mean < 40  # of 49 words
@@ -115,24 +114,13 @@ def test_seed_is_independent_of_random_numbers_drawn_before(tmp_path, monkeypatc
     assert_same_weights(*folders)
 
 
-def test_global_settings_of_keras_do_not_change_a_run(tmp_path):
-    config = keras.config
+def test_global_settings_of_keras_do_not_change_a_run(tmp_path, keras_config):
     run(tmp_path / "plain", 2, heldout=HELDOUT)
-    before = {
-        config.set_floatx: config.floatx(),
-        config.set_dtype_policy: config.dtype_policy(),
-        config.set_image_data_format: config.image_data_format(),
-        config.set_epsilon: config.epsilon(),
-    }
-    try:
-        config.set_floatx("float16")
-        config.set_dtype_policy("mixed_bfloat16")
-        config.set_image_data_format("channels_first")
-        config.set_epsilon(0.1)
-        run(tmp_path / "changed", 2, heldout=HELDOUT)
-    finally:
-        for setter, value in before.items():
-            setter(value)
+    keras_config.set_floatx("float16")
+    keras_config.set_dtype_policy("mixed_bfloat16")
+    keras_config.set_image_data_format("channels_first")
+    keras_config.set_epsilon(0.1)
+    run(tmp_path / "changed", 2, heldout=HELDOUT)
     assert_same_weights(tmp_path / "plain", tmp_path / "changed")
     plain, changed = (RunFolder(tmp_path / name).read_measured() for name in ("plain", "changed"))
     assert plain.perplexity == changed.perplexity
@@ -210,11 +198,19 @@ def test_error_in_the_text_saves_the_steps_before(tmp_path):
     assert int(read_history(saved / "history.csv")[-1]["step"]) == step
 
 
-@pytest.mark.parametrize("n_replicas", [1, pytest.param(2, marks=pytest.mark.slow)])
-def test_resume_is_bit_identical(tmp_path, log, n_replicas):
+@pytest.mark.parametrize(
+    ("changes", "n_replicas"),
+    [
+        pytest.param({}, 1, id="characters"),
+        pytest.param(WORDS | REGULARIZED, 2, id="all regularization, 2 replicas"),
+        pytest.param(WORDS, 2, id="2 replicas", marks=pytest.mark.slow),
+        pytest.param(REGULARIZED, 2, id="regularized characters", marks=pytest.mark.slow),
+    ],
+)
+def test_resume_is_bit_identical(tmp_path, log, changes, n_replicas):
     """Each replica gets its own rows' states back after a kill."""
     straight, killed = tmp_path / "straight", tmp_path / "killed"
-    flags = {"n_replicas": n_replicas, "changes": {} if n_replicas == 1 else WORDS}
+    flags = {"n_replicas": n_replicas, "changes": changes}
     run(straight, 6, checkpoint_steps=3, **flags)
     before_last_save(straight, 6, killed)
     result = run(killed, 6, **flags)
@@ -311,15 +307,20 @@ def losses(monkeypatch):
     return seen
 
 
-def test_resume_with_another_number_of_replicas(tmp_path, losses, log):
-    run(tmp_path / "straight", 6, changes=PLAIN)
+@pytest.mark.parametrize(
+    "optimizer", ["adagrad", "muon", pytest.param("adam", marks=pytest.mark.slow)]
+)
+def test_resume_with_another_number_of_replicas_keeps_slots(tmp_path, losses, log, optimizer):
+    plain = WORDS | {"bidirectional": True, "dropout": 0.0, "sample_softmax": False}
+    plain["optimizer"] = optimizer
+    run(tmp_path / "straight", 6, changes=plain)
     straight = [step.mean(axis=0) for step in losses]
     losses.clear()
-    run(tmp_path / "run", 2, changes=PLAIN)
-    run(tmp_path / "run", 4, changes=PLAIN, n_replicas=2)
+    run(tmp_path / "run", 2, changes=plain)
+    run(tmp_path / "run", 4, changes=plain, n_replicas=2)
     assert "the run's 2 rows are now shared by 2 replicas x 1 rows" in log.text
     assert '"batch_size": 2' in (tmp_path / "run" / "options.json").read_text()
-    run(tmp_path / "run", 6, changes=PLAIN)
+    run(tmp_path / "run", 6, changes=plain)
     assert [len(step) for step in losses] == [1, 1, 2, 2, 1, 1]
     for found, expected in zip(losses, straight, strict=True):
         np.testing.assert_allclose(found.mean(axis=0), expected, rtol=1e-5)
@@ -447,9 +448,7 @@ def test_text_that_changes_during_training_is_refused(tmp_path, monkeypatch, che
 
 def test_memory_is_estimated_before_the_first_step(tmp_path, log, monkeypatch):
     monkeypatch.setattr(memory, "machine_memory", lambda: 10**8)
-    match = (
-        r"memory: about 0\.8 GB \(weights .*, but this machine has 0\.1 GB; reduce .*--ignore_mem"
-    )
+    match = r"memory: about 0\.8 GB \(weights .*, but this machine has 0\.1 GB; reduce .*--ignore_"
     with pytest.raises(OutOfMemoryError, match=match):
         run(tmp_path / "a", 1)
     assert not RunFolder(tmp_path / "a").holds_run

@@ -4,21 +4,9 @@ import os
 import shutil
 from pathlib import Path
 
-import numpy as np
 import pytest
 import tensorflow as tf
-from tiny_runs import (
-    HELDOUT,
-    TEXT,
-    VOCABULARY,
-    WORDS,
-    load_run,
-    run,
-    three_steps,
-    tiny_options,
-    train,
-    weights_of,
-)
+from tiny_runs import HELDOUT, TEXT, VOCABULARY, load_run, run, three_steps
 
 import bilm
 from bilm.data.shards import resolve_shards
@@ -45,10 +33,9 @@ ODD = "-sp ace\nünï? {a,b}"
 
 @pytest.mark.parametrize("name", ["run?", "run*", ODD])
 def test_run_does_not_touch_neighbouring_folders(tmp_path, name):
-    for neighbour in ("1", "x"):
-        shutil.copytree(
-            three_steps(), tmp_path / name.replace("?", neighbour).replace("*", neighbour)
-        )
+    for letter in ("1", "x"):
+        neighbour = name.replace("?", letter).replace("*", letter)
+        shutil.copytree(three_steps(), tmp_path / neighbour)
     before = contents(tmp_path)
     folder = shutil.copytree(three_steps(), tmp_path / name)
     run(folder, 4, heldout=HELDOUT, eval_steps=1, checkpoint_steps=1, keep_checkpoints=1)
@@ -56,9 +43,7 @@ def test_run_does_not_touch_neighbouring_folders(tmp_path, name):
     assert [path.name for path in folder.glob("*.index")] == ["model.ckpt-4.index"]
     assert tf.train.latest_checkpoint(str(folder)) == f"{folder}/model.ckpt-4"
     assert len(list((folder / "best").glob("*.index"))) == 1
-    values = weights_of(folder)
     assert dump_weights(folder, tmp_path / "out" / "weights.hdf5")
-    assert all(np.isfinite(value).all() for value in values.values())
 
 
 @pytest.mark.parametrize("name", ["run[1]", "e\\f", "a]", "b[", os.fsdecode(b"\xff")])
@@ -84,11 +69,11 @@ def test_tilde_in_paths_is_expanded(tmp_path, monkeypatch):
 
 
 @pytest.mark.parametrize("n_before", [0, 2])
-def test_vocabulary_edited_after_its_load_is_stored_as_loaded(tmp_path, n_before):
+def test_vocabulary_edited_after_its_load_is_stored_as_loaded(tmp_path, monkeypatch, n_before):
     words = Path(shutil.copy(VOCABULARY, tmp_path / "words"))
-    arguments = tiny_options(**WORDS), words, TEXT, tmp_path / "run"
+    monkeypatch.setattr("tiny_runs.VOCABULARY", words)
     if n_before:
-        train(*arguments, n_steps=n_before)
+        run(tmp_path / "run", n_before)
     content = words.read_bytes()
     first, *others = content.splitlines(keepends=True)
 
@@ -97,9 +82,8 @@ def test_vocabulary_edited_after_its_load_is_stored_as_loaded(tmp_path, n_before
         return describe(*given)
 
     describe = texts.describe_shards  # called after the vocabulary was read
-    with pytest.MonkeyPatch.context() as patch:
-        patch.setattr(texts, "describe_shards", edit)
-        train(*arguments, n_steps=n_before + 1)
+    monkeypatch.setattr(texts, "describe_shards", edit)
+    run(tmp_path / "run", n_before + 1)
     assert words.read_bytes() != content
     assert (tmp_path / "run" / "vocab.txt").read_bytes() == content
 

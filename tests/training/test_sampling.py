@@ -25,16 +25,10 @@ def test_sampler_expected_counts_match_draws():
         draws = draw_negatives(60, 20, (0, step, 0, 0), np.arange(60))
         drawn[draws.ids] += 1
         expected += draws.true_expected_count
-        np.testing.assert_array_equal(
-            draws.sampled_expected_count, draws.true_expected_count[draws.ids]
-        )
+        own = draws.true_expected_count[draws.ids]
+        np.testing.assert_array_equal(draws.sampled_expected_count, own)
     # The formula takes the number of tries as given; that biases it by a few per cent.
     np.testing.assert_allclose(drawn / n_draws, expected / n_draws, atol=0.05)
-
-
-def test_sampler_with_nearly_the_whole_vocabulary():
-    draws = draw_negatives(100, 99, (0, 0, 0, 0), np.arange(5))
-    assert len(set(draws.ids)) == 99
 
 
 def drawn_by_sorting(n_tokens, n_samples, key, targets):
@@ -73,7 +67,7 @@ def test_draws_equal_those_by_sorting(data, n_tokens, key):
     assert_drawn_alike(n_tokens, n_samples, key, np.array(targets))
 
 
-@pytest.mark.parametrize(("n_tokens", "n_samples"), [(34_583, 8192), (793_471, 1024)])
+@pytest.mark.parametrize(("n_tokens", "n_samples"), [(34_583, 8192), (793_471, 1024), (100, 99)])
 def test_many_draws_equal_those_by_sorting(n_tokens, n_samples):
     targets = np.random.default_rng(0).integers(n_tokens, size=2560)
     assert_drawn_alike(n_tokens, n_samples, (1, 2, 0, 1), targets)

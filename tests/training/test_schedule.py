@@ -99,21 +99,6 @@ def test_resume_is_bit_identical(tmp_path, monkeypatch, changes):
     assert_same_values(*(every_number(tmp_path / name, 6) for name in ("run", "straight")))
 
 
-@pytest.mark.parametrize(
-    "optimizer", [pytest.param(ADAM, marks=pytest.mark.slow), MUON], ids=["adam", "muon"]
-)
-def test_two_replicas_equal_one(tmp_path, optimizer):
-    changes = WORDS | optimizer | DECAYING | {"dropout": 0.0, "sample_softmax": False}
-    run(tmp_path / "one", 4, changes=changes)
-    run(tmp_path / "two", 2, changes=changes)
-    # Slots are kept if other replicas share the rows.
-    run(tmp_path / "two", 4, changes=changes | {"batch_size": 1}, n_replicas=2)
-    one, two = every_number(tmp_path / "one", 4), every_number(tmp_path / "two", 4)
-    for name, value in one.items():
-        if name.startswith(("weights/", "adam_", "muon_", "state/")):
-            np.testing.assert_allclose(two[name], value, atol=2e-5, err_msg=name)
-
-
 def test_resume_with_another_optimizer_is_refused(a_run):
     path = a_run / "options.json"
     with pytest.raises(OptionsError, match="optimizer is adagrad in this folder's run, but adam"):

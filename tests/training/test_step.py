@@ -71,16 +71,13 @@ def test_golden_training(folder, tmp_path):
         for step in range(N_STEPS):
             expected = golden[f"step_{step}"]
             result = trainer.step(trainer.devices.place(next(batches)), step)
+            norm = expected["global_norm_before_clip"][()]
             np.testing.assert_allclose(result.losses, expected["losses"], rtol=1e-5)
-            np.testing.assert_allclose(
-                np.mean(result.losses, axis=1), expected["total_loss"], rtol=1e-5
-            )
-            np.testing.assert_allclose(
-                result.global_norm, expected["global_norm_before_clip"][()], rtol=1e-5
-            )
-            for found, value in zip(
-                trainer.global_state(), final_state(expected, n_replicas), strict=True
-            ):
+            means = np.mean(result.losses, axis=1)
+            np.testing.assert_allclose(means, expected["total_loss"], rtol=1e-5)
+            np.testing.assert_allclose(result.global_norm, norm, rtol=1e-5)
+            states = final_state(expected, n_replicas)
+            for found, value in zip(trainer.global_state(), states, strict=True):
                 np.testing.assert_allclose(found, value, atol=2e-5)
         final = variables_of(datasets_of(golden["final"]), ROWS, folder)
         for name, value in stored_values(trainer.model).items():
@@ -110,10 +107,9 @@ def final_state(step, n_replicas):
 @pytest.mark.parametrize("probability", [0.0, 0.5])
 def test_state_reset_probability_resets_whole_rows_per_direction(probability):
     values = json.loads((golden_cases("training")[0].values[0] / "options.json").read_text())
-    values.pop("n_replicas")
-    options = RunOptions.from_dict(
-        values | {"state_reset_probability": probability, "batch_size": 400}
-    )
+    del values["n_replicas"]
+    values |= {"state_reset_probability": probability, "batch_size": 400}
+    options = RunOptions.from_dict(values)
     trainer = Trainer(options, 49, Devices(on_cpu()))
     ones = [np.ones_like(array) for array in trainer.global_state()]
     trainer.set_state(ones)

@@ -7,24 +7,22 @@ import pytest
 import tensorflow as tf
 from hypothesis import given, settings
 from hypothesis import strategies as st
-from tiny_runs import TEXT, VOCABULARY, WORDS, on_cpu, tiny_options
+from tiny_runs import TEXT, VOCABULARY, on_cpu, tiny_options
 
 from bilm.data import numbered_words
 from bilm.data.shards import resolve_shards
 from bilm.data.survey import once_from, survey
 from bilm.data.vocabulary import MARKS, PAD_CHAR, UnicodeCharsVocabulary, Vocabulary
 from bilm.data.windows import model_batch
-from bilm.errors import DataError
 from bilm.layers.char_cnn import CharacterCNN
 from bilm.layers.token_encoder import Highway, TokenEncoder
 from bilm.training.devices import Devices
 from bilm.training.sampling import draw_negatives, with_unknown
-from bilm.training.training_text import PREFETCH, TrainingText
+from bilm.training.training_text import TrainingText
 
 N_CHARS = 12
-RUN_OPTIONS = tiny_options(
-    char_cnn={"max_characters_per_token": N_CHARS, "filters": [[1, 4], [5, 6]]}
-)
+CHAR_CNN = {"max_characters_per_token": N_CHARS, "filters": [[1, 4], [5, 6]]}
+RUN_OPTIONS = tiny_options(char_cnn=CHAR_CNN)
 OPTIONS = RUN_OPTIONS.model
 
 
@@ -36,9 +34,8 @@ def draw_window(seed, n_rows, n_steps, longest=N_CHARS):
         window["next_token_id" + suffix] = rng.integers(0, 9, size=(n_rows, n_steps))
         lengths = rng.integers(3, longest + 1, size=(n_rows, n_steps, 1))
         chars = rng.integers(0, 4, size=(n_rows, n_steps, N_CHARS))
-        window["tokens_characters" + suffix] = np.where(
-            np.arange(N_CHARS) < lengths, chars, PAD_CHAR
-        )
+        is_word = np.arange(N_CHARS) < lengths
+        window["tokens_characters" + suffix] = np.where(is_word, chars, PAD_CHAR)
     return window
 
 
@@ -130,31 +127,3 @@ def test_unknown_targets_do_not_depend_on_the_number_of_replicas():
     parts = [with_unknown(targets[: len(r)], 4, 2, (0, 3, 1), r) for r in ranges]
     np.testing.assert_array_equal(np.concatenate(parts), whole)
     assert {*whole.ravel()} == {2, 9}
-
-
-def text_of(shards=TEXT):
-    return TrainingText(tiny_options(**WORDS), UnicodeCharsVocabulary(VOCABULARY, 50), shards, 0)
-
-
-def test_error_of_the_text_follows_the_batches_before_it(tmp_path):
-    (tmp_path / "bad.txt").write_bytes(b"the cat\n" * 400 + b"\xff\n")
-    text = text_of(resolve_shards(str(tmp_path / "bad.txt"), "error"))
-    text.reader._shuffle_buffer = 0  # read in order
-    batches = text.batches(Devices(on_cpu()))
-    n_batches = 1200 // (text.options.batch_size * text.options.unroll_steps)
-    assert len(list(islice(batches, n_batches))) == n_batches > PREFETCH
-    with pytest.raises(DataError, match=r"bad.txt, line 401: not UTF-8"):
-        next(batches)
-    assert list(batches) == []
-
-
-def test_batches_continue_from_a_position():
-    straight = text_of().batches(Devices(on_cpu()))
-    for _ in range(5):
-        _, position = next(straight)
-    resumed = text_of().batches(Devices(on_cpu()), 5, position)
-    for _ in range(3):
-        batches, place = next(straight)
-        found, found_place = next(resumed)
-        tf.nest.map_structure(np.testing.assert_array_equal, found, batches)
-        tf.nest.map_structure(np.testing.assert_array_equal, found_place, place)

@@ -41,9 +41,7 @@ def measured(folder):
 @pytest.mark.slow
 # Five iterations of Muon multiply the rounding of small singular values by up to 3.4^5.
 @pytest.mark.parametrize(
-    ("changes", "tolerance"),
-    [(REGULARIZED, 1e-6), (MUON, 1e-5)],
-    ids=["all options", "muon"],
+    ("changes", "tolerance"), [(REGULARIZED, 1e-6), (MUON, 1e-5)], ids=["all options", "muon"]
 )
 def test_two_workers_equal_one_process_of_their_replicas(tmp_path, changes, tolerance):
     several, one, flags = tmp_path / "several", tmp_path / "one", {"n_steps": 4, "eval_steps": 2}
@@ -164,10 +162,8 @@ def test_workers_whose_folder_is_not_shared_are_refused(tmp_path, monkeypatch):
         with monkeypatch.context() as patched:
             patched.setattr(BiLM, "build", random_weights)
             run(folder, 2, n_replicas=2, checkpoint_steps=2)
-    started = [
-        start_worker(k, workers, folder, WORDS, n_steps=4, heldout=None)
-        for k, folder in enumerate(folders)
-    ]
+    flags = {"n_steps": 4, "heldout": None}
+    started = [start_worker(k, workers, folders[k], WORDS, **flags) for k in range(2)]
     for process in started:
         assert process.wait(600) == 1
     for k, folder in enumerate(folders):

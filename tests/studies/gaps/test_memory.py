@@ -10,7 +10,7 @@ from types import SimpleNamespace
 import h5py
 import numpy as np
 import pytest
-from command_runs import assert_fails, rows_of
+from command_runs import assert_fails, rows_of, succeeded
 from tiny_runs import HELDOUT, TEXT, VARIANTS, run, tiny_run
 
 from bilm import load_scorer
@@ -258,8 +258,7 @@ def test_memory_command_and_its_users(run_here, tmp_path):
     text = tmp_path / "text"
     text.write_text("w1 w2 w3\nw2 [MASK] w1\n", encoding="utf-8")
     arguments = [*model, "--input", TEXT, "--heldout", HELDOUT, "--output", file, "--hours", "0"]
-    done = run_here("bilm memory", *arguments)
-    assert done.returncode == 0, done.stderr
+    done = succeeded(run_here("bilm memory", *arguments))
     assert "10 of 200 steps and 15 of 300 words to fit the memory" in done.stderr
     blank = tmp_path / "blank"
     blank.write_text("\n \n", encoding="utf-8")

@@ -46,9 +46,8 @@ def by_hand(model, texts, direction):
     number = {word: i for i, word in enumerate(WORDS)}
     ids = [[number.get(w, number["<UNK>"]) for w in ("<S>", *words, "</S>")] for words in texts]
     ids = [each[::-1] if direction == "backward" else each for each in ids]
-    read, targets = (
-        [i for each in ids for i in each[part]] for part in (slice(-1), slice(1, None))
-    )
+    read = [i for each in ids for i in each[:-1]]
+    targets = [i for each in ids for i in each[1:]]
     places = dict.fromkeys(model.directions, np.array([read]))
     batch = {"distinct": np.arange(len(WORDS)), "places": places}
     outputs, _ = model.windows(model.encode(batch), model.zero_state(1))
@@ -87,9 +86,7 @@ def test_surprisal_entropy_rank_and_likeliest_words_equal_numpys_softmax(name, c
 
 
 @pytest.mark.parametrize("batch_tokens", [3, 1024])
-def test_score_with_the_whole_text_as_context_equals_the_perplexity_of_one_row(
-    tmp_path, batch_tokens
-):
+def test_score_with_the_whole_text_as_context_is_that_of_one_row(tmp_path, batch_tokens):
     model, text = model_of("words"), tmp_path / "text"
     story = [words for words in STORY if words]
     text.write_text("".join(f"{' '.join(words)}\n" for words in story), encoding="utf-8")

@@ -7,6 +7,7 @@ from pathlib import Path
 
 import numpy as np
 import pytest
+from command_runs import succeeded
 
 pandas = pytest.importorskip("pandas")
 pytest.importorskip("pyarrow")
@@ -161,10 +162,8 @@ def test_each_word_has_an_answer_in_plain_words():
         vectors = draw.normal(size=(2 * n, 6)) + 1
         vectors[n:, 0] += shift
         of_words.append(make_usages(vectors, n, forms=[word.title()] * n + [word] * n))
-    frame = pandas.concat(
-        [usages.frame.assign(word=word) for word, usages in zip(shifts, of_words, strict=True)],
-        ignore_index=True,
-    )
+    frames = [own.frame.assign(word=word) for word, own in zip(shifts, of_words, strict=True)]
+    frame = pandas.concat(frames, ignore_index=True)
     frame.loc[frame["word"] != "mark", "form"] = WORD
     counts = {word: {"then": 40, "now": 40} for word in shifts}
     vectors = {2: np.concatenate([usages.vectors(2) for usages in of_words])}
@@ -180,9 +179,7 @@ def test_each_word_has_an_answer_in_plain_words():
     assert lines[3] == "few: too few usages; 9 + 9 usages"  # the last of the words
     (of_mark,) = (line for line in lines if line.startswith("mark: changed; 40 + 40 usages; apd "))
     assert "100% in then are a proper name" in of_mark and "proper" not in lines[3]
-    assert lines[4].startswith(
-        "3 of 4 words were tested, with at least 20 usages in then and in now"
-    )
+    assert lines[4].startswith("3 of 4 words were tested, with at least 20 usages in then and in ")
     assert answers("door")[1][1::2] == ["changed", "control word"]
     assert answers("mark")[1][1::2] == ["control word", "not shown to have changed"]
     assert answers(n_resamples=0)[1][:2] == ["not tested"] * 2
@@ -193,13 +190,10 @@ SWAPPED = Path(__file__).parent / "swapped_dwug"  # see its README.md
 
 def test_two_commands_lead_from_dwug_to_measures(tmp_path, run_here):
     table, plot, output = (tmp_path / name for name in ("u.parquet", "c.png", "c.csv"))
-    done = run_here("bilm usages", "--model", "novels-en", "--dwug", SWAPPED, "--output", table)
-    assert done.returncode == 0, done.stderr
-    done = run_here(
-        "bilm change", "--usages", table, "--output", output, "--plot", plot,
-        "--n_resamples", "99", "--measures", "apd,prt",
-    )  # fmt: skip
-    assert done.returncode == 0, done.stderr
+    succeeded(run_here("bilm usages", "--model", "novels-en", "--dwug", SWAPPED, "--output", table))
+    files = "--usages", table, "--output", output, "--plot", plot
+    how = "--n_resamples", "99", "--measures", "apd,prt"
+    done = succeeded(run_here("bilm change", *files, *how))
     assert "8 words were tested" in done.stdout and "Cite apd (mean cosine" in done.stdout
     frame = pandas.read_csv(output)
     gold = pandas.read_csv(SWAPPED / "stats/opt/stats_groupings.csv", sep="\t")

@@ -47,10 +47,8 @@ def make_usages(n, word="cell", seed=0):
 
 def test_clusters_are_numbered_by_size_and_separate_senses():
     draw = np.random.default_rng(0)
-    vectors = np.concatenate(
-        [draw.normal([5, 0, 0], 0.1, (30, 3)), draw.normal([0, 5, 0], 0.1, (10, 3))]
-    )
-    assert cluster(vectors, 2).tolist() == [0] * 30 + [1] * 10
+    senses = draw.normal([5, 0, 0], 0.1, (30, 3)), draw.normal([0, 5, 0], 0.1, (10, 3))
+    assert cluster(np.concatenate(senses), 2).tolist() == [0] * 30 + [1] * 10
 
 
 @pytest.mark.parametrize("n", [1, 2, 3])
@@ -102,14 +100,9 @@ def test_pictures_of_maps(n, tmp_path):
 
 @pytest.mark.parametrize("n_words", [1, 5, 200])
 def test_picture_of_changed_words(n_words, tmp_path):
-    frame = pandas.concat(
-        [
-            measure_change(make_usages(20, f"word{k}", k), Settings(n_resamples=20))
-            for k in range(min(n_words, 5))
-        ]
-        * max(1, n_words // 5)
-    )
-    draw_change(frame, tmp_path / "c.svg")
+    usages = [make_usages(20, f"word{k}", k) for k in range(min(n_words, 5))]
+    frames = [measure_change(each, Settings(n_resamples=20)) for each in usages]
+    draw_change(pandas.concat(frames * max(1, n_words // 5)), tmp_path / "c.svg")
     drawn = (tmp_path / "c.svg").read_text("utf-8")
     for text in (" (10 + 10)", "too few usages", "usages in then + now", "mean cosine distance"):
         assert text in drawn

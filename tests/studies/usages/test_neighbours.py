@@ -3,7 +3,7 @@
 import command_runs
 import numpy as np
 import pytest
-from command_runs import assert_fails
+from command_runs import assert_fails, succeeded
 
 import bilm
 from bilm.errors import DataError
@@ -64,8 +64,7 @@ def test_neighbours_are_the_most_similar_of_all_words(embedder, words, layer):
 
 
 def run(run_here, *arguments):
-    done = run_here("bilm neighbours", *arguments)
-    assert done.returncode == 0, done.stderr
+    done = succeeded(run_here("bilm neighbours", *arguments))
     rows = command_runs.rows_of(done.stdout)
     return [(float(r["similarity"]), r["word"], int(r["line"]), int(r["position"])) for r in rows]
 

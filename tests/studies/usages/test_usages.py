@@ -5,6 +5,7 @@ import re
 
 import numpy as np
 import pytest
+from command_runs import succeeded
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
@@ -154,9 +155,8 @@ def test_table_has_the_documented_names_and_types(texts, embedder, tmp_path):
     file = UsagesFile(path)
     assert file.words == ["cell", "divide"]
     schema = parquet.read_schema(path)
-    assert (
-        str(schema.field("line").type) == "int64" and str(schema.field("position").type) == "int32"
-    )
+    types = [str(schema.field(name).type) for name in ("line", "position")]
+    assert types == ["int64", "int32"]
     assert str(schema.field("layer_1").type).startswith("fixed_size_list<")
     assert schema.field("layer_1").type.list_size == embedder.dim
     found = json.loads(schema.metadata[b"bilm.usages"])
@@ -263,12 +263,10 @@ def test_dwug_targets_unlike_their_lemma_are_a_warning(tmp_path, log):
 
 def test_command_writes_the_table(texts, tmp_path, run_here):
     path = tmp_path / "u.parquet"
-    done = run_here(
-        "bilm usages", "--model", "novels-en", "--word", "cell", "--word", "divide",
-        "--input", f"1850={tmp_path / 'then.txt'}", "--input", tmp_path / "now.txt",
-        "--output", path, "--layers", "0,2",
-    )  # fmt: skip
-    assert done.returncode == 0, done.stderr
+    words = "--word", "cell", "--word", "divide", "--layers", "0,2"
+    files = "--input", f"1850={tmp_path / 'then.txt'}", "--input", tmp_path / "now.txt"
+    command = "bilm usages", "--model", "novels-en", *words, *files, "--output", path
+    done = succeeded(run_here(*command))
     assert "7 usages" in done.stdout and "divide: no usages in 1850" in done.stdout
     frame = pandas.read_parquet(path)
     assert list(frame.columns) == [*COLUMNS, "layer_0", "layer_2"]

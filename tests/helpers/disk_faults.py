@@ -1,8 +1,15 @@
-"""Simulates a full disk."""
+"""Simulates faults of a disk."""
 
 import resource
 import signal
 from contextlib import contextmanager
+
+
+def flip_bit(path, part=None):
+    """Change a bit of a file: in the first byte of a part of its content, or in its middle."""
+    content = bytearray(path.read_bytes())
+    content[content.index(part) if part else len(content) // 2] ^= 1
+    path.write_bytes(content)
 
 
 @contextmanager
