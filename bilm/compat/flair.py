@@ -60,7 +60,8 @@ class ELMoEmbeddings(TokenEmbeddings):
         require_one_of("embedding_mode", embedding_mode, MODES)
         self.model, self.options_file, self.weight_file = model, options_file, weight_file
         self.embedding_mode = embedding_mode
-        self.name, self.static_embeddings = f"elmo-{model}-{embedding_mode}", True
+        self.name = f"elmo-{model}-{embedding_mode}"
+        self.static_embeddings = True
         self._files = ModelFiles(options_file or NAMES.get(str(model)) or model, weight_file)
         if digest is not None:
             self._files.check(digest, "the saved embeddings")

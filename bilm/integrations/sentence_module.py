@@ -33,8 +33,11 @@ class ElmoSentences(InputModule):
         digest: str | None = None,
     ):
         super().__init__()
-        self.model, self.layers, self.pool = model, layers, pool
-        self.language, self.precision = language, precision
+        self.model = model
+        self.layers = layers
+        self.pool = pool
+        self.language = language
+        self.precision = precision
         self._files = ModelFiles(model)
         self.digest = digest or self._files.digest()
         self._files.check(self.digest, "this module")

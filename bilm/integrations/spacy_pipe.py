@@ -7,7 +7,7 @@ from __future__ import annotations
 
 import json
 import os
-from collections.abc import Callable, Iterable, Iterator
+from collections.abc import Iterable, Iterator
 from pathlib import Path
 
 import numpy as np
@@ -20,8 +20,9 @@ from bilm.support.imports import needed
 
 with needed("spacy", "The spaCy component bilm"):
     from spacy.language import Language
+    from spacy.pipeline import Pipe
     from spacy.tokens import Doc, Span, Token
-    from spacy.util import minibatch, raise_error
+    from spacy.util import minibatch
 
 
 KEY = "bilm"  # of `Doc.user_data`: the vectors, and the places in the text where their tokens start
@@ -48,7 +49,7 @@ def make_component(
     return ElmoComponent(name, ModelFiles(model, weights, vocab), layers, precision)
 
 
-class ElmoComponent:
+class ElmoComponent(Pipe):
     """Sets `doc.tensor` to the vectors of a document's tokens, float32 (tokens, features).
 
     `token.vector`, `span.vector`, `doc.vector` (means over tokens) and similarities are computed
@@ -65,7 +66,6 @@ class ElmoComponent:
     def __init__(self, name: str, files: ModelFiles, layers: Layers, precision: str):
         self.name, self.files = name, files
         self.layers, self.precision = layers, precision
-        self._on_error: Callable = raise_error
         self._digest = ""  # of the files, once they are used
 
     def __call__(self, doc: Doc) -> Doc:
@@ -80,11 +80,7 @@ class ElmoComponent:
                 self._embed(docs)
                 yield from docs
             except Exception as error:
-                self._on_error(self.name, self, docs, error)
-
-    def set_error_handler(self, error_handler: Callable) -> None:
-        """Set the function that `pipe` calls if a batch fails; the default raises the error."""
-        self._on_error = error_handler
+                self.get_error_handler()(self.name, self, docs, error)
 
     def _embed(self, docs: list[Doc]) -> None:
         self._digest = self._digest or self.files.digest()

@@ -58,9 +58,14 @@ class ElmoVectorizer(ClassNamePrefixFeaturesOutMixin, TransformerMixin, BaseEsti
         tokenizer: Callable[[str], Sequence[str]] | None = None,
         precision: str = "float32",
     ):
-        self.model, self.weights, self.vocab = model, weights, vocab
-        self.layers, self.pool, self.normalize = layers, pool, normalize
-        self.tokenizer, self.precision = tokenizer, precision
+        self.model = model
+        self.weights = weights
+        self.vocab = vocab
+        self.layers = layers
+        self.pool = pool
+        self.normalize = normalize
+        self.tokenizer = tokenizer
+        self.precision = precision
 
     def fit(self, X: Iterable[str | Sequence[str]], y: object = None) -> ElmoVectorizer:
         """Load the model and check the texts; see `transform`."""

@@ -58,11 +58,8 @@ class NewHDF5(h5py.File):
 
     def __init__(self, path: str | os.PathLike, mode: str = "w"):
         self._disk = Disk(path, {"w": "w+", "a": "r+"}[mode])
+        self.check = self._disk.check
         super().__init__(self._disk, mode)
-
-    def check(self) -> None:
-        """Raise OSError if a write has failed: see `Disk`."""
-        self._disk.check()
 
     def __exit__(self, *error: Any) -> None:
         try:

@@ -13,6 +13,7 @@ from bilm.support.urls import WEB, masked, scheme_of
 
 READ_SECONDS = 60  # without data from a web server
 THREADS = 16  # requests at a time
+MAX_SHOWN = 300  # characters of a foreign error message
 # Facts that stores tell about a file and that change with its content, the best first.
 VERSION_KEYS = "ETag", "etag", "generation", "md5Hash", "content_md5", "Last-Modified", "mtime"
 
@@ -35,7 +36,7 @@ def matching(pattern: str) -> list[str]:
         return [pattern]
     fs, path = _filesystem(pattern)
     listed: dict[str, dict[str, Any]] = {}
-    with _naming(pattern, "listed"), suppress(FileNotFoundError):
+    with naming(pattern, "listed"), suppress(FileNotFoundError):
         # A name may contain pattern characters.
         listed = fs.glob(path, detail=True) or {path: fs.info(path)}
     files = [name for name, info in listed.items() if info["type"] != "directory"]
@@ -48,7 +49,7 @@ def matching(pattern: str) -> list[str]:
 def stat(url: str) -> Stat:
     """Return the size and version that a file has now."""
     fs, path = _filesystem(url)
-    with _naming(url, "read"):
+    with naming(url, "read"):
         info = fs.info(path)
     version = next((str(info[key]) for key in VERSION_KEYS if info.get(key)), "")
     return Stat(info.get("size"), version.strip('"'))
@@ -64,7 +65,7 @@ def stats(urls: Iterable[str]) -> list[Stat]:
 def reading(url: str) -> Iterator[BinaryIO]:
     """Open a file for reading bytes. Raises: RemoteError, also for an error in the block."""
     fs, path = _filesystem(url)
-    with _naming(url, "read"), fs.open(path, "rb") as file:
+    with naming(url, "read"), fs.open(path, "rb") as file:
         yield file
 
 
@@ -72,7 +73,7 @@ def upload(source: Path, url: str) -> None:
     """Upload a local file. If this fails, an earlier object of this name is unchanged."""
     fs, path = _filesystem(url)
     with (
-        _naming(url, "written"),
+        naming(url, "written"),
         open(source, "rb") as file,
         fs.transaction,
         fs.open(path, "wb") as out,
@@ -110,12 +111,12 @@ def _filesystem(url: str) -> tuple[Any, str]:
 
 
 @contextmanager
-def _naming(url: str, doing: str) -> Iterator[None]:
-    """Turn errors of the block into one line that names the URL."""
+def naming(url: str, doing: str, kind: type[BilmError] = RemoteError) -> Iterator[None]:
+    """Turn errors of the block into one line of a `kind` of error that names the URL."""
     try:
         yield
     except BilmError:
         raise
-    except Exception as error:  # fsspec's file systems raise the exceptions of many packages
-        reason = masked(" ".join(str(error).split())) or type(error).__name__
-        raise RemoteError(f"{masked(url)}: cannot be {doing}: {reason}") from error
+    except Exception as error:  # other packages raise exceptions without a common base class
+        reason = masked(" ".join(str(error).split()))[:MAX_SHOWN] or type(error).__name__
+        raise kind(f"{masked(url)}: cannot be {doing}: {reason}") from error

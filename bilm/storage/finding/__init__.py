@@ -1,1 +1,1 @@
-"""Finds the files of a model that a user names: see `locate`."""
+"""Names, downloads, archives and the cache of the files of stored models."""

@@ -15,14 +15,14 @@ from pathlib import Path, PurePath
 
 from absl import logging
 
-from bilm.errors import BilmError, WeightsError
+from bilm.errors import WeightsError
 from bilm.storage.finding.cache import cached, filled
 from bilm.storage.formats import find
 from bilm.support.files import replacing, sha256_of
 from bilm.support.imports import optional
 from bilm.support.model_files import CARD
 from bilm.support.progress import Progress
-from bilm.support.remote import RemoteError, reading, stat
+from bilm.support.remote import RemoteError, naming, reading, stat
 from bilm.support.urls import WEB, is_url, masked, name_of, scheme_of
 
 SECONDS = 30  # to connect, and between two pieces
@@ -33,7 +33,6 @@ COPY_BYTES = 1 << 20
 MISSING = (404, 410)  # answers of a web server that does not have a file
 HUB = "hf:"  # prefix of the names of models on the Hugging Face Hub
 HUB_NAME = re.compile(rf"{HUB}([\w.-]+/[\w.-]+)(?:@(\S+))?", re.ASCII)
-MAX_SHOWN = 300  # characters of a foreign error message
 
 
 class NotFoundError(WeightsError):
@@ -145,7 +144,7 @@ def snapshot(name: str) -> Path:
         library = optional("huggingface_hub", "hub", name)
         logging.info("%s: downloading to %s", name, folder)
         part = folder.with_name("part")  # where huggingface_hub continues an interrupted download
-        try:
+        with naming(name, "downloaded", WeightsError):
             info = library.HfApi().model_info(repository, revision=revision)
             paths = [PurePath(file.rfilename) for file in info.siblings or ()]
             _, chosen = find(paths, name)
@@ -153,11 +152,6 @@ def snapshot(name: str) -> Path:
             library.snapshot_download(
                 repository, revision=info.sha, allow_patterns=patterns, local_dir=part
             )
-        except BilmError:
-            raise
-        except Exception as error:  # the library's errors have no common base class
-            reason = masked(" ".join(str(error).split())) or type(error).__name__
-            raise WeightsError(f"{name}: cannot be downloaded: {reason[:MAX_SHOWN]}") from error
         part.replace(folder)
         return {"revision": info.sha}
 

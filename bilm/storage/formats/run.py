@@ -32,7 +32,6 @@ class Run(StoredModel):
     # The index, data and JSON files of checkpoints, without the graph of the reference (`.meta`).
     companions = (f"{CHECKPOINT}-*.[idj]*", VOCABULARIES, NGRAMS, MEASURED)
     needs_tensorflow = True
-    _checkpoint: Checkpoint | None = None
 
     def __init__(self, options_file: Path, weight_file: Path):
         super().__init__(options_file, weight_file)
@@ -74,19 +73,17 @@ class Run(StoredModel):
 
     @cached_property
     def softmax(self) -> Softmax:
-        if self._checkpoint is None:
-            self._checkpoint = self._choose(lambda name: True)
-        else:  # the softmax must be that of the weights, which may be in use
-            self._checkpoint.check(lambda name: not is_bilm(name))
-        return Softmax(self._checkpoint.tensors, self._checkpoint.n_words, words=None)
+        if "checkpoint" in vars(self):  # the softmax must be that of the weights in use
+            self.checkpoint.check(lambda name: not is_bilm(name))
+        else:
+            self.checkpoint = self._choose(lambda name: True)
+        return Softmax(self.checkpoint.tensors, self.checkpoint.n_words, words=None)
 
-    @property
+    @cached_property
     def checkpoint(self) -> Checkpoint:
         """The given checkpoint, or the latest one whose weights can be read; if the softmax is
         requested first, including that."""
-        if self._checkpoint is None:
-            self._checkpoint = self._choose(is_bilm)
-        return self._checkpoint
+        return self._choose(is_bilm)
 
     def _choose(self, needed: Callable[[str], bool]) -> Checkpoint:
         from bilm.storage.checkpoint import Checkpoint, latest_checkpoint
