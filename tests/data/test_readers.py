@@ -72,7 +72,7 @@ def test_field_of_any_length_that_a_line_may_have_is_read(tmp_path, name):
 
 
 def test_conllu_row_without_a_word_is_refused(tmp_path):
-    for content in ("# a\n1\t \tc\n", "# a\n1\ta\r2\tb\n", "\n# a\r1\ta\r"):
+    for content in ("# a\n1\t \tc\n", "# a\n1\ta\r2\tb\n", "\n# a\r1\ta\r", "\n0\ta\n1\tb\n"):
         (tmp_path / "a.conllu").write_text(content)
         with pytest.raises(DataError, match=r"a\.conllu, line 2: .*expected the columns of CoN"):
             list(Corpus(tmp_path / "a.conllu"))
