@@ -43,6 +43,7 @@ def test_tables_give_equal_records(tmp_path, name, is_packed):
         ("t.csv", "id;text\n", r"line 1: .* found 'id;text'; the delimiter seems to be ';'"),
         ("t.csv", "sep=;\nid;text\n", r"line 1: .* found 'sep=;'; the delimiter seems to be ';'"),
         ("t.tsv", "id,text\n", r"line 1: .* found 'id,text'; the delimiter seems to be ','"),
+        ("t.csv", '1,"a, b"\n', r"line 1: column 'text' is missing; found '1', 'a, b'$"),
         ("t.csv", "text,text\n", r"line 1: column 'text' occurs twice"),
         ("t.csv", "id,text\n1,a\n2\n", r"line 3: found 1 columns, expected the 2 of the header"),
         ("t.csv", b"text\n\xff\n", r"line 2: not UTF-8"),
