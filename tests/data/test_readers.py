@@ -184,6 +184,7 @@ def test_fasta_records_and_ids(tmp_path):
         (">\nA\n", "line 1: '>' has no id in field 0"),
         (">a\n>b\nA\n", "line 1: a has no residues"),
         (">a\nA\n>b\n*\n", "line 3: b has no residues"),
+        (">a\rA\r>b\rC\r", r"line 1: a has no residues; .* lines that end with \\n"),
         (">a\nA-C\n", "line 2: 'A-C'; expected the letters of residues, without gaps"),
         (">a\nA*\nC\n", r"line 1: a has a \* inside"),
     ],
