@@ -7,6 +7,7 @@ from dataclasses import replace
 import pytest
 
 from bilm.commands.output import write_table
+from bilm.data.profile import Profile, TextSigns
 from bilm.data.readers import Corpus, Reading, Record
 from bilm.data.shards import resolve_shards
 from bilm.errors import DataError
@@ -223,3 +224,12 @@ def test_tokenized_words_of_a_corpus(tmp_path):
     (tmp_path / "t.txt").write_text("I don't  know.\n\n")
     found = [record.words for record in Corpus(tmp_path / "t.txt", Reading(tokenize="en"))]
     assert found == [["I", "do", "n't", "know", "."], []]
+
+
+def test_sequences_are_only_compared_with_the_text_of_a_model(tmp_path, caplog):
+    (tmp_path / "p.fasta").write_text("".join(f">{i}\nMKVAC\n" for i in range(40)))
+    for sentence in (None, ["M", "K", "A"], ["The", "man", "went", "."]):
+        signs = TextSigns("p", of_model=sentence and Profile.of([sentence] * 40))
+        assert len(list(Corpus(tmp_path / "p.fasta", signs=signs))) == 40
+    (message,) = caplog.messages
+    assert "0 of the first 200 words are punctuation (0 %, 25 % in the text of" in message
