@@ -195,7 +195,7 @@ class Profile(NamedTuple):
         if model:
             usual = _percent(model.share(name))
             text += f" ({_percent(self.share(name))} %, {usual} % in the text of the model)"
-        if name in self.examples:
+        if self.examples.get(name):
             text += f", such as {', '.join(map(repr, self.examples[name]))}"
         return text
 

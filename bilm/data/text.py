@@ -57,7 +57,7 @@ def input_files(filepattern: PathLike) -> list[str]:
 
 def problem_of_pipe(path: str) -> str | None:
     """Return why a text cannot be read more than once, if it is a pipe."""
-    if not os.path.exists(path) or os.path.isfile(path):
+    if not os.path.exists(path) or os.path.isfile(path) or os.path.isdir(path):
         return None
     name = "standard input" if path == STANDARD_INPUT else path
     problem = "not a regular file, but the text is read more than once; write it to a file first"

@@ -52,7 +52,7 @@ def read_ids(path: str | os.PathLike) -> list[str]:
                 with archive.open(f"{IDS}.npy") as file:
                     return np.lib.format.read_array(file).tolist()
     else:
-        with _naming(path), _opened(path) as file:
+        with _opened(path) as file, _naming(path):
             if BY_ID in file.attrs:
                 return [str(file[name].attrs[ID]) for _, name in _names(file)]
     raise DataError(f"{path}: does not contain ids")

@@ -231,3 +231,9 @@ def test_signs_are_counted_over_all_files_and_once(tmp_path, golden_data, caplog
     Shards([tmp_path / "a", tmp_path / "b"]).examine()
     (record,) = caplog.records
     assert f"{tmp_path}/a: 800 of the first 2,000 words" in record.getMessage()
+
+
+def test_difference_of_what_the_text_lacks_has_no_examples():
+    closed, unmarked = (Profile.of([["They", "left", end]] * 40) for end in (".", "early"))
+    (warning,) = closed.warnings(unmarked).values()
+    assert "end without a mark (0 %, 100 % in the text of the model); 40 of" in warning

@@ -7,6 +7,7 @@ from dataclasses import replace
 import pytest
 
 from bilm.commands.output import write_table
+from bilm.data.profile import Profile, TextSigns
 from bilm.data.readers import Corpus, Reading, Record
 from bilm.data.shards import resolve_shards
 from bilm.errors import DataError
@@ -43,6 +44,7 @@ def test_tables_give_equal_records(tmp_path, name, is_packed):
         ("t.csv", "id;text\n", r"line 1: .* found 'id;text'; the delimiter seems to be ';'"),
         ("t.csv", "sep=;\nid;text\n", r"line 1: .* found 'sep=;'; the delimiter seems to be ';'"),
         ("t.tsv", "id,text\n", r"line 1: .* found 'id,text'; the delimiter seems to be ','"),
+        ("t.csv", '1,"a, b"\n', r"line 1: column 'text' is missing; found '1', 'a, b'$"),
         ("t.csv", "text,text\n", r"line 1: column 'text' occurs twice"),
         ("t.csv", "id,text\n1,a\n2\n", r"line 3: found 1 columns, expected the 2 of the header"),
         ("t.csv", b"text\n\xff\n", r"line 2: not UTF-8"),
@@ -72,7 +74,7 @@ def test_field_of_any_length_that_a_line_may_have_is_read(tmp_path, name):
 
 
 def test_conllu_row_without_a_word_is_refused(tmp_path):
-    for content in ("# a\n1\t \tc\n", "# a\n1\ta\r2\tb\n", "\n# a\r1\ta\r"):
+    for content in ("# a\n1\t \tc\n", "# a\n1\ta\r2\tb\n", "\n# a\r1\ta\r", "\n0\ta\n1\tb\n"):
         (tmp_path / "a.conllu").write_text(content)
         with pytest.raises(DataError, match=r"a\.conllu, line 2: .*expected the columns of CoN"):
             list(Corpus(tmp_path / "a.conllu"))
@@ -183,6 +185,7 @@ def test_fasta_records_and_ids(tmp_path):
         (">\nA\n", "line 1: '>' has no id in field 0"),
         (">a\n>b\nA\n", "line 1: a has no residues"),
         (">a\nA\n>b\n*\n", "line 3: b has no residues"),
+        (">a\rA\r>b\rC\r", r"line 1: a has no residues; .* lines that end with \\n"),
         (">a\nA-C\n", "line 2: 'A-C'; expected the letters of residues, without gaps"),
         (">a\nA*\nC\n", r"line 1: a has a \* inside"),
     ],
@@ -221,3 +224,12 @@ def test_tokenized_words_of_a_corpus(tmp_path):
     (tmp_path / "t.txt").write_text("I don't  know.\n\n")
     found = [record.words for record in Corpus(tmp_path / "t.txt", Reading(tokenize="en"))]
     assert found == [["I", "do", "n't", "know", "."], []]
+
+
+def test_sequences_are_only_compared_with_the_text_of_a_model(tmp_path, caplog):
+    (tmp_path / "p.fasta").write_text("".join(f">{i}\nMKVAC\n" for i in range(40)))
+    for sentence in (None, ["M", "K", "A"], ["The", "man", "went", "."]):
+        signs = TextSigns("p", of_model=sentence and Profile.of([sentence] * 40))
+        assert len(list(Corpus(tmp_path / "p.fasta", signs=signs))) == 40
+    (message,) = caplog.messages
+    assert "0 of the first 200 words are punctuation (0 %, 25 % in the text of" in message

@@ -47,7 +47,7 @@ def test_unreadable_text_is_named_with_its_line(tmp_path):
     with pytest.raises(DataError, match="text: cannot be read: No such file"):
         list(read_lines(path))
     with pytest.raises(DataError, match="cannot be read: Is a directory"):
-        list(read_lines(tmp_path))
+        list(read_lines(*input_files(tmp_path)))
 
 
 def test_shards_sentences_and_count_tokens_skip_blank_lines(tmp_path):

@@ -10,7 +10,7 @@ from typing import Any
 
 from absl import logging
 
-from bilm.data.profile import TextSigns
+from bilm.data.profile import SIGNS, TextSigns
 from bilm.data.readers import conllu, fasta, tables
 from bilm.data.readers.form import TOKENIZE, Form, InputFile, Reading, Record
 from bilm.data.text import matching_files, read_lines, unpacked_name, writing_text
@@ -73,10 +73,11 @@ class Corpus:
             problem = "ids would not be unique" if self.has_ids else "--tokenize is missing"
             raise DataError(f"{self.path}: --split_sentences cannot be used: {problem}")
 
-        # Only natural language is examined, and its words only in the first iteration.
-        signs = signs or TextSigns(path)
-        self._signs = signs if self.form.is_text else None
-        self._source = InputFile(self.path, reading, signs.add_line)
+        # Words are examined in the first iteration; sequences are only compared with a model's.
+        self._signs: TextSigns | None = signs or TextSigns(path)
+        if not self.form.is_text:
+            self._signs.reported.update(SIGNS)
+        self._source = InputFile(self.path, reading, self._signs.add_line)
 
     def __iter__(self) -> Iterator[Record]:
         records = self.form.read(self._source)

@@ -33,11 +33,12 @@ def read_conllu(source: InputFile) -> Iterator[Record]:
             continue
         columns = line.split("\t")
         id_ = columns[ID]
-        is_numbered = id_.replace("-", "").replace(".", "").isdecimal() and "\r" not in line
+        number_of_word = id_.lstrip("0").replace("-", "").replace(".", "")  # 0.1 is an empty node
+        is_numbered = number_of_word.isdecimal() and "\r" not in line
         if not is_numbered or len(columns) <= WORD or not columns[WORD].strip():
             raise DataError(
-                f"{where}: {line[:40]!r}; expected the columns of CoNLL-U, ID and FORM first, "
-                "separated by tabs, and lines that end with \\n"
+                f"{where}: {line[:40]!r}; expected the columns of CoNLL-U, ID (from 1) and FORM "
+                "first, separated by tabs, and lines that end with \\n"
             )
         first, _, last = id_.partition("-")
         if last.isdecimal() and source.reading.surface:

@@ -44,7 +44,8 @@ def _sequence(id_: str, lines: list[str], where: str) -> Record:
     residues = "".join(lines).removesuffix("*")
     if not residues or "*" in residues:
         problem = "a * inside" if residues else "no residues"
-        raise DataError(f"{where}: {id_} has {problem}; expected letters, and * only at the end")
+        expected = "expected letters, * only at the end, and lines that end with \\n"
+        raise DataError(f"{where}: {id_} has {problem}; {expected}")
     return Record(list(residues), id_)
 
 

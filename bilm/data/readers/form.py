@@ -66,7 +66,7 @@ class Form(NamedTuple):
     read: Callable[[InputFile], Iterator[Record]]  # yields the records of a file
     options: Mapping[str, str] = {}  # fields of `Reading` that apply to the form, and their help
     has_ids: bool = False  # whether every record has an id even without `id_column`
-    is_text: bool = True  # whether sentences are natural language; otherwise they have no signs
+    is_text: bool = True  # whether sentences are natural language, which may have signs
 
 
 def checked_id(id_: str, where: str) -> str:

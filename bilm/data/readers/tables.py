@@ -33,7 +33,8 @@ def delimited_rows(source: InputFile, columns: Sequence[str]) -> Rows:
     where = f"{source.path}, line 1"
     try:
         header = next(rows, [])
-        others = [mark for mark in ";\t|," if any(mark in name for name in header)]
+        marks = ";\t|,".replace(delimiter, "")
+        others = [mark for mark in marks if any(mark in name for name in header)]
         hint = f"; the delimiter seems to be {others[0]!r}: convert the file" if others else ""
         check_columns(columns, header, where, hint)
         where = f"{source.path}, line {rows.line_num + 1}"
