@@ -157,8 +157,8 @@ def draw_heldout_part(shards: Shards, output: Path) -> None:
     n_sentences = counts.n_sentences
     if n_sentences < PERIOD:
         raise DataError(
-            f"{shards.name}: {n_sentences} sentences are too few to hold out a part; expected "
-            f"{PERIOD} or more, or other text for --heldout"
+            f"{shards.name}: {n_sentences} sentences (lines) are too few to hold out a part; "
+            f"expected {PERIOD} or more, or other text for --heldout"
         )
     length = min(BLOCK, n_sentences // PERIOD)
     n_blocks = n_sentences // length

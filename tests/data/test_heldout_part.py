@@ -103,6 +103,6 @@ def test_text_of_one_sentence_is_trained_on_whole_with_a_warning(tmp_path, log):
 
 def test_text_of_few_sentences_is_refused(tmp_path):
     (tmp_path / "a.txt").write_text("a b c\n" * 19)
-    with pytest.raises(DataError, match="19 sentences are too few to hold out a part"):
+    with pytest.raises(DataError, match=r"19 sentences \(lines\) are too few to hold out a part"):
         draw_heldout_part(Shards([tmp_path / "a.txt"]), tmp_path / "heldout.txt")
     assert not (tmp_path / "heldout.txt").exists()

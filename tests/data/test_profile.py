@@ -95,6 +95,9 @@ def test_faulty_texts_are_found_and_clean_ones_are_not():
         ("CoNLL: en", "end with .conllu"),
         ("BPE: en", "before it was split"),
         ("cp1251: ru", "in its own encoding"),
+        ("letters and |: en", "join the letters"),
+        ("letters and @: en", "join the letters"),
+        ("Python lists: en", "end with .jsonl"),
     ],
 )
 def test_the_remedy_is_right_for_the_fault(fault, remedy):
