@@ -21,8 +21,8 @@ class LSTMCell(WeightedLayer):
         projection_dim: width P of the output; if it equals `dim`, there is no projection.
         cell_clip, proj_clip: bounds on the absolute values of the cell, before the output gate, and
             of the projected output; None for no bound.
-        precision: see `BiLM`. States, clips and sums over steps stay in float32. With "bfloat16",
-            inference on TensorFlow also rounds the bias and may round a gate.
+        precision: see `WeightedLayer`. States, clips and sums over steps stay in float32. With
+            "bfloat16", inference on TensorFlow also rounds the bias and may round a gate.
 
     Inputs: x float `(B, input)`, `LSTMState`. Returns: the next `LSTMState`.
     Reference: Sak et al. 2014, arXiv:1402.1128.
@@ -34,14 +34,12 @@ class LSTMCell(WeightedLayer):
         projection_dim: int,
         cell_clip: float | None = None,
         proj_clip: float | None = None,
-        precision: str = "float32",
         **kwargs: Any,
     ):
         super().__init__(**kwargs)
         self.dim = dim
         self.projection_dim = projection_dim
         self.clips = cell_clip, proj_clip
-        self.precision = precision
         self.laid_out: Any = None  # weights in the layout of inference, if frozen
 
     def build(self, input_shape: Shape) -> None:

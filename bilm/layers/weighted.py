@@ -1,6 +1,7 @@
 """The base class of the layers with the weights of the biLM."""
 
 from collections.abc import Callable
+from typing import Any
 
 import keras
 from keras import initializers, ops
@@ -23,10 +24,9 @@ class WeightedLayer(keras.layers.Layer):
         precision: precision of the layer's products, see `BiLM`.
     """
 
-    precision = "float32"
-
-    def __init__(self, **kwargs):
+    def __init__(self, precision: str = "float32", **kwargs: Any):
         super().__init__(**kwargs)
+        self.precision = precision
         self.initial = {}
         self.frozen = False
 
