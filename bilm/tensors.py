@@ -129,14 +129,6 @@ def character_cnn(n_characters: int, dim: int, filters: Filters) -> list[TensorS
     return specs
 
 
-def highway(n_features: int, n_layers: int) -> list[TensorSpec]:
-    """Return the gate, its bias, the transform and its bias of each highway layer."""
-    specs: list[TensorSpec] = []
-    for i in range(n_layers):
-        specs += part("highway", {"F": n_features}, i=i)
-    return specs
-
-
 def cell(input_dim: int, dim: int, projection_dim: int, k: int = 0, i: int = 0) -> list[TensorSpec]:
     """Return the kernel, the bias and, if the widths differ, the projection of an LSTM cell."""
     n_columns = N_GATES * dim
@@ -200,7 +192,8 @@ def _encoder(options: ModelOptions, n_words: int | None) -> Iterator[TensorSpec]
     if encoder.characters is not None:
         characters = encoder.characters
         yield from character_cnn(characters.n_rows, characters.dim, options.filters)
-        yield from highway(n_filters(options.filters), encoder.n_highway)
+        for i in range(encoder.n_highway):
+            yield from part("highway", {"F": n_filters(options.filters)}, i=i)
     if options.lexicon_encoder is not None or n_features != width:
         yield from part("projection", {"features": n_features, "P": width})
 
