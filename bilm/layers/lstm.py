@@ -10,6 +10,7 @@ from bilm.layers.functional import product
 from bilm.layers.lstm_equation import Library, LSTMState, forget_bias, next_state
 from bilm.layers.types import Shape, Tensor
 from bilm.layers.weighted import WeightedLayer
+from bilm.support.process import return_freed_memory
 from bilm.tensors import N_GATES, cell
 
 
@@ -52,9 +53,10 @@ class LSTMCell(WeightedLayer):
         if projection:
             self.projection = self.add_operand(projection[0], "glorot_uniform")
         if self.frozen and keras.backend.backend() == "tensorflow":
-            from bilm.layers.tensorflow.lstm import frozen_weights
+            from bilm.layers.tensorflow.lstm import cell_weights
 
-            self.laid_out = frozen_weights(self)
+            return_freed_memory()  # of the cell before this one
+            self.laid_out = cell_weights(self, self.precision)
             self.kernel = None  # is in `laid_out` only
             self.projection = None
         self.built = True
