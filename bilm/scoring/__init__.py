@@ -9,11 +9,11 @@ training text.
 from bilm.support.imports import lazily
 
 MODULES = {
-    "scoring.measurement": "Measurement",
     "scoring.ngrams": "Ngrams",
     "scoring.perplexity": "Perplexity TextLosses",
     "scoring.scorer": "PredictedWords Scorer sentences_to_score",
     "scoring.scores": "Logs Predicted Score",
     "scoring.second_model": "SecondModel",
+    "scoring.verdict": "Measurement",
 }
 __getattr__, __dir__, __all__ = lazily(__name__, MODULES)
