@@ -208,36 +208,27 @@ def stack_model(lstm: LstmOptions, cells: Sequence[StoredCell], levels: int) -> 
     going_on = graph.input("going_on", "T", "B", 1)
     graph.set_rows(state[0])
 
-    step = _stack_step(graph.body("step_"), lstm, cells, widths)
-    graph.output(*graph.scan(step, state, [vectors, going_on]))
-    return graph.model("stack")
-
-
-def _stack_step(
-    graph: Int8Graph, lstm: LstmOptions, cells: Sequence[StoredCell], widths: Sequence[int]
-) -> Int8Graph:
-    """Write the graph of one step of all layers; `widths`: of the arrays of the state."""
-    old = [graph.input(f"old_{k}", "B", width) for k, width in enumerate(widths)]
-    x = graph.input("x", "B", lstm.projection_dim)
-    factor = graph.input("factor", "B", 1)
-
+    # One step of all layers
+    step = graph.body("step_")
+    old = [step.input(f"old_{k}", "B", width) for k, width in enumerate(widths)]
+    x = step.input("x", "B", lstm.projection_dim)
+    factor = step.input("factor", "B", 1)
     new: list[Value] = []
     outputs: list[Value] = []
     for k, cell in enumerate(cells):
-        cell_state = old[2 * k] * factor
-        hidden = old[2 * k + 1] * factor
-        before = LSTMState(cell_state, hidden)
-        after = _add_step(graph, f"cell_{k}", lstm, cell, x, before)
+        before = LSTMState(old[2 * k] * factor, old[2 * k + 1] * factor)
+        after = _add_step(step, f"cell_{k}", lstm, cell, x, before)
         new += after
         x = after.hidden + x if k and lstm.use_skip_connections else after.hidden
         outputs.append(x)
-
-    graph.output(*new)
+    step.output(*new)
     for x in outputs:
         if x in new:  # the results of a graph must have different names
-            x = graph.add("Identity", x)
-        graph.output(x)
-    return graph
+            x = step.add("Identity", x)
+        step.output(x)
+
+    graph.output(*graph.scan(step, state, [vectors, going_on]))
+    return graph.model("stack")
 
 
 def _add_step(
