@@ -47,7 +47,7 @@ class Model:
         self, model: str, weights: str | None, vocab: str | None, softmax: str | None,
         memory: str | None = None,
     ):  # fmt: skip
-        from bilm.scoring.second_model import load_second_model
+        from bilm.scoring.perplexity import load_second_model
         from bilm.storage.stored_model import open_model
 
         self.files = [model, weights, vocab, softmax, memory]
