@@ -118,13 +118,9 @@ class KerasStacks(Stacks):
         self._model = model
         n_features = model.options.lstm.projection_dim
         table = keras.KerasTensor((None, n_features), "float32")
-        places = {}
-        for direction in model.directions:
-            places[direction] = keras.KerasTensor((n_rows, None), "int32")
+        places = dict.fromkeys(model.directions, keras.KerasTensor((n_rows, None), "int32"))
         fresh = keras.KerasTensor((n_rows, None), "bool")
-        state = []
-        for width in self.state_widths:
-            state.append(keras.KerasTensor((n_rows, width), "float32"))
+        state = [keras.KerasTensor((n_rows, width), "float32") for width in self.state_widths]
         self._run = compiled(self._window, [table, places, fresh, state])
 
     def start(self, table: np.ndarray, n_rows: int) -> tuple[Tensor, State]:

@@ -1,13 +1,4 @@
-"""What NumPy computes instead of Keras: everything that it finishes sooner.
-
-- `chosen_backend`: everything if Keras does not work, after a fork or without a backend, and on a
-  CPU instead of PyTorch and JAX, which take several times as long; and a short text as a whole,
-  because Keras and TensorFlow must be imported first.
-- `keras_is_on_cpu`: the softmax of every backend on a CPU, because NumPy keeps scores in the cache.
-- `numpy_runs_sentences`: in the backend `keras` on TensorFlow, one sentence at a time of a small
-  model, its words included, because to start its many small operations takes TensorFlow longer than
-  to compute them. Several sentences together are computed by TensorFlow.
-"""
+"""What NumPy computes instead of Keras: everything that it finishes sooner."""
 
 from __future__ import annotations
 
@@ -41,10 +32,11 @@ def chosen_backend(
     precision: str = "float32",
 ) -> str:
     """Return one of `BACKENDS` for a text of `n_tokens`, with the marks of sentences: `name`, or
-    the one that computes it sooner, including the start of its library: `numpy` for a short text,
+    the one that computes it sooner, including the import of its library: `numpy` for a short text,
     unless Keras is imported or the user has chosen its backend, and any text if this backend is
-    missing, or PyTorch or JAX on a CPU. NumPy also replaces a Keras that would hang after a fork.
-    It computes in float32 only. Raises: OptionsError for an unknown name."""
+    missing, or PyTorch or JAX on a CPU, which take several times as long. NumPy also replaces a
+    Keras that would hang after a fork. It computes in float32 only. Raises: OptionsError for an
+    unknown name."""
     require_one_of("backend", name or "keras", BACKENDS)
     if name == "numpy" or precision != "float32":
         return name or "keras"
@@ -70,8 +62,9 @@ def may_have_gpu() -> bool:
 
 
 def numpy_runs_sentences(model: BiLM) -> bool:
-    """Return whether NumPy computes single sentences of a model on TensorFlow: if its weights are
-    constant, in float32, on the CPU, and its cells small. NumPy reads large cells hardly faster."""
+    """Return whether NumPy computes single sentences of a model on TensorFlow, which takes longer to
+    start its many small operations than to compute them: if weights are constant, in float32, on
+    the CPU, and cells small. NumPy reads large cells hardly faster."""
     first, *_ = model.stacks.values()
     cell = first.layers[0].cell
     is_small = cell.frozen and not cell.laid_out.of_input
@@ -79,7 +72,8 @@ def numpy_runs_sentences(model: BiLM) -> bool:
 
 
 def keras_is_on_cpu() -> bool:
-    """Return whether Keras computes on the CPU, where NumPy computes the softmax."""
+    """Return whether Keras computes on the CPU, where NumPy computes the softmax of every backend,
+    because it keeps scores in the cache."""
     from keras import ops
 
     return "CPU" in str(ops.convert_to_tensor(0.0).device).upper()
