@@ -62,9 +62,9 @@ def may_have_gpu() -> bool:
 
 
 def numpy_runs_sentences(model: BiLM) -> bool:
-    """Return whether NumPy computes single sentences of a model on TensorFlow, which takes longer to
-    start its many small operations than to compute them: if weights are constant, in float32, on
-    the CPU, and cells small. NumPy reads large cells hardly faster."""
+    """Return whether NumPy computes single sentences of a model on TensorFlow, which starts many
+    small operations more slowly than it computes them: if weights are constant, in float32, on the
+    CPU, and cells small. NumPy reads large cells hardly faster."""
     first, *_ = model.stacks.values()
     cell = first.layers[0].cell
     is_small = cell.frozen and not cell.laid_out.of_input
