@@ -30,7 +30,7 @@ from bilm.embedding.collecting import Layers
 from bilm.embedding.embedder import ElmoEmbedder
 from bilm.embedding.forms import PARTS, Share
 from bilm.errors import DataError, require_one_of
-from bilm.inference.numpy_policy import chosen_backend
+from bilm.inference.backend import chosen_backend
 from bilm.storage.finding.download import local_copy
 from bilm.storage.stored_model import StoredModel, open_model
 from bilm.support import files

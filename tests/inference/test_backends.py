@@ -20,7 +20,7 @@ from stored_files import stored_values
 from bilm.activations import ACTIVATIONS, Activation
 from bilm.data.model_ids import TokenBatcher, batcher
 from bilm.embedding.embedder import ElmoEmbedder
-from bilm.inference.numpy_policy import SMALL_WORK, SMALL_WORK_WITH_GPU, chosen_backend, most_tokens
+from bilm.inference.backend import SMALL_WORK, SMALL_WORK_WITH_GPU, chosen_backend, most_tokens
 from bilm.inference.onnx_int8 import Int8Graph, Int8Matrix, quantized
 from bilm.language_model import BiLM
 from bilm.options.model_options import ModelOptions
