@@ -88,10 +88,8 @@ class Stacks(ABC):
 class Backend:
     """A stored biLM for inference, whose parts one library computes.
 
-    Fields:
-        encode: function from tokens to their vectors, float32 (U, P). Tokens are characters, int32
-            (U, C), C at least the width of the widest filter, or words, (U,).
-        runs_ahead: whether a thread may compute the next window while the caller uses the last.
+    `encode` is a function from tokens to their vectors, float32 (U, P). Tokens are characters,
+    int32 (U, C), C at least the width of the widest filter, or words, (U,).
     """
 
     options: ModelOptions
@@ -100,7 +98,7 @@ class Backend:
     stacks: Stacks
     one_row: Stacks | None = None  # stacks that run one row faster, if there are any
     softmax: Softmax | None = None  # None if it was not loaded
-    runs_ahead: bool = False
+    runs_ahead: bool = False  # whether a thread may compute a window while the last one is used
 
     def check_process(self) -> None:
         """Raise BilmError if the library would hang, because this process was forked."""

@@ -22,19 +22,12 @@ SECOND_MODELS = "bilm.second_models"
 
 
 class Perplexity(NamedTuple):
-    """Perplexity of each direction: e to the mean loss per prediction, in nats.
-
-    Fields:
-        directions: perplexity by direction.
-        mean: e to the mean of the mean losses of all directions.
-        n_predictions: number of predictions per direction.
-        known: `mean` without the predictions of unknown words; None if it was not computed.
-    """
+    """Perplexity of each direction: e to the mean loss per prediction, in nats."""
 
     directions: dict[str, float]
-    mean: float
-    n_predictions: int
-    known: float | None = None
+    mean: float  # e to the mean of the mean losses of all directions
+    n_predictions: int  # per direction
+    known: float | None = None  # `mean` without unknown words; None if it was not computed
 
     @classmethod
     def from_record(cls, record: object) -> Perplexity:

@@ -213,7 +213,7 @@ class Scorer:
         packing = pack(np.array([text.n_predictions() for text in texts]))
         read: ByDirection = {d: np.zeros(packing.shape, np.int32) for d in self.directions}
         following: ByDirection = {d: np.zeros(packing.shape, np.int32) for d in self.directions}
-        is_measured: np.ndarray = np.zeros(packing.shape, bool)
+        is_measured = np.zeros(packing.shape, bool)
         measured_places = []
         for text, row, start in zip(texts, packing.rows, packing.starts, strict=True):
             for number, sentence in enumerate(text.sentences):
@@ -247,15 +247,10 @@ class Scorer:
     # --- words at a position ---
 
     def log_probabilities(self, tokens: Sequence[str], positions: Sequence[int]) -> Iterator[Logs]:
-        """Yield the log-probability of every word of the vocabulary at positions of a sentence.
-
-        Args:
-            tokens: a sentence. The word at a position does not affect the result there.
-            positions: indices of words, from 0.
-        Returns: for each position, a dict from direction to log-probabilities in nats, float32
-            (V,), ordered by word id.
-        Raises: DataError if the sentence has no such position.
-        """
+        """Yield the log-probability of every word of the vocabulary at positions of a sentence,
+        from 0: for each position, a dict from direction to nats, float32 (V,), ordered by word id.
+        The word at a position does not affect the result there. Raises: DataError if the sentence
+        has no such position."""
         words = _checked_words(tokens, "the sentence")
         for position in positions:
             is_integer = isinstance(position, int | np.integer) and not isinstance(position, bool)
@@ -278,14 +273,9 @@ class Scorer:
             yield dict(zip(self.directions, logs, strict=True))
 
     def substitutes(self, tokens: Sequence[str], position: int, n: int = 10) -> Substitutes:
-        """Return the likeliest words at a position, independently of its word.
-
-        Probabilities are normalized over the whole vocabulary. The lists omit its marks.
-
-        Args:
-            tokens, position: a sentence and an index, see `log_probabilities`.
-            n: maximum number of words.
-        """
+        """Return the likeliest words at a position, at most `n`, independently of its word: see
+        `log_probabilities`. Probabilities are normalized over the whole vocabulary. The lists omit
+        its marks."""
         if n < 1:
             raise ValueError(f"n is {n}, expected at least 1")
         tokens = checked_sentence(tokens, "the sentence")
