@@ -27,7 +27,7 @@ class WeightedLayer(keras.layers.Layer):
     def __init__(self, precision: str = "float32", **kwargs: Any):
         super().__init__(**kwargs)
         self.precision = precision
-        self.initial = {}
+        self.initial: dict[str, Any] = {}
         self.frozen = False
 
     def add_tensor(self, spec: TensorSpec, initializer: str | Callable) -> Tensor:

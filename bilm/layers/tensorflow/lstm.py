@@ -157,7 +157,8 @@ def cell_weights(cell: WeightedLayer, dtype: tf.DType | str) -> CellWeights:
         # One gate at a time: LSTM weights are most of a model, so copies determine peak memory.
         for k, name in enumerate(GATES):
             columns = slice(k * cell.dim, (k + 1) * cell.dim)
-            gate = weight[(*rows, ..., columns)]
+            place = (*rows, ..., columns)
+            gate = weight[place]
             if negates_f and name == "f":
                 gate = -gate
             gates.append(tf.pad(gate, [*no_padding, [0, n_spare]]))
