@@ -213,7 +213,7 @@ class Scorer:
         packing = pack(np.array([text.n_predictions() for text in texts]))
         read: ByDirection = {d: np.zeros(packing.shape, np.int32) for d in self.directions}
         following: ByDirection = {d: np.zeros(packing.shape, np.int32) for d in self.directions}
-        is_measured = np.zeros(packing.shape, bool)
+        is_measured: np.ndarray = np.zeros(packing.shape, bool)
         measured_places = []
         for text, row, start in zip(texts, packing.rows, packing.starts, strict=True):
             for number, sentence in enumerate(text.sentences):
