@@ -68,25 +68,21 @@ class BiLM(keras.layers.Layer):
         self.regularization = regularization
         self.precision = precision
 
-        self.encoder = self._make_encoder()
-        self.stacks = {direction: self._make_stack(direction) for direction in self.directions}
+        how = {"precision": precision, "dtype": self.dtype_policy}  # of all layers
+        self.encoder = self._make_encoder(how)
+        self.stacks = {direction: self._make_stack(direction, how) for direction in self.directions}
         self.softmax: SampledSoftmax | None = None
         if softmax and n_tokens is not None:
-            self.softmax = SampledSoftmax(
-                n_tokens,
-                options.lstm.projection_dim,
-                precision,
-                dtype=self.dtype_policy,
-                name="softmax",
-            )
+            width = options.lstm.projection_dim
+            self.softmax = SampledSoftmax(n_tokens, width, name="softmax", **how)
 
-    def _make_encoder(self) -> TokenEncoder | WordEncoder:
+    def _make_encoder(self, how: dict[str, Any]) -> TokenEncoder | WordEncoder:
         """Return the token encoder; with padding each of its tables has one more row."""
         width = self.options.lstm.projection_dim
         encoder = self.options.encoder
-        how = {"dtype": self.dtype_policy, "name": "encoder"}
         if encoder is None:
-            return WordEncoder(width, (self.n_tokens or 0) + self.padding, **how)
+            n_words = (self.n_tokens or 0) + self.padding
+            return WordEncoder(width, n_words, name="encoder", **how)
 
         words, characters = encoder.words, encoder.characters
         cnn = None
@@ -97,37 +93,24 @@ class BiLM(keras.layers.Layer):
                 characters.dim,
                 self.options.filters,
                 encoder.activation,
-                self.precision,
-                dtype=self.dtype_policy,
                 name="cnn",
+                **how,
             )
-            highway = Highway(
-                encoder.n_highway, self.precision, dtype=self.dtype_policy, name="highway"
-            )
+            highway = Highway(encoder.n_highway, name="highway", **how)
         return TokenEncoder(
             width,
             cnn,
             highway,
             (words.n_rows + self.padding, words.dim) if words else None,
             always_projects=self.options.lexicon_encoder is not None,
-            precision=self.precision,
+            name="encoder",
             **how,
         )
 
-    def _make_stack(self, direction: str) -> LSTMStack:
+    def _make_stack(self, direction: str, how: dict[str, Any]) -> LSTMStack:
         lstm = self.options.lstm
-        cells = []
-        for _ in range(lstm.n_layers):
-            cell = LSTMCell(
-                lstm.dim,
-                lstm.projection_dim,
-                lstm.cell_clip,
-                lstm.proj_clip,
-                self.precision,
-                dtype=self.dtype_policy,
-                name="cell",
-            )
-            cells.append(cell)
+        sizes = lstm.dim, lstm.projection_dim, lstm.cell_clip, lstm.proj_clip
+        cells = [LSTMCell(*sizes, name="cell", **how) for _ in range(lstm.n_layers)]
         name = f"{direction}_stack"
         return LSTMStack(cells, lstm.use_skip_connections, self.regularization, name=name)
 

@@ -5,8 +5,7 @@ from typing import Any
 from bilm.commands import options as opt
 from bilm.commands.main import command, start_tensorflow
 from bilm.commands.output import show
-from bilm.embedding.corpus_shares import Share
-from bilm.embedding.forms import FORMATS, HELP, PARTS, POOLS
+from bilm.embedding.forms import FORMATS, HELP, PARTS, POOLS, Share
 from bilm.errors import BilmError
 from bilm.inference import BACKENDS
 

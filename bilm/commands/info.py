@@ -71,7 +71,7 @@ def info(model: str | None, named_model: str | None, weights: str | None, json: 
 
 def describe(model: StoredModel) -> dict[str, Any]:
     """Return a description of a model with the keys of `bilm info --json`. Raises: BilmError."""
-    from bilm.scoring.measurement import Measurement
+    from bilm.scoring.verdict import Measurement
     from bilm.storage.finding.cache import read_record
 
     # Damaged parts are missing in the description and listed as problems.

@@ -47,7 +47,7 @@ class Model:
         self, model: str, weights: str | None, vocab: str | None, softmax: str | None,
         memory: str | None = None,
     ):  # fmt: skip
-        from bilm.scoring.second_model import load_second_model
+        from bilm.scoring.perplexity import load_second_model
         from bilm.storage.stored_model import open_model
 
         self.files = [model, weights, vocab, softmax, memory]
@@ -62,7 +62,7 @@ class Model:
 
     def backend(self, n_tokens: int) -> str:
         """Return the backend that scores a number of tokens sooner, with its start."""
-        from bilm.inference.numpy_policy import chosen_backend
+        from bilm.inference.backend import chosen_backend
 
         return chosen_backend(self.stored, n_tokens)
 
@@ -148,7 +148,7 @@ class Text:
     ) -> Scorer:
         """Load a model into the backend that scores the text sooner. `n_computed`: function from
         the words of a sentence to the number of predictions that are computed for it."""
-        from bilm.inference.numpy_policy import most_tokens
+        from bilm.inference.backend import most_tokens
 
         self._signs.known = model.vocabulary
         self._signs.of_model = model.stored.profile

@@ -63,10 +63,9 @@ def test(
 
     from bilm.data.shards import resolve_shards
     from bilm.data.stream import describe_shards
-    from bilm.scoring.measurement import Measurement
     from bilm.scoring.ngrams import Ngrams, text_ids
     from bilm.scoring.perplexity import TextLosses
-    from bilm.scoring.verdict import Comparison, Verdict
+    from bilm.scoring.verdict import Comparison, Measurement, Verdict
     from bilm.storage.run_record import RunRecord
     from bilm.support.progress import Progress
 

@@ -16,16 +16,12 @@ GROUP_ROWS = 16  # numbers of rows are multiples
 GROUP_ROWS_MIN = 8  # of small groups
 
 
-def model_batch(
-    window: dict,
-    options: ModelOptions,
-    characters: np.ndarray | None = None,
-    dtype: type[np.integer] = np.int32,
-) -> dict:
+def model_batch(window: dict, options: ModelOptions, characters: np.ndarray | None = None) -> dict:
     """Return the distinct tokens of a window and each token's index among them: a dict of
     `distinct`, (U,) or groups of characters from `grouped`; and for each direction `places` and
-    `targets`, (B, T); all of a dtype. `characters`: of each word number, of a window that contains
-    numbers instead of characters."""
+    `targets`, (B, T); all int64, because TensorFlow keeps int32 in the host's memory if it computes
+    on a GPU. `characters`: of each word number, of a window that contains numbers instead of
+    characters."""
     # The tokens of all directions one after another.
     directions = options.directions
     key = "tokens_characters" if characters is None else "word_numbers"
@@ -38,7 +34,7 @@ def model_batch(
     distinct: np.ndarray | tuple[np.ndarray, ...]
     if options.char_cnn is None:
         ids, places = np.unique(tokens, return_inverse=True)  # U and N
-        distinct = ids.astype(dtype)
+        distinct = ids.astype(np.int64)
     else:
         if characters is None:
             rows, places = _distinct_rows(tokens)  # U, C and N
@@ -46,18 +42,13 @@ def model_batch(
             numbers, places = np.unique(tokens, return_inverse=True)
             rows, order = _distinct_rows(characters[numbers])  # those of long words may be the same
             places = order[places]
-        distinct, order = grouped(rows, options.char_cnn, dtype)
+        distinct, order = grouped(rows, options.char_cnn)
         places = order[places]
-    places = places.astype(dtype).reshape(lead)
+    places = places.reshape(lead)
 
-    targets = {}
-    for direction in directions:
-        targets[direction] = window["next_token_id" + KEY_SUFFIX[direction]].astype(dtype)
-    return {
-        "distinct": distinct,
-        "places": dict(zip(directions, places, strict=True)),
-        "targets": targets,
-    }
+    targets = {d: window["next_token_id" + KEY_SUFFIX[d]].astype(np.int64) for d in directions}
+    of_directions = dict(zip(directions, places, strict=True))
+    return {"distinct": distinct, "places": of_directions, "targets": targets}
 
 
 def _distinct_rows(tokens: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
@@ -85,11 +76,10 @@ def group_lengths(char_cnn: CharCnnOptions) -> tuple[list[int], int]:
 
 
 def grouped(
-    rows: np.ndarray, char_cnn: CharCnnOptions, dtype: type[np.integer] = np.int32
+    rows: np.ndarray, char_cnn: CharCnnOptions
 ) -> tuple[tuple[np.ndarray, ...], np.ndarray]:
     """Group tokens, characters (U, C), by length, and truncate the padding after them: return
-    arrays of a dtype, (U_i, C_i), and the place of each token among the rows of all groups, (U,).
-    """
+    int64 (U_i, C_i), and the place of each token among the rows of all groups, int64 (U,)."""
     # The width of each group: the longest token that may be in it, and one window of padding.
     max_lengths, widest = group_lengths(char_cnn)
     lengths = (rows != PAD_CHAR).sum(axis=1)  # U
@@ -109,7 +99,7 @@ def grouped(
         step = GROUP_ROWS if len(members) > GROUP_ROWS_MIN else GROUP_ROWS_MIN
         n_rows = max(-(-len(members) // step) * step, step)
         tokens = rows[members, :width]
-        group: np.ndarray = np.full((n_rows, width), PAD_CHAR, dtype)
+        group: np.ndarray = np.full((n_rows, width), PAD_CHAR, np.int64)
         group[: len(members), : tokens.shape[1]] = tokens
         groups.append(group)
         n_before += n_rows

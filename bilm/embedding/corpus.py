@@ -12,24 +12,25 @@ import json
 import os
 import re
 import shutil
-from collections.abc import Callable, Iterable, Iterator, Sequence
+from collections.abc import Callable, Container, Iterable, Iterator, Sequence
 from contextlib import closing, contextmanager
 from dataclasses import dataclass, field
+from itertools import chain, islice
 from pathlib import Path
 from typing import Any
 
 from absl import logging
 
-from bilm.data.readers import Reading, Record
+from bilm.data.profile import Profile, TextSigns
+from bilm.data.readers import Corpus, Reading, Record
 from bilm.data.text import input_files
 from bilm.data.vocabulary import Vocabulary
 from bilm.embedding import embedding_file, writers
 from bilm.embedding.collecting import Layers
-from bilm.embedding.corpus_shares import Corpora, Share
 from bilm.embedding.embedder import ElmoEmbedder
-from bilm.embedding.forms import PARTS
+from bilm.embedding.forms import PARTS, Share
 from bilm.errors import DataError, require_one_of
-from bilm.inference.numpy_policy import chosen_backend
+from bilm.inference.backend import chosen_backend
 from bilm.storage.finding.download import local_copy
 from bilm.storage.stored_model import StoredModel, open_model
 from bilm.support import files
@@ -167,6 +168,46 @@ def _write_parts(
 
 
 # --- reading the corpus ---
+
+
+class Corpora:
+    """The records of all files that a pattern matches, or a share: see `Corpus` and `TextSigns`.
+
+    Attributes: `path`, the name of the whole, for messages; `has_ids`.
+    Raises: DataError as `input_files` and `Corpus` do, and if only some files have ids.
+    """
+
+    def __init__(
+        self,
+        pattern: str | os.PathLike,
+        reading: Reading | None = None,
+        share: Share | None = None,
+        vocabulary: Container[str] = (),
+        of_model: Profile | None = None,
+    ):
+        signs = TextSigns(pattern, vocabulary=vocabulary, of_model=of_model)
+        self._corpora = [Corpus(path, reading, signs) for path in input_files(pattern)]
+        self.path = os.fspath(pattern) if len(self._corpora) > 1 else self._corpora[0].path
+        self.has_ids = any(corpus.has_ids for corpus in self._corpora)
+        for corpus in self._corpora:
+            if corpus.has_ids != self.has_ids:
+                raise DataError(
+                    f"{corpus.path}: its sentences have no ids, but other files of {self.path} "
+                    "have ids; expected files of the same form"
+                )
+
+        # A share is a range of the records, which are counted first.
+        self._first = 0
+        self._end: int | None = None
+        if share is not None:
+            counted = Progress("counting", "sentences")
+            n_records = sum(1 for _ in counted.over(self))
+            self._first = n_records * share.number // share.n
+            self._end = n_records * (share.number + 1) // share.n
+            self.path += f" (share {share.number} of {share.n})"
+
+    def __iter__(self) -> Iterator[Record]:
+        return islice(chain.from_iterable(self._corpora), self._first, self._end)
 
 
 def read_first(corpus: Corpora, writer: type[writers.Writer]) -> tuple[int, int]:

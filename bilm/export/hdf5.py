@@ -13,8 +13,8 @@ from absl import logging
 from bilm.errors import DataError, WeightsError
 from bilm.options.model_options import EVALUATION, EXPORT_ID, ModelOptions
 from bilm.options.schema import write as write_options
-from bilm.scoring.measurement import Measurement
 from bilm.scoring.ngrams import Ngrams
+from bilm.scoring.verdict import Measurement
 from bilm.storage.checkpoint import checkpoint_paths
 from bilm.storage.formats.bilm_tf import export_of
 from bilm.storage.hdf5 import save_hdf5

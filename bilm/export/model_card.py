@@ -8,7 +8,7 @@ from absl import logging
 import bilm
 from bilm.export.hdf5 import missing_for_allennlp
 from bilm.options.model_options import EVALUATION, PROFILE
-from bilm.scoring.measurement import Measurement
+from bilm.scoring.verdict import Measurement
 from bilm.storage.stored_model import StoredModel, open_model
 from bilm.support.files import replacing, sha256_of
 from bilm.support.model_files import CARD

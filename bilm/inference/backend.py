@@ -1,5 +1,8 @@
 """`Backend`: a stored biLM whose parts a library computes, and the choice of the library."""
 
+import math
+import os
+import sys
 from abc import ABC, abstractmethod
 from collections.abc import Callable
 from dataclasses import dataclass
@@ -7,18 +10,29 @@ from importlib import import_module
 from typing import Any, NamedTuple, TypeAlias
 
 import numpy as np
+from absl import logging
 
 from bilm.errors import OptionsError, require_one_of
-from bilm.inference.numpy_policy import chosen_backend
+from bilm.inference import BACKENDS
 from bilm.inference.softmax import Softmax
 from bilm.layers.types import State, Tensor
 from bilm.options.model_options import LstmOptions, ModelOptions
 from bilm.precisions import INFERENCE_PRECISIONS
 from bilm.storage.stored_model import StoredModel
-from bilm.support.process import note_computing
-from bilm.tensors import CELL
+from bilm.support.process import (
+    BACKEND,
+    backend_of_keras,
+    gpu_driver,
+    is_stopped_by_fork,
+    note_computing,
+)
+from bilm.tensors import CELL, n_parameters
 
 ByDirection: TypeAlias = dict[str, np.ndarray]
+# Largest product of tokens and weights that NumPy computes sooner: on a CPU, and where Keras may
+# have a GPU
+SMALL_WORK = 2_000_000_000_000
+SMALL_WORK_WITH_GPU = 100_000_000_000
 
 
 class StoredCell(NamedTuple):
@@ -74,10 +88,8 @@ class Stacks(ABC):
 class Backend:
     """A stored biLM for inference, whose parts one library computes.
 
-    Fields:
-        encode: function from tokens to their vectors, float32 (U, P). Tokens are characters, int32
-            (U, C), C at least the width of the widest filter, or words, (U,).
-        runs_ahead: whether a thread may compute the next window while the caller uses the last.
+    `encode` is a function from tokens to their vectors, float32 (U, P). Tokens are characters,
+    int32 (U, C), C at least the width of the widest filter, or words, (U,).
     """
 
     options: ModelOptions
@@ -86,12 +98,48 @@ class Backend:
     stacks: Stacks
     one_row: Stacks | None = None  # stacks that run one row faster, if there are any
     softmax: Softmax | None = None  # None if it was not loaded
-    runs_ahead: bool = False
+    runs_ahead: bool = False  # whether a thread may compute a window while the last one is used
 
     def check_process(self) -> None:
         """Raise BilmError if the library would hang, because this process was forked."""
         if self.stacks.has_threads:
             note_computing()
+
+
+def chosen_backend(
+    stored: StoredModel,
+    n_tokens: float = math.inf,
+    name: str | None = None,
+    precision: str = "float32",
+) -> str:
+    """Return one of `BACKENDS` for a text of `n_tokens`, with the marks of sentences: `name`, or
+    the one that computes it sooner, including the import of its library: `numpy` for a short text,
+    unless Keras is imported or the user has chosen its backend, and any text if this backend is
+    missing, or PyTorch or JAX on a CPU, which take several times as long. NumPy also replaces a
+    Keras that would hang after a fork. It computes in float32 only. Raises: OptionsError for an
+    unknown name."""
+    require_one_of("backend", name or "keras", BACKENDS)
+    if name == "numpy" or precision != "float32":
+        return name or "keras"
+    if is_stopped_by_fork():
+        logging.warning("%s: after a fork, NumPy computes, because Keras would hang", stored)
+        return "numpy"
+    library = backend_of_keras()
+    is_slow = library in ("torch", "jax") and not may_have_gpu()
+    if name or library is None or is_slow:
+        return name or "numpy"
+    is_open = "keras" not in sys.modules and BACKEND not in os.environ
+    return "numpy" if is_open and n_tokens <= most_tokens(stored.options) else "keras"
+
+
+def most_tokens(options: ModelOptions) -> int:
+    """Return the most tokens that NumPy computes sooner than Keras; see `chosen_backend`."""
+    return (SMALL_WORK_WITH_GPU if may_have_gpu() else SMALL_WORK) // n_parameters(options)
+
+
+def may_have_gpu() -> bool:
+    """Return whether this machine may have a GPU, without the import of a library."""
+    return sys.platform == "darwin" or gpu_driver() is not None
 
 
 def open_backend(

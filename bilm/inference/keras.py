@@ -8,7 +8,6 @@ from keras import ops, tree
 
 from bilm.inference.backend import Backend, ByDirection, Stacks, Window
 from bilm.inference.numpy import FEW_WORDS, NumpyEncoder, NumpyStacks
-from bilm.inference.numpy_policy import keras_is_on_cpu, numpy_runs_sentences
 from bilm.inference.softmax import Softmax
 from bilm.inference.words import most_rows
 from bilm.language_model import BiLM
@@ -53,6 +52,22 @@ def keras_backend(model: BiLM, weights: StoredWeights | None = None) -> Backend:
         softmax=None if model.softmax is None else _softmax(model.softmax),
         runs_ahead=library == "tensorflow",
     )
+
+
+def numpy_runs_sentences(model: BiLM) -> bool:
+    """Return whether NumPy computes single sentences of a model on TensorFlow, which starts many
+    small operations more slowly than it computes them: if weights are constant, in float32, on the
+    CPU, and cells small. NumPy reads large cells hardly faster."""
+    first, *_ = model.stacks.values()
+    cell = first.layers[0].cell
+    is_small = cell.frozen and not cell.laid_out.of_input
+    return is_small and model.precision == "float32" and keras_is_on_cpu()
+
+
+def keras_is_on_cpu() -> bool:
+    """Return whether Keras computes on the CPU, where NumPy computes the softmax of every backend,
+    because it keeps scores in the cache."""
+    return "CPU" in str(ops.convert_to_tensor(0.0).device).upper()
 
 
 def _softmax(layer: SampledSoftmax) -> Softmax:
@@ -118,13 +133,9 @@ class KerasStacks(Stacks):
         self._model = model
         n_features = model.options.lstm.projection_dim
         table = keras.KerasTensor((None, n_features), "float32")
-        places = {}
-        for direction in model.directions:
-            places[direction] = keras.KerasTensor((n_rows, None), "int32")
+        places = dict.fromkeys(model.directions, keras.KerasTensor((n_rows, None), "int32"))
         fresh = keras.KerasTensor((n_rows, None), "bool")
-        state = []
-        for width in self.state_widths:
-            state.append(keras.KerasTensor((n_rows, width), "float32"))
+        state = [keras.KerasTensor((n_rows, width), "float32") for width in self.state_widths]
         self._run = compiled(self._window, [table, places, fresh, state])
 
     def start(self, table: np.ndarray, n_rows: int) -> tuple[Tensor, State]:

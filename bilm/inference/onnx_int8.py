@@ -14,14 +14,14 @@ import functools
 from collections.abc import Callable, Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from functools import partial
-from typing import Any, NamedTuple
+from typing import Any
 
 import numpy as np
 
 from bilm.activations import ACTIVATIONS
 from bilm.inference.backend import Backend, ByDirection, Stacks, StoredCell, Window, stored_cell
 from bilm.layers.lstm_equation import Library, LSTMState, forget_bias, next_state
-from bilm.layers.onnx_graph import END, MICROSOFT, GraphWriter, Value
+from bilm.layers.onnx_graph import END, FULL, GraphWriter, Int8Matrix, Rounded, Value
 from bilm.layers.types import State
 from bilm.options.model_options import LstmOptions, ModelOptions
 from bilm.storage.stored_model import StoredModel
@@ -29,17 +29,9 @@ from bilm.support.imports import needed
 from bilm.support.process import available_cores, note_computing, return_freed_memory
 from bilm.tensors import GATES, N_GATES, Filters, Kind, row_of
 
-FULL, REDUCED = 127, 63  # largest quantized inputs
+REDUCED = 63  # largest quantized input where products of larger ones are not exact
 LARGEST = 127  # largest absolute value of a quantized weight
-TINY = 1e-30  # the smallest scale, for rows of zeros
 LOWEST = float(np.finfo(np.float32).min)
-
-
-class Int8Matrix(NamedTuple):
-    """A matrix, `values * scales`: `values` int8 (K, N), `scales` float32 (N,), one per column."""
-
-    values: np.ndarray
-    scales: np.ndarray
 
 
 def quantized(weight: np.ndarray) -> Int8Matrix:
@@ -116,7 +108,7 @@ def largest_input() -> int:
     """Return the largest quantized input with which this processor's products are exact. Raises:
     MissingExtraError without the packages of the extra `onnx`."""
     n_rows = 64
-    graph = Int8Graph(FULL)
+    graph = GraphWriter(FULL)
     x = graph.input("x", 1, n_rows, dtype="uint8")
     weight = Int8Matrix(np.full((n_rows, 16), LARGEST, np.int8), np.ones(16, np.float32))
     graph.output(graph.integer_product(x, "weight", weight))
@@ -139,56 +131,6 @@ def _session(model: bytes, n_threads: int) -> Any:
     return onnxruntime.InferenceSession(model, settings, providers=["CPUExecutionProvider"])
 
 
-# --- graphs ---
-
-
-class Rounded(NamedTuple):
-    """A matrix in eight bits."""
-
-    integers: Value  # uint8 (B, K)
-    scale: Value  # float32 (B, 1)
-
-
-class Int8Graph(GraphWriter):
-    """A graph with products of eight-bit integers; call `set_rows` before the first one. `levels`,
-    at most 127, is the largest quantized input of a product."""
-
-    def __init__(self, levels: int):
-        super().__init__()
-        self.levels = levels
-
-    def set_rows(self, x: Value) -> None:
-        """Set the number of rows of all inputs of products, that of x (B, ...)."""
-        value = self.onnx.numpy_helper.from_array(np.array([self.levels + 1], np.uint8))
-        n_rows = self.add("Shape", x, start=0, end=1)
-        # QuantizeLinear with a scale per row reads a zero point per row, uint8 (B,).
-        self.zero_points = self.add("ConstantOfShape", n_rows, value=value)
-
-    def rounded(self, x: Value) -> Rounded:
-        """Add the rounding of a matrix, float32 (B, K)."""
-        absolute = self.add("Abs", x)
-        largest = self.add("ReduceMax", absolute, axes=[1], keepdims=1)  # B, 1
-        scale = self.add("Max", largest * (1 / self.levels), TINY)
-        scales = self.add("Squeeze", scale, (1,))  # B
-        return Rounded(self.add("QuantizeLinear", x, scales, self.zero_points, axis=0), scale)
-
-    def product(self, x: Rounded, name: str, weight: Int8Matrix) -> Value:
-        """Add the product of a matrix with a weight of this name: float32 (B, N)."""
-        return self.integer_product(x.integers, name, weight) * x.scale
-
-    def integer_product(self, integers: Value, name: str, weight: Int8Matrix) -> Value:
-        """Add the product of integers minus zero point: uint8 (..., K) -> float32 (..., N)."""
-        return self.add(
-            "MatMulIntegerToFloat",
-            integers,
-            self.constant(f"{name}_values", weight.values),
-            1.0,
-            self.constant(f"{name}_scales", weight.scales),
-            self.constant("zero_point", np.uint8(self.levels + 1)),
-            domain=MICROSOFT,
-        )
-
-
 # --- LSTMs ---
 
 
@@ -201,47 +143,38 @@ def stack_model(lstm: LstmOptions, cells: Sequence[StoredCell], levels: int) -> 
     a row starts from zero state.
     Outputs: the last state; for each layer float32 (T, B, P).
     """
-    graph = Int8Graph(levels)
+    graph = GraphWriter(levels)
     widths = [lstm.dim, lstm.projection_dim] * len(cells)
     state = [graph.input(f"state_{k}", "B", width) for k, width in enumerate(widths)]
     vectors = graph.input("vectors", "T", "B", lstm.projection_dim)
     going_on = graph.input("going_on", "T", "B", 1)
     graph.set_rows(state[0])
 
-    step = _stack_step(graph.body("step_"), lstm, cells, widths)
+    # One step of all layers
+    step = graph.body("step_")
+    old = [step.input(f"old_{k}", "B", width) for k, width in enumerate(widths)]
+    x = step.input("x", "B", lstm.projection_dim)
+    factor = step.input("factor", "B", 1)
+    new: list[Value] = []
+    outputs: list[Value] = []
+    for k, cell in enumerate(cells):
+        before = LSTMState(old[2 * k] * factor, old[2 * k + 1] * factor)
+        after = _add_step(step, f"cell_{k}", lstm, cell, x, before)
+        new += after
+        x = after.hidden + x if k and lstm.use_skip_connections else after.hidden
+        outputs.append(x)
+    step.output(*new)
+    for x in outputs:
+        if x in new:  # the results of a graph must have different names
+            x = step.add("Identity", x)
+        step.output(x)
+
     graph.output(*graph.scan(step, state, [vectors, going_on]))
     return graph.model("stack")
 
 
-def _stack_step(
-    graph: Int8Graph, lstm: LstmOptions, cells: Sequence[StoredCell], widths: Sequence[int]
-) -> Int8Graph:
-    """Write the graph of one step of all layers; `widths`: of the arrays of the state."""
-    old = [graph.input(f"old_{k}", "B", width) for k, width in enumerate(widths)]
-    x = graph.input("x", "B", lstm.projection_dim)
-    factor = graph.input("factor", "B", 1)
-
-    new: list[Value] = []
-    outputs: list[Value] = []
-    for k, cell in enumerate(cells):
-        cell_state = old[2 * k] * factor
-        hidden = old[2 * k + 1] * factor
-        before = LSTMState(cell_state, hidden)
-        after = _add_step(graph, f"cell_{k}", lstm, cell, x, before)
-        new += after
-        x = after.hidden + x if k and lstm.use_skip_connections else after.hidden
-        outputs.append(x)
-
-    graph.output(*new)
-    for x in outputs:
-        if x in new:  # the results of a graph must have different names
-            x = graph.add("Identity", x)
-        graph.output(x)
-    return graph
-
-
 def _add_step(
-    graph: Int8Graph, name: str, lstm: LstmOptions, cell: StoredCell, x: Value, old: LSTMState
+    graph: GraphWriter, name: str, lstm: LstmOptions, cell: StoredCell, x: Value, old: LSTMState
 ) -> LSTMState:
     """Add a step of a cell, and return the new state. There is one product per gate, because
     splitting the result of one for all gates would copy it, and four results fit the cache."""
@@ -281,7 +214,7 @@ def encoder_model(options: ModelOptions, stored: Mapping[str, Any], levels: int)
     """Return a serialized ONNX model of `bilm.layers.token_encoder.TokenEncoder`: `ids`, int32
     (U, C), or (U, 1 + C) with a table of words -> float32 (U, P). `stored`: the tensors by name."""
     assert options.encoder is not None
-    graph = Int8Graph(levels)
+    graph = GraphWriter(levels)
     ids = graph.input("ids", "U", "C", dtype="int32")
     graph.set_rows(ids)
 
@@ -314,7 +247,7 @@ def encoder_model(options: ModelOptions, stored: Mapping[str, Any], levels: int)
     return graph.model("encoder")
 
 
-def _add_cnn(graph: Int8Graph, filters: Filters, stored: Mapping[str, Any], ids: Value) -> Value:
+def _add_cnn(graph: GraphWriter, filters: Filters, stored: Mapping[str, Any], ids: Value) -> Value:
     """Add the character CNN before its activation: integer (U, C) -> float32 (U, F)."""
     table = graph.constant("char_embed", stored["char_embed"])
     characters = graph.add("Transpose", ids, perm=[1, 0])
@@ -336,7 +269,7 @@ def _add_cnn(graph: Int8Graph, filters: Filters, stored: Mapping[str, Any], ids:
 
 
 def _add_maximum(
-    graph: Int8Graph, name: str, windows: Value, n_tokens: Value, weight: np.ndarray
+    graph: GraphWriter, name: str, windows: Value, n_tokens: Value, weight: np.ndarray
 ) -> Value:
     """Add the maximum of filters over all places, one at a time, so that the scores fit the cache:
     float32 (places, U, K) -> (U, n)."""

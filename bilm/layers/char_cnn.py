@@ -24,7 +24,6 @@ class CharacterCNN(WeightedLayer):
         embedding_dim: width E of a character's vector.
         filters: pairs (width in characters, number of filters).
         activation: a key of `bilm.activations.ACTIVATIONS`.
-        precision: see `BiLM`.
 
     Inputs: integer `(..., C)`, C at least the width of the widest filter; `padded=True` asserts
         that at least as many padding characters follow each token as the widest filter is wide.
@@ -38,7 +37,6 @@ class CharacterCNN(WeightedLayer):
         embedding_dim: int,
         filters: Sequence[tuple[int, int]],
         activation: str = "relu",
-        precision: str = "float32",
         **kwargs: Any,
     ):
         super().__init__(**kwargs)
@@ -46,7 +44,6 @@ class CharacterCNN(WeightedLayer):
         self.embedding_dim = embedding_dim
         self.filters = filters
         self.activation = activation
-        self.precision = precision
 
     def build(self, input_shape: Shape | None = None) -> None:
         table, *filters = character_cnn(self.n_characters, self.embedding_dim, self.filters)

@@ -10,6 +10,7 @@ from bilm.layers.functional import product
 from bilm.layers.lstm_equation import Library, LSTMState, forget_bias, next_state
 from bilm.layers.types import Shape, Tensor
 from bilm.layers.weighted import WeightedLayer
+from bilm.support.process import return_freed_memory
 from bilm.tensors import N_GATES, cell
 
 
@@ -21,8 +22,8 @@ class LSTMCell(WeightedLayer):
         projection_dim: width P of the output; if it equals `dim`, there is no projection.
         cell_clip, proj_clip: bounds on the absolute values of the cell, before the output gate, and
             of the projected output; None for no bound.
-        precision: see `BiLM`. States, clips and sums over steps stay in float32. With "bfloat16",
-            inference on TensorFlow also rounds the bias and may round a gate.
+        precision: see `WeightedLayer`. States, clips and sums over steps stay in float32. With
+            "bfloat16", inference on TensorFlow also rounds the bias and may round a gate.
 
     Inputs: x float `(B, input)`, `LSTMState`. Returns: the next `LSTMState`.
     Reference: Sak et al. 2014, arXiv:1402.1128.
@@ -34,14 +35,12 @@ class LSTMCell(WeightedLayer):
         projection_dim: int,
         cell_clip: float | None = None,
         proj_clip: float | None = None,
-        precision: str = "float32",
         **kwargs: Any,
     ):
         super().__init__(**kwargs)
         self.dim = dim
         self.projection_dim = projection_dim
         self.clips = cell_clip, proj_clip
-        self.precision = precision
         self.laid_out: Any = None  # weights in the layout of inference, if frozen
 
     def build(self, input_shape: Shape) -> None:
@@ -54,9 +53,10 @@ class LSTMCell(WeightedLayer):
         if projection:
             self.projection = self.add_operand(projection[0], "glorot_uniform")
         if self.frozen and keras.backend.backend() == "tensorflow":
-            from bilm.layers.tensorflow.lstm import frozen_weights
+            from bilm.layers.tensorflow.lstm import cell_weights
 
-            self.laid_out = frozen_weights(self)
+            return_freed_memory()  # of the cell before this one
+            self.laid_out = cell_weights(self, self.precision)
             self.kernel = None  # is in `laid_out` only
             self.projection = None
         self.built = True

@@ -1,11 +1,11 @@
-"""Writes ONNX graphs: nodes, constants, and graphs inside others."""
+"""Writes ONNX graphs: nodes, constants, eight-bit products, and graphs inside others."""
 
 from __future__ import annotations
 
 import copy
 from collections.abc import Sequence
 from dataclasses import dataclass
-from typing import Any, TypeAlias
+from typing import Any, NamedTuple, TypeAlias
 
 import numpy as np
 
@@ -15,6 +15,15 @@ OPSET = 17  # ONNX 1.12, which all runtimes since 2022 support
 IR_VERSION = 9  # of ONNX 1.14; older runtimes can read it
 MICROSOFT = "com.microsoft"  # the domain of ONNX Runtime's own operations
 END = np.iinfo(np.int64).max  # as the end of a slice
+FULL = 127  # largest quantized input
+TINY = 1e-30  # the smallest scale, for rows of zeros
+
+
+class Int8Matrix(NamedTuple):
+    """A matrix, `values * scales`: `values` int8 (K, N), `scales` float32 (N,), one per column."""
+
+    values: np.ndarray
+    scales: np.ndarray
 
 
 @dataclass(frozen=True)
@@ -39,14 +48,23 @@ class Value:
 Operand: TypeAlias = Value | float | tuple[int, ...]
 
 
-class GraphWriter:
-    """Collects the inputs, nodes, constants and outputs of an ONNX graph. Raises: MissingExtraError
-    without the packages of the extra `onnx`."""
+class Rounded(NamedTuple):
+    """A matrix in eight bits."""
 
-    def __init__(self) -> None:
+    integers: Value  # uint8 (B, K)
+    scale: Value  # float32 (B, 1)
+
+
+class GraphWriter:
+    """Collects the inputs, nodes, constants and outputs of an ONNX graph. `levels`, at most `FULL`,
+    is the largest quantized input of a product; call `set_rows` before the first one. Raises:
+    MissingExtraError without the packages of the extra `onnx`."""
+
+    def __init__(self, levels: int = FULL):
         with needed("onnx", "precision int8"):
             import onnx
         self.onnx = onnx
+        self.levels = levels
         self.constants: dict[str, Any] = {}
         self._start("")
 
@@ -115,6 +133,37 @@ class GraphWriter:
         n_outputs = len(body.outputs)
         step = body.graph("step")
         return self._add_node("Scan", inputs, n_outputs, body=step, num_scan_inputs=len(series))
+
+    def set_rows(self, x: Value) -> None:
+        """Set the number of rows of all inputs of products, that of x (B, ...)."""
+        value = self.onnx.numpy_helper.from_array(np.array([self.levels + 1], np.uint8))
+        n_rows = self.add("Shape", x, start=0, end=1)
+        # QuantizeLinear with a scale per row reads a zero point per row, uint8 (B,).
+        self.zero_points = self.add("ConstantOfShape", n_rows, value=value)
+
+    def rounded(self, x: Value) -> Rounded:
+        """Add the rounding of a matrix, float32 (B, K)."""
+        absolute = self.add("Abs", x)
+        largest = self.add("ReduceMax", absolute, axes=[1], keepdims=1)  # B, 1
+        scale = self.add("Max", largest * (1 / self.levels), TINY)
+        scales = self.add("Squeeze", scale, (1,))  # B
+        return Rounded(self.add("QuantizeLinear", x, scales, self.zero_points, axis=0), scale)
+
+    def product(self, x: Rounded, name: str, weight: Int8Matrix) -> Value:
+        """Add the product of a matrix with a weight of this name: float32 (B, N)."""
+        return self.integer_product(x.integers, name, weight) * x.scale
+
+    def integer_product(self, integers: Value, name: str, weight: Int8Matrix) -> Value:
+        """Add the product of integers minus zero point: uint8 (..., K) -> float32 (..., N)."""
+        return self.add(
+            "MatMulIntegerToFloat",
+            integers,
+            self.constant(f"{name}_values", weight.values),
+            1.0,
+            self.constant(f"{name}_scales", weight.scales),
+            self.constant("zero_point", np.uint8(self.levels + 1)),
+            domain=MICROSOFT,
+        )
 
     def graph(self, name: str) -> Any:
         """Return the `onnx.GraphProto`. A graph inside another one uses the constants of that."""

@@ -31,7 +31,7 @@ class SampledSoftmax(WeightedLayer):
 
     Args:
         n_tokens, dim: vocabulary size V, and width P of the hidden vectors.
-        precision: dtype of the products of the sampled loss, see `BiLM`; the full loss is float32.
+        precision: of the sampled loss, see `WeightedLayer`; the full loss is float32.
 
     Inputs: hidden vectors float `(N, P)`, targets integer `(N,)`, and `Negatives` for the sampled
     loss. Returns: float32 `(N,)`, the negative log-probability of each target in nats. The sampled
@@ -39,11 +39,10 @@ class SampledSoftmax(WeightedLayer):
     Reference: Jean et al. 2015, arXiv:1412.2007.
     """
 
-    def __init__(self, n_tokens: int, dim: int, precision: str = "float32", **kwargs: Any):
+    def __init__(self, n_tokens: int, dim: int, **kwargs: Any):
         super().__init__(**kwargs)
         self.n_tokens = n_tokens
         self.dim = dim
-        self.precision = precision
 
     def build(self, kernel: Tensor | None = None) -> None:
         """Create the variables; if `kernel` (V, P), a word table, is given, share it."""

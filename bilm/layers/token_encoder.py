@@ -13,7 +13,7 @@ from bilm.tensors import TensorSpec, n_filters, part
 
 
 class Highway(WeightedLayer):
-    """Highway layers over token vectors; `precision`: see `BiLM`.
+    """Highway layers over token vectors.
 
     y = g * relu(W x + b) + (1 - g) * x,  g = sigmoid(W_g x + b_g)
 
@@ -21,10 +21,9 @@ class Highway(WeightedLayer):
     Reference: Srivastava et al. 2015, arXiv:1505.00387.
     """
 
-    def __init__(self, n_layers: int, precision: str = "float32", **kwargs: Any):
+    def __init__(self, n_layers: int, **kwargs: Any):
         super().__init__(**kwargs)
         self.n_layers = n_layers
-        self.precision = precision
 
     def build(self, input_shape: Shape) -> None:
         """Create a gate and a transform per layer; the gates start nearly closed (bias -2)."""
@@ -64,7 +63,6 @@ class TokenEncoder(WeightedLayer):
             projection, unless `always_projects`.
         cnn, highway: the layers that read characters, if any.
         words: shape (rows, width) of the table of words, if any.
-        precision: see `BiLM`.
 
     Inputs: integer `(..., C)`, or `(..., 1 + C)` with a table: the id of the word and then its
     characters. Returns: float `(..., P)`.
@@ -77,7 +75,6 @@ class TokenEncoder(WeightedLayer):
         highway: Highway | None = None,
         words: tuple[int, int] | None = None,
         always_projects: bool = False,
-        precision: str = "float32",
         **kwargs: Any,
     ):
         super().__init__(**kwargs)
@@ -86,7 +83,6 @@ class TokenEncoder(WeightedLayer):
         self.highway: Any = highway
         self.words = words
         self.always_projects = always_projects
-        self.precision = precision
 
     def build(self, input_shape: Shape | None = None) -> None:
         n_features = 0

@@ -1,6 +1,7 @@
 """The base class of the layers with the weights of the biLM."""
 
 from collections.abc import Callable
+from typing import Any
 
 import keras
 from keras import initializers, ops
@@ -23,11 +24,10 @@ class WeightedLayer(keras.layers.Layer):
         precision: precision of the layer's products, see `BiLM`.
     """
 
-    precision = "float32"
-
-    def __init__(self, **kwargs):
+    def __init__(self, precision: str = "float32", **kwargs: Any):
         super().__init__(**kwargs)
-        self.initial = {}
+        self.precision = precision
+        self.initial: dict[str, Any] = {}
         self.frozen = False
 
     def add_tensor(self, spec: TensorSpec, initializer: str | Callable) -> Tensor:

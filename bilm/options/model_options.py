@@ -10,7 +10,7 @@ from bilm.options.schema import Checked, Rule, key, unexpected
 
 DIRECTIONS = ("forward", "backward")
 PROFILE = "training_text"  # key with a `bilm.data.profile.Profile`
-EVALUATION = "evaluation"  # key of an export with a `bilm.scoring.measurement.Measurement`
+EVALUATION = "evaluation"  # key of an export with a `bilm.scoring.verdict.Measurement`
 EXPORT_ID = "bilm_export"  # key and HDF5 attribute with the id shared by the files of an export
 N_CHARACTERS = 261  # character rows that training learns: 256 bytes and 5 marks
 N_CHARACTERS_WITH_PADDING = 262  # rows of an export, which adds a row of zeros for padding

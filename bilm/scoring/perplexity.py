@@ -1,11 +1,11 @@
-"""Perplexity of held-out text, for each direction."""
+"""Perplexity of held-out text, for each direction, also with a second model."""
 
 from __future__ import annotations
 
 import math
 from collections import Counter, defaultdict
-from collections.abc import Set
-from typing import NamedTuple
+from collections.abc import Sequence, Set
+from typing import NamedTuple, Protocol
 
 import numpy as np
 from absl import logging
@@ -14,23 +14,20 @@ from bilm.data.vocabulary import UNK
 from bilm.errors import DataError
 from bilm.options.schema import unexpected
 from bilm.scoring.scores import Logs, Score
-from bilm.scoring.second_model import SecondModel
+from bilm.storage.stored_model import StoredModel
+from bilm.support.entry_points import entry_points_of, loaded
+
+# The studies add the one entry point of this group, an object with the method `load`.
+SECOND_MODELS = "bilm.second_models"
 
 
 class Perplexity(NamedTuple):
-    """Perplexity of each direction: e to the mean loss per prediction, in nats.
-
-    Fields:
-        directions: perplexity by direction.
-        mean: e to the mean of the mean losses of all directions.
-        n_predictions: number of predictions per direction.
-        known: `mean` without the predictions of unknown words; None if it was not computed.
-    """
+    """Perplexity of each direction: e to the mean loss per prediction, in nats."""
 
     directions: dict[str, float]
-    mean: float
-    n_predictions: int
-    known: float | None = None
+    mean: float  # e to the mean of the mean losses of all directions
+    n_predictions: int  # per direction
+    known: float | None = None  # `mean` without unknown words; None if it was not computed
 
     @classmethod
     def from_record(cls, record: object) -> Perplexity:
@@ -86,6 +83,28 @@ class LossCounter:
         known = _exp(self._known_loss / self._n_known) if self._n_known else math.nan
         n_predictions = max(self._n_predictions.values())  # the same in all directions
         return Perplexity(directions, _exp(float(np.mean([*means.values()]))), n_predictions, known)
+
+
+class SecondModel(Protocol):
+    """A model that predicts the words of the biLM's vocabulary from a text, such as a memory of the
+    training text."""
+
+    @property
+    def digests(self) -> Set[int]:
+        """The digests of the sentences of its text, see `bilm.data.sentence_digest`."""
+
+    def contains(self, tokens: Sequence[str]) -> bool:
+        """Return whether its text contains a sentence, of three words or more."""
+
+    def mixed(self, score: Score, remembered: Logs | None = None) -> Score:
+        """Return the score by the mixture of the biLM, whose score is given, and this model.
+        `remembered`: this model's log-probabilities of the sentence; None to compute them."""
+
+
+def load_second_model(path: str, model: StoredModel, words: Sequence[str]) -> SecondModel:
+    """Read a file by the entry point for such files; `words` is the vocabulary of the biLM, in the
+    order of ids. Raises: BilmError."""
+    return loaded(entry_points_of(SECOND_MODELS)[0]).load(path, model, words)
 
 
 class TextLosses:

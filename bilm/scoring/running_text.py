@@ -3,7 +3,6 @@
 Training and `bilm test` use it; `Scorer` scores single sentences.
 """
 
-import numpy as np
 from keras import ops
 
 from bilm.data.dataset import BidirectionalLMDataset, LMDataset, Windows
@@ -57,7 +56,7 @@ class Evaluator:
         rows, None for zero state."""
         counter = LossCounter()
         for window in windows:
-            mask: np.ndarray = window["mask"]
+            mask = window["mask"]
             if state is None:
                 state = self.model.zero_state(len(mask))
             batch = model_batch(window, self.model.options)
@@ -82,10 +81,9 @@ def perplexity(
     drop_remainder: bool = False,
     state: State | None = None,
 ) -> Perplexity:
-    """Return the perplexity of a language model on held-out text.
+    """Return the perplexity of a `BiLM` with its softmax on held-out text.
 
     Args:
-        model: a `BiLM` with its softmax.
         dataset: reads the text with `test=True`, in the directions of the model.
         batch_size: number of rows. Each sentence is read by the first row that is free, from the
             state after that row's previous sentence, so the result depends on the number of rows.

@@ -1,26 +1,42 @@
 """`Scorer`: log-probabilities of sentences, and likely words, by a stored model."""
 
 from collections import deque
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from functools import partial
+from itertools import chain
 from pathlib import Path
-from typing import Any
+from typing import Any, NamedTuple
 
 import numpy as np
 
-from bilm.data.marks import EOS, MARKS
+from bilm.data.marks import BOS, EOS, MARKS
 from bilm.data.profile import TextSigns
 from bilm.data.tokenization import MAX_PARTS, checked_sentence, checked_sentences
 from bilm.data.vocabulary import Vocabulary
 from bilm.errors import DataError
-from bilm.inference.backend import Backend, open_backend
-from bilm.inference.reading import Measure, Text, TextReader
+from bilm.inference.backend import Backend, ByDirection, open_backend
+from bilm.inference.packing import READING_ORDER, pack, run_windows
+from bilm.inference.words import TokenCache, WordVectors
 from bilm.scoring.scores import Logs, Predicted, Score, Substitute, Substitutes
 from bilm.storage.stored_model import StoredModel, open_model
 
 PathLike = str | Path  # of a file or folder
 ZIPF_OFFSET = 2.7  # P(word) is proportional to 1 / (rank + offset), after Mandelbrot
 GROUP_BATCHES = 4  # number of batches whose sentences are read ahead and packed together
+CACHED_WORDS = 20_000  # number of recently used words whose vectors are cached
+
+Measure = Callable[[np.ndarray, np.ndarray], np.ndarray]  # see `Scorer._measured`
+
+
+class Text(NamedTuple):
+    """Sentences that follow one another from zero state."""
+
+    sentences: list[list[str]]
+    n_context: int = 0  # number of first sentences that are only read, not measured
+
+    def n_predictions(self) -> int:
+        """Return the number of predictions of a direction: of the words and ends of sentences."""
+        return sum(len(words) + 1 for words in self.sentences)
 
 
 class PredictedWords(Vocabulary):
@@ -103,7 +119,9 @@ class Scorer:
         self.vocabulary = PredictedWords(words)
         self.signs = TextSigns("sentences to score", known=self.vocabulary)
         self._softmax = backend.softmax
-        self._reader = TextReader(backend, self.vocabulary.known_ids)
+        self._backend = backend
+        encode = WordVectors(backend, self.vocabulary.known_ids)
+        self._vectors = TokenCache(CACHED_WORDS, encode)
 
     def __repr__(self) -> str:
         return f"<Scorer; {len(self.words):,} words, {' and '.join(self.directions)}>"
@@ -162,7 +180,7 @@ class Scorer:
         if n_likeliest is not None:
             n = min(n_likeliest, len(self.words))
             measure = partial(self._softmax.described, n=n)
-        measured = self._reader.measured(texts, measure, self.batch_tokens)
+        measured = self._measured(texts, measure)
 
         sentences = (words for text in texts for words in text.sentences[text.n_context :])
         for words, values in zip(sentences, measured, strict=True):
@@ -176,18 +194,63 @@ class Scorer:
             is_known = np.array([word in self.vocabulary for word in (*words, EOS)])
             yield Score(logs["forward"], logs.get("backward"), words, is_known, predicted)
 
+    def _measured(self, texts: Sequence[Text], measure: Measure) -> Iterator[ByDirection]:
+        """Yield what is measured at the predictions of each measured sentence, by direction and in
+        the order of the sentence, (T + 1, ...). A direction predicts each word, and then the mark
+        at the end, from what it has read before.
+
+        `measure` is a function from outputs of the last layer, float32 (N, P), and the ids of the
+        words that follow, int32 (N,), to values, (N, ...).
+        """
+        # The vectors and ids of the U distinct words
+        sentences = chain.from_iterable(text.sentences for text in texts)
+        words = list(dict.fromkeys(chain((BOS, EOS), *sentences)))
+        number_of = {word: number for number, word in enumerate(words)}
+        table = self._vectors(words)  # U, P
+        ids = self.vocabulary.known_ids(words)  # U
+
+        # What each direction reads, and what follows, as numbers of distinct words
+        packing = pack(np.array([text.n_predictions() for text in texts]))
+        read: ByDirection = {d: np.zeros(packing.shape, np.int32) for d in self.directions}
+        following: ByDirection = {d: np.zeros(packing.shape, np.int32) for d in self.directions}
+        is_measured: np.ndarray = np.zeros(packing.shape, bool)
+        measured_places = []
+        for text, row, start in zip(texts, packing.rows, packing.starts, strict=True):
+            for number, sentence in enumerate(text.sentences):
+                stop = start + len(sentence) + 1
+                place = row, slice(start, stop)
+                start = stop
+                marked = np.array([number_of[word] for word in (BOS, *sentence, EOS)])
+                for direction in self.directions:
+                    ordered = marked[READING_ORDER[direction]]
+                    read[direction][place] = ordered[:-1]
+                    following[direction][place] = ordered[1:]
+                if number >= text.n_context:
+                    is_measured[place] = True
+                    measured_places.append(place)
+
+        # The measured values, one window of steps after another
+        values: ByDirection = {}
+        for steps, layers in run_windows(self._backend, packing, table, read, self.batch_tokens):
+            is_used = is_measured[:, steps]
+            for direction, outputs in layers.items():
+                last_layer = outputs[-1]  # B, T, P
+                next_words = following[direction][:, steps]  # B, T
+                measured = measure(last_layer[is_used], ids[next_words[is_used]])  # N, ...
+                if direction not in values:
+                    shape = *packing.shape, *measured.shape[1:]
+                    values[direction] = np.empty(shape, measured.dtype)
+                values[direction][:, steps][is_used] = measured
+        for place in measured_places:
+            yield {d: grid[place][READING_ORDER[d]] for d, grid in values.items()}
+
     # --- words at a position ---
 
     def log_probabilities(self, tokens: Sequence[str], positions: Sequence[int]) -> Iterator[Logs]:
-        """Yield the log-probability of every word of the vocabulary at positions of a sentence.
-
-        Args:
-            tokens: a sentence. The word at a position does not affect the result there.
-            positions: indices of words, from 0.
-        Returns: for each position, a dict from direction to log-probabilities in nats, float32
-            (V,), ordered by word id.
-        Raises: DataError if the sentence has no such position.
-        """
+        """Yield the log-probability of every word of the vocabulary at positions of a sentence,
+        from 0: for each position, a dict from direction to nats, float32 (V,), ordered by word id.
+        The word at a position does not affect the result there. Raises: DataError if the sentence
+        has no such position."""
         words = _checked_words(tokens, "the sentence")
         for position in positions:
             is_integer = isinstance(position, int | np.integer) and not isinstance(position, bool)
@@ -200,7 +263,7 @@ class Scorer:
 
         # A prediction depends on the words read before it only, so one run gives all of them.
         text = Text([words])
-        (hidden,) = self._reader.measured([text], lambda vectors, _: vectors, self.batch_tokens)
+        (hidden,) = self._measured([text], lambda vectors, _: vectors)
         steps = {"forward": places, "backward": places + 1}  # as in `Score`
         rows = []
         for direction in self.directions:
@@ -210,14 +273,9 @@ class Scorer:
             yield dict(zip(self.directions, logs, strict=True))
 
     def substitutes(self, tokens: Sequence[str], position: int, n: int = 10) -> Substitutes:
-        """Return the likeliest words at a position, independently of its word.
-
-        Probabilities are normalized over the whole vocabulary. The lists omit its marks.
-
-        Args:
-            tokens, position: a sentence and an index, see `log_probabilities`.
-            n: maximum number of words.
-        """
+        """Return the likeliest words at a position, at most `n`, independently of its word: see
+        `log_probabilities`. Probabilities are normalized over the whole vocabulary. The lists omit
+        its marks."""
         if n < 1:
             raise ValueError(f"n is {n}, expected at least 1")
         tokens = checked_sentence(tokens, "the sentence")

@@ -15,10 +15,9 @@ from absl import logging
 from bilm.data.shards import Shards, TextFiles
 from bilm.errors import DataError, explaining_memory
 from bilm.options.run_options import RunOptions
-from bilm.scoring.measurement import Measurement
 from bilm.scoring.perplexity import Perplexity
 from bilm.scoring.running_text import Evaluator, heldout_dataset, heldout_windows
-from bilm.scoring.verdict import Verdict
+from bilm.scoring.verdict import Measurement, Verdict
 from bilm.storage.checkpoint import Checkpoint, CheckpointContent, check_name, checkpoint_path
 from bilm.support.process import available_cores, is_machine_busy
 from bilm.training.decisions import (

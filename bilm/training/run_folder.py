@@ -18,7 +18,7 @@ from bilm.errors import BilmError, OptionsError, WeightsError
 from bilm.options import schema
 from bilm.options.model_options import PROFILE
 from bilm.options.run_options import CHANGEABLE, FIXED, RunOptions
-from bilm.scoring.measurement import Measurement
+from bilm.scoring.verdict import Measurement
 from bilm.storage.checkpoint import Checkpoint, checkpoint_paths, latest_checkpoint
 from bilm.storage.hdf5 import save_hdf5
 from bilm.support.files import remove_leftovers, replacing, try_lock

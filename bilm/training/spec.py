@@ -12,10 +12,9 @@ from bilm.data.shards import Shards
 from bilm.data.stream import Position, describe_shards, same_shards
 from bilm.data.vocabulary import Vocabulary
 from bilm.options.run_options import RunOptions
-from bilm.scoring.measurement import Measurement
 from bilm.scoring.ngrams import Ngrams
 from bilm.scoring.perplexity import Perplexity
-from bilm.scoring.verdict import Comparison
+from bilm.scoring.verdict import Comparison, Measurement
 from bilm.storage.run_record import AutoChoice, Finetuning, HeldoutFiles, RunRecord
 from bilm.training.schedule import Schedule
 from bilm.training.settings import RunSettings

@@ -3,7 +3,6 @@
 from collections.abc import Iterator
 from typing import Any
 
-import numpy as np
 import tensorflow as tf
 
 from bilm.data.dataset import BidirectionalLMDataset, LMDataset
@@ -61,8 +60,7 @@ class TrainingText:
         """Return the batch of a replica from its rows of the window of a step: some rare words of
         the targets are replaced, and negatives are added."""
         options = self.options
-        # TensorFlow keeps int32 in the host's memory if it computes on a GPU.
-        batch = model_batch(window, options.model, self.reader.words.characters, np.int64)
+        batch = model_batch(window, options.model, self.reader.words.characters)
         rows = range(options.batch_size * replica, options.batch_size * (replica + 1))
         negatives = {}
         for k, (direction, targets) in enumerate(batch["targets"].items()):

@@ -11,7 +11,7 @@ import pytest
 from bilm.data.profile import SIGNS, Profile, TextSigns
 from bilm.data.readers import Reading
 from bilm.data.shards import Shards
-from bilm.embedding.corpus_shares import Corpora
+from bilm.embedding.corpus import Corpora
 
 sys.path.append(str(Path(__file__).resolve().parents[2] / "benchmarks"))
 import texts

@@ -4,7 +4,8 @@ import gzip
 
 import pytest
 
-from bilm.embedding.corpus_shares import Corpora, Share
+from bilm.embedding.corpus import Corpora
+from bilm.embedding.forms import Share
 from bilm.errors import DataError, OptionsError
 
 LINES = [f"line {i} " + "w " * (i % 7) for i in range(53)] + ["", "  ", "Где ты 😀 ?", "end ."]

@@ -108,7 +108,7 @@ def run_here(monkeypatch, capfd):
     monkeypatch.setattr(atexit, "_run_exitfuncs", lambda: None)  # pytest needs its own later
     monkeypatch.setattr(os, "_exit", sys.exit)
     monkeypatch.setattr(
-        "bilm.inference.numpy_policy.sys", SimpleNamespace(modules={}, platform=sys.platform)
+        "bilm.inference.backend.sys", SimpleNamespace(modules={}, platform=sys.platform)
     )
     tf.config.list_logical_devices()  # starts TensorFlow, as an earlier test may or may not have
     verbosity, level = logging.get_verbosity(), tf.get_logger().level

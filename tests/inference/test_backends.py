@@ -20,9 +20,10 @@ from stored_files import stored_values
 from bilm.activations import ACTIVATIONS, Activation
 from bilm.data.model_ids import TokenBatcher, batcher
 from bilm.embedding.embedder import ElmoEmbedder
-from bilm.inference.numpy_policy import SMALL_WORK, SMALL_WORK_WITH_GPU, chosen_backend, most_tokens
-from bilm.inference.onnx_int8 import Int8Graph, Int8Matrix, quantized
+from bilm.inference.backend import SMALL_WORK, SMALL_WORK_WITH_GPU, chosen_backend, most_tokens
+from bilm.inference.onnx_int8 import quantized
 from bilm.language_model import BiLM
+from bilm.layers.onnx_graph import GraphWriter, Int8Matrix
 from bilm.options.model_options import ModelOptions
 from bilm.storage.hdf5 import save_hdf5
 from bilm.storage.stored_model import open_model
@@ -331,7 +332,7 @@ def test_int8_product_equals_numpy(way):
     random = np.random.default_rng(0)
     x = random.normal(size=(100, 64)).astype(np.float32)
     weight = Int8Matrix(*quantized(random.normal(size=(64, 32)).astype(np.float32)))
-    graph = Int8Graph(onnx_int8.FULL)
+    graph = GraphWriter(onnx_int8.FULL)
     rows = graph.input("x", "B", 64)
     graph.set_rows(rows)
     graph.output(graph.product(graph.rounded(rows), "weight", weight))

@@ -14,8 +14,8 @@ from bilm.data.vocabulary import Vocabulary
 from bilm.errors import WeightsError
 from bilm.export.hdf5 import dump_weights
 from bilm.export.model_card import write_card
-from bilm.scoring.measurement import Measurement
 from bilm.scoring.ngrams import Ngrams, text_ids
+from bilm.scoring.verdict import Measurement
 from bilm.storage.hdf5 import save_hdf5
 from bilm.storage.stored_model import open_model
 from bilm.training import auto

@@ -9,7 +9,7 @@ from options_examples import RUN
 from tiny_specs import heldout_of, spec_of
 
 from bilm.options.run_options import RunOptions
-from bilm.scoring.measurement import Measurement
+from bilm.scoring.verdict import Measurement
 from bilm.storage.run_record import AutoChoice
 from bilm.training import auto
 from bilm.training.decisions import (

@@ -9,7 +9,6 @@ from bilm.layers.lstm_equation import Library, LSTMState, forget_bias, next_stat
 from bilm.layers.tensorflow.lstm_loop import MAX_JOINT, loop, size_of
 from bilm.layers.tensorflow.lstm_training import Spec, run_with_gradient
 from bilm.layers.weighted import WeightedLayer
-from bilm.support.process import return_freed_memory
 from bilm.tensors import GATES, N_GATES
 
 
@@ -33,7 +32,7 @@ def run_over_time(
         kernels = [tf.convert_to_tensor(weight) for weight in stored if weight is not None]
         return run_with_gradient(x, state, kernels, Spec(cell.clips, operands, mask, reverse))
 
-    weights = cell.laid_out if cell.frozen else stored_weights(cell, operands)
+    weights = cell.laid_out or cell_weights(cell, operands)
     n_steps = size_of(x, 0)
     library = weights.library(dtype)
     gates_at = weights.gates(x)
@@ -132,43 +131,33 @@ class CellWeights(NamedTuple):
         return gates_at
 
 
-def stored_weights(cell: WeightedLayer, dtype: tf.DType) -> CellWeights:
-    """Return the weights of an `LSTMCell` as they are stored: they may change, and splitting W by
-    gates would take longer than running one or two sentences."""
+def cell_weights(cell: WeightedLayer, dtype: tf.DType | str) -> CellWeights:
+    """Return the weights of an `LSTMCell` in a dtype. Those of a frozen cell, which never change,
+    are arranged for the fastest computation: one matrix per gate, so that each gate is contiguous,
+    and TensorFlow fuses a product, its bias and its activation into one operation. To split others
+    would take longer than to run one or two sentences."""
     kernel = tf.cast(cell.kernel, dtype)
-    biases = [_biases(cell, dtype)]
-    projection = cell.projection
-    if projection is not None:
-        projection = tf.cast(projection, dtype)
-    if kernel.shape[0] <= MAX_JOINT:
-        return CellWeights([], [kernel], biases, projection)
-    of_input = [kernel[: cell.input_dim]]
-    return CellWeights(of_input, [kernel[cell.input_dim :]], biases, projection)
-
-
-def frozen_weights(cell: WeightedLayer) -> CellWeights:
-    """Arrange the weights of an `LSTMCell`, which never change, for the fastest computation: one
-    matrix per gate, so that each gate is contiguous, and TensorFlow fuses a product, its bias and
-    its activation into one operation."""
-    return_freed_memory()  # of the cell before this one
-    dtype = tf.as_dtype(cell.precision)
-    kernel = tf.cast(cell.kernel, dtype)
-    n_rows, n_columns = kernel.shape
-    is_joint = n_rows <= MAX_JOINT
+    projection = None if cell.projection is None else tf.cast(cell.projection, dtype)
+    is_joint = kernel.shape[0] <= MAX_JOINT
     is_rounded = cell.precision == "bfloat16"
-    negates_f = is_rounded and is_joint
-    # Rows of 2^k float32 values conflict in the processor's cache, which costs up to a fifth of the
-    # time of a matrix multiplication. Without a projection, spare units would also lengthen the
-    # output.
-    n_spare = 0 if cell.projection is None or is_rounded else n_columns // 256
+    negates_f = cell.frozen and is_rounded and is_joint
+    n_spare = 0
+    if cell.frozen and projection is not None and not is_rounded:
+        # Rows of 2^k float32 values conflict in the processor's cache, which costs up to a fifth of
+        # the time of a matrix multiplication. Without a projection, spare units would also lengthen
+        # the output.
+        n_spare = kernel.shape[1] // 256
+        projection = tf.pad(projection, [[0, n_spare], [0, 0]])
 
-    def by_gate(weight, *rows):
+    def arranged(weight, *rows):
+        if not cell.frozen:
+            return [weight[rows] if rows else weight]
         gates = []
         no_padding = [[0, 0]] * (len(weight.shape) - 1)
         # One gate at a time: LSTM weights are most of a model, so copies determine peak memory.
         for k, name in enumerate(GATES):
             columns = slice(k * cell.dim, (k + 1) * cell.dim)
-            place = (*rows, columns)
+            place = (*rows, ..., columns)
             gate = weight[place]
             if negates_f and name == "f":
                 gate = -gate
@@ -176,17 +165,10 @@ def frozen_weights(cell: WeightedLayer) -> CellWeights:
         return gates
 
     of_input = []
-    first_recurrent = 0
-    if not is_joint:
-        first_recurrent = cell.input_dim
-        of_input = by_gate(kernel, slice(cell.input_dim))
-    recurrent = by_gate(kernel, slice(first_recurrent, None))
-    biases = by_gate(_biases(cell, dtype))
-    projection = cell.projection
-    if projection is not None:
-        projection = tf.pad(tf.cast(projection, dtype), [[0, n_spare], [0, 0]])
+    if is_joint:
+        recurrent = arranged(kernel)
+    else:
+        of_input = arranged(kernel, slice(cell.input_dim))
+        recurrent = arranged(kernel, slice(cell.input_dim, None))
+    biases = arranged(tf.cast(tf.convert_to_tensor(cell.bias) + forget_bias(cell.dim), dtype))
     return CellWeights(of_input, recurrent, biases, projection, n_spare, negates_f)
-
-
-def _biases(cell, dtype):
-    return tf.cast(tf.convert_to_tensor(cell.bias) + forget_bias(cell.dim), dtype)
