@@ -13,7 +13,7 @@ from absl import logging
 
 from bilm.data import UNK, checked_sentence
 from bilm.scoring import Logs, Scorer
-from bilm.studies.gaps.fitting import DOUBT_PRIOR, fit_exponents
+from bilm.studies.gaps.fitting import DOUBT, DOUBT_PRIOR, fit_exponents
 from bilm.studies.gaps.gap_marks import MASK, has_punctuation, pattern, pieces, unread_marks
 from bilm.studies.gaps.letters import Letters
 from bilm.studies.gaps.memory import Memory
@@ -35,11 +35,6 @@ PROBLEMS = {
     f"{MAX_COMPARED:,} words that are compared; reduce --words (argument words)",
 }
 N_FITTED = 300  # words that exponents and doubt are fitted to
-# Exponents before they are fitted, about the mean of fitted ones
-MODEL_EXPONENT = 0.6  # divided among the directions of the model
-# By the names of the factors in `Memory.log_probabilities`
-MEMORY_EXPONENTS = {"both": 0.2, "forward": 0.5, "backward": 0.5, "frequency": -0.9}
-DOUBT = (0.0, 1.0)  # intercept and slope before they are fitted
 MAX_LOST = 3  # letters of a word that is damaged to fit them
 
 
@@ -72,8 +67,9 @@ class Filler:
         P(candidate) is proportional to the product of factor ** exponent
 
     The factors are the probability of the whole sentence with the candidate in each direction of
-    the model, and with a memory also those of `MEMORY_EXPONENTS`. Without a memory, the product is
-    the geometric mean over the directions. The compared candidates share the probability 1 - none::
+    the model, and with a memory also those of `Memory.log_probabilities`. Without a memory, the
+    product is the geometric mean over the directions. The compared candidates share the probability
+    1 - none::
 
         none = sigmoid(intercept + slope * log(P(other words that match the token) / P(compared)))
 
@@ -97,18 +93,14 @@ class Filler:
         memory: Memory | None = None,
     ):
         n_directions = len(model.directions)
-        exponents = np.full(n_directions, 1 / n_directions)
-        if memory is not None:
-            memory.check_directions(n_directions)
-            of_model = [MODEL_EXPONENT / n_directions] * n_directions
-            first = np.array([*of_model, *MEMORY_EXPONENTS.values()])
-            exponents = first if memory.exponents is None else memory.exponents
         self.counts: Counter[str] = Counter(gaps=0)
         self._model = model
         self._memory = memory
-        self._exponents = exponents
-        fitted = None if memory is None else memory.doubt
-        self._doubt = np.array(DOUBT) if fitted is None else fitted
+        self._exponents = np.full(n_directions, 1 / n_directions)
+        self._doubt = np.array(DOUBT)
+        if memory is not None:
+            memory.check_directions(n_directions)
+            self._exponents, self._doubt = memory.exponents, memory.doubt
 
         # The C words that can be candidates, of the vocabulary and others; no marks of gaps
         vocabulary = model.vocabulary
@@ -227,8 +219,7 @@ class Filler:
         scores = self._model.score_rows(sentences, len(compared))  # no warning that they are alike
         totals = np.array([list(score.total.values()) for score in scores])
         totals -= self._log_sharing[compared, None]  # n, directions
-        names = MEMORY_EXPONENTS if remembered else ()
-        factors = [self._logs_of(compared, remembered[name]) for name in names]  # n each
+        factors = [self._logs_of(compared, logs) for logs in remembered.values()]  # n each
         return np.column_stack([totals, *factors])
 
     def _best(self, allowed: np.ndarray, both: np.ndarray, n: int) -> np.ndarray:

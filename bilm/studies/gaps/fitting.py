@@ -14,6 +14,11 @@ from bilm.support import Progress
 
 FIRST_WEIGHTS = (1.5, 1.0, 0.3, 0.3, 0.3)  # of the features, before they are fitted
 FIRST_SHARE = 0.5  # of the biLM in the mixture, before it is fitted
+# Exponents before they are fitted, about the mean of fitted ones
+MODEL_EXPONENT = 0.6  # divided among the directions of the model
+# By the names of the factors in `Memory.log_probabilities`
+MEMORY_EXPONENTS = {"both": 0.2, "forward": 0.5, "backward": 0.5, "frequency": -0.9}
+DOUBT = (0.0, 1.0)  # intercept and slope before they are fitted
 MAX_FITTED = 200_000  # ids of the text that the weights are fitted on
 N_STEPS = 200  # of Adam, for each view
 N_QUERIES = 20  # predictions per step
@@ -32,15 +37,17 @@ NEWTON_STEPS = 20
 def fit_memory(
     text: RememberedText, n_directions: int, n_steps: int = N_STEPS, bar: Progress | None = None
 ) -> Memory:
-    """Return the memory of a text, with fitted weights and equal shares. Raises: DataError if fewer
-    than 2 sentences contain words."""
+    """Return the memory of a text, with fitted weights; what is fitted to held-out text has its
+    first values. Raises: DataError if fewer than 2 sentences contain words."""
     end_of_part = np.full(REACH, text.nothing)
     part = RememberedText(np.append(text.ids[:MAX_FITTED], end_of_part), text.vocabulary)
     n_sentences = len(np.unique(part.sentence[part.is_predicted["both"]]))
     if n_sentences < 2:
         raise DataError(f"number of sentences with words: {n_sentences}; expected 2 or more")
     weights = {view: fit_view(part, view, n_steps, bar) for view in OFFSETS}
-    return Memory(text, weights, np.full(n_directions, FIRST_SHARE))
+    of_model = [MODEL_EXPONENT / n_directions] * n_directions
+    exponents = np.array([*of_model, *MEMORY_EXPONENTS.values()])
+    return Memory(text, weights, np.full(n_directions, FIRST_SHARE), exponents, np.array(DOUBT))
 
 
 def fit_view(

@@ -26,10 +26,10 @@ def build_memory(
     text: Iterable[Sequence[str]],
     heldout: Iterable[Sequence[str]],
     hours: float | None = None,
-) -> tuple[Memory, Perplexity, Perplexity]:
+) -> tuple[Memory, Perplexity, Perplexity, float]:
     """Return the memory of a training text, fitted to the held-out sentences that it does not
-    contain, and their perplexities with and without it. `hours`: time budget; None for as long as
-    is useful. Raises: DataError for too few words."""
+    contain, their perplexities with and without it, and the share of unknown words. `hours`: time
+    budget; None for as long as is useful. Raises: DataError for too few words."""
     started = time.monotonic()
     scores = list(scorer.score(heldout))
     lengths = [len(score.tokens) for score in scores]
@@ -85,4 +85,4 @@ def build_memory(
     alone, mixed = losses.perplexities("held-out text")
     assert mixed is not None
     unknown = sum(len(score.unknown) for score in scores) / n_words
-    return replace(memory, exponents=exponents, doubt=doubt, unknown=unknown), mixed, alone
+    return replace(memory, exponents=exponents, doubt=doubt), mixed, alone, unknown
