@@ -85,12 +85,13 @@ def log_gradient(text: RememberedText, view: str, weights: np.ndarray, place: in
     (offsets + 1, features). The prediction leaves out the sentence of the place."""
     word = int(text.ids[place])
     number = text.sentence[place]
+    is_other = text.sentence != number
 
     # Features of the context, and the share of each place of the text
-    sentence = text.ids[text.of_sentence(number)]
+    sentence = text.ids[~is_other]
     sentence = sentence[sentence != text.nothing]
     matches = text.matches(view, sentence, place - text.starts[number])
-    share = text.place_shares(view, weights, matches, without_sentence=number)  # N
+    share = text.place_shares(weights, matches, text.is_predicted[view] & is_other)  # N
 
     # Derivative by the similarity s_i of each place: c * ([w_i = word] - total) * share_i
     places = text.places(word)

@@ -99,7 +99,7 @@ class Memory:
         marks, which are ids (T + 2,): float64 (V,)."""
         text = self.text
         matches = text.matches(view, sentence, place)
-        share = text.place_shares(view, self.weights[view], matches)
+        share = text.place_shares(self.weights[view], matches, text.is_predicted[view])
         by_word = np.bincount(text.ids, share, text.nothing + 1)[:-1]
         probabilities = (1 - FLOOR) * by_word + FLOOR * text.frequencies
 

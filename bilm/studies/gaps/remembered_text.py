@@ -142,11 +142,6 @@ class RememberedText:
         """Return the places of a word, int32 (n,)."""
         return self._places[self._groups[word, 0]]
 
-    def of_sentence(self, number: int) -> slice:
-        """Return the places of a sentence and of the gap after it."""
-        start, *rest = self.starts[number : number + 2]
-        return slice(start, *(rest or [None]))
-
     def matches(self, view: str, sentence: np.ndarray, place: int) -> Matches:
         """Return the matches of a place of a sentence with its marks, by the words at the offsets
         of the view and the different words of the sentence. The word at the place has no effect."""
@@ -183,18 +178,14 @@ class RememberedText:
         return Matches(rows, phi, cells, starts)
 
     def place_shares(
-        self, view: str, weights: np.ndarray, matches: Matches, without_sentence: int | None = None
+        self, weights: np.ndarray, matches: Matches, is_used: np.ndarray
     ) -> np.ndarray:
-        """Return exp(s_i) / sum of exp(s_i) of each place i, float64 (N,), by weighted features of
-        a context, see `Memory`. The places of `without_sentence` have the share 0."""
+        """Return exp(s_i) / sum of exp(s_i) of each place i that is used, or else 0, float64 (N,),
+        by weighted features of a context, see `Memory`. `is_used`: boolean (N,)."""
         n_places = len(self.ids)
         sums = matches.sums(weights, n_places + len(self.starts))
         of_places, of_sentences = np.split(sums, [n_places])
         similarity = of_places + of_sentences[self.sentence]
-
-        # Softmax over the places that may be used
-        similarity[~self.is_predicted[view]] = -np.inf
-        if without_sentence is not None:
-            similarity[self.of_sentence(without_sentence)] = -np.inf
+        similarity[~is_used] = -np.inf
         share = np.exp(similarity - similarity.max())
         return share / share.sum()
