@@ -89,8 +89,7 @@ class RememberedText:
         self.ids: np.ndarray = ids.astype(np.intp)  # NumPy would convert at each use
 
         # Places
-        self._marks = vocabulary.known_ids((BOS, EOS))
-        start, end = self._marks
+        start, end = vocabulary.known_ids((BOS, EOS))
         is_start = self.ids == start
         is_word = ~np.isin(self.ids, [start, end, self.nothing])
         self.starts = np.flatnonzero(is_start)
@@ -115,7 +114,7 @@ class RememberedText:
             affixes = [word[letters] for word in vocabulary.words]
             _, numbers = np.unique(affixes, return_inverse=True)
             groups[:-1, kind] = groups.max() + 1 + numbers
-        groups[[*self._marks, vocabulary.unk], 1:] = 0
+        groups[[start, end, vocabulary.unk], 1:] = 0
         self._groups = groups
 
         # The places of each group
@@ -145,10 +144,8 @@ class RememberedText:
     def matches(self, view: str, sentence: np.ndarray, place: int) -> Matches:
         """Return the matches of a place of a sentence with its marks, by the words at the offsets
         of the view and the different words of the sentence. The word at the place has no effect."""
-        left = sentence[1:place]
-        right = sentence[place + 1 : -1]
-        both = np.concatenate([left, right])
-        sides = {"forward": left, "backward": right, "both": both}
+        sides = {"forward": sentence[1:place], "backward": sentence[place + 1 : -1]}
+        sides["both"] = np.concatenate([*sides.values()])
         offsets = np.array(OFFSETS[view])
         padded = np.pad(sentence, REACH, constant_values=self.nothing)
         at_offsets = padded[REACH + place + offsets]
