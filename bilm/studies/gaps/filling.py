@@ -12,7 +12,6 @@ from absl import logging
 
 from bilm.data import UNK, checked_sentence
 from bilm.scoring import Scorer
-from bilm.studies.gaps.fitting import DOUBT, DOUBT_PRIOR, fit_exponents
 from bilm.studies.gaps.gap_marks import MASK, has_punctuation, pattern, pieces, unread_marks
 from bilm.studies.gaps.letters import Letters
 from bilm.studies.gaps.memory import Memory
@@ -34,6 +33,10 @@ PROBLEMS = {
     f"{MAX_COMPARED:,} words that are compared; reduce --words (argument words)",
 }
 N_FITTED = 300  # words that exponents and doubt are fitted to
+DOUBT = (0.0, 1.0)  # intercept and slope before they are fitted
+PRIOR = 0.06  # precision of the normal prior of an exponent, per fitted word
+DOUBT_PRIOR = 0.001  # of intercept and slope of the doubt
+NEWTON_STEPS = 20
 MAX_LOST = 3  # letters of a word that is damaged to fit them
 
 
@@ -279,3 +282,38 @@ def n_predictions(n_words: int, n_gaps: int = 1) -> int:
     if n_gaps > 1:
         n_comparisons += n_gaps * (n_gaps + 1) // 2  # to find the surest ones
     return (n_words + 1) * (1 + n_comparisons * (N_COMPARED + 1))
+
+
+def fit_exponents(
+    words: Sequence[np.ndarray], first: np.ndarray, prior: float = PRIOR
+) -> np.ndarray:
+    """Return the exponents that maximize the probability of words among their candidates, with a
+    normal prior around the first ones, float64 (factors,), by Newton's method. `words`: the
+    logarithms of the factors of the candidates of each word minus those of the word itself, float64
+    (candidates, factors). `prior`: precision per word."""
+    precision = prior * max(len(words), 1) * np.eye(len(first))
+
+    def log_posterior(exponents: np.ndarray) -> float:
+        losses = [np.logaddexp.reduce(logs @ exponents) for logs in words]
+        distance = exponents - first
+        return -sum(losses) - distance @ precision @ distance / 2
+
+    exponents = first
+    for _ in range(NEWTON_STEPS):
+        # Gradient, and the Hessian with the opposite sign, of the prior
+        gradient = precision @ (first - exponents)
+        curvature = precision.copy()
+
+        # and of each word: minus the mean and plus the covariance of its candidates' factors
+        for logs in words:
+            product = logs @ exponents
+            share = np.exp(product - np.logaddexp.reduce(product))
+            mean = share @ logs
+            gradient -= mean
+            curvature += (share * logs.T) @ logs - np.outer(mean, mean)
+
+        step = np.linalg.solve(curvature, gradient)
+        while log_posterior(exponents + step) < log_posterior(exponents):
+            step /= 2
+        exponents = exponents + step
+    return exponents

@@ -36,7 +36,7 @@ def memory(
     """
     from bilm.data import check_training_text, count_tokens, resolve_shards
     from bilm.studies.gaps.filling import N_FITTED, n_predictions
-    from bilm.studies.gaps.memory_builder import build_memory
+    from bilm.studies.gaps.fitting import build_memory
     from bilm.support import HELDOUT, OPTIONS, protect
 
     part = Path(heldout or model.stored.folder / HELDOUT).expanduser()
