@@ -13,7 +13,7 @@ import numpy as np
 
 from bilm.errors import OptionsError
 from bilm.studies.usages.change import CHANGED, FEW, groupings_of, ranked
-from bilm.studies.usages.maps import N_CLUSTERS, cluster_names, usage_map
+from bilm.studies.usages.maps import N_CLUSTERS, PALETTE, cluster_names, usage_map
 from bilm.studies.usages.settings import MEASURES
 from bilm.studies.usages.usages import Usages
 from bilm.support import HISTORY, optional, replacing
@@ -23,8 +23,6 @@ if TYPE_CHECKING:
     from matplotlib.figure import Figure
 
 ENDINGS = (".png", ".svg", ".pdf")
-# Okabe and Ito's colours, which colour-blind readers can distinguish; yellow is left out.
-PALETTE = ("#0072b2", "#d55e00", "#009e73", "#cc79a7", "#56b4e9", "#e69f00", "#000000")
 MARKS = ("o", "s", "^", "D", "v", "P", "X")  # also distinct in grey
 # Fonts for characters that matplotlib's DejaVu lacks, if they are installed.
 FALLBACK = (
