@@ -172,7 +172,14 @@ def log_gradient(text: RememberedText, view: str, weights: np.ndarray, place: in
     by_place[places] += share[places]
     by_place *= (1 - FLOOR) / probability
     by_sentence = np.add.reduceat(by_place, text.starts)  # S
-    return matches.gradient(np.concatenate([by_place, by_sentence]), weights)
+
+    # Derivative by the features of each list, and by the weights
+    by_cell = np.concatenate([by_place, by_sentence])[matches.cells]  # M
+    starts = np.cumsum(matches.lengths) - matches.lengths
+    by_list = np.add.reduceat(by_cell, starts)  # L
+    gradient = np.zeros_like(weights)
+    np.add.at(gradient, matches.rows, by_list[:, None] * matches.phi)
+    return gradient
 
 
 def fit_shares(scored: Sequence[tuple[Score, Logs]]) -> np.ndarray:

@@ -37,30 +37,13 @@ class Matches(NamedTuple):
         phi: float64 (L, F): the features, equal in a list.
         cells: integer (M,): the lists, one after the other: places, or N + the number of a sentence
             for each similar word in it.
-        starts: integer (L,): where the lists start.
+        lengths: integer (L,): of the lists.
     """
 
     rows: np.ndarray
     phi: np.ndarray
     cells: np.ndarray
-    starts: np.ndarray
-
-    def sums(self, weights: np.ndarray, n_cells: int) -> np.ndarray:
-        """Return the sum of the weighted features of each cell, float64 (cells,)."""
-        weighted = weights[self.rows] * self.phi  # L, F
-        lengths = np.diff(self.starts, append=len(self.cells))
-        by_cell: np.ndarray = np.repeat(weighted.sum(axis=1), lengths)  # M
-        sums = np.bincount(self.cells, by_cell, n_cells)
-        return sums.astype(float)  # integer without cells
-
-    def gradient(self, by_cell: np.ndarray, weights: np.ndarray) -> np.ndarray:
-        """Return the derivatives by the weights, given those by the sums, (cells,)."""
-        gradient = np.zeros_like(weights)
-        of_cells = by_cell[self.cells]
-        of_lists = np.add.reduceat(of_cells, self.starts)  # L
-        of_features = of_lists[:, None] * self.phi  # L, F
-        np.add.at(gradient, self.rows, of_features)
-        return gradient
+    lengths: np.ndarray
 
 
 class RememberedText:
@@ -166,22 +149,24 @@ class RememberedText:
 
         # The places whose context is similar, at the offsets before the sentence
         rows = np.minimum(numbers, len(offsets))
-        is_offset = rows < len(offsets)
-        shifts: np.ndarray = np.repeat(offsets[rows[is_offset]], lengths[is_offset])
-        around = places[: len(shifts)] - shifts
-        inside = self.sentence[places[len(shifts) :]]
-        cells = np.concatenate([around, len(self.ids) + inside])
-        starts = np.cumsum(lengths) - lengths
-        return Matches(rows, phi, cells, starts)
+        n_around = lengths[rows < len(offsets)].sum()
+        shifts = np.append(offsets, 0)[rows]  # L
+        cells = places - np.repeat(shifts, lengths)  # M
+        cells[n_around:] = len(self.ids) + self.sentence[cells[n_around:]]
+        return Matches(rows, phi, cells, lengths)
 
     def place_shares(
         self, weights: np.ndarray, matches: Matches, is_used: np.ndarray
     ) -> np.ndarray:
         """Return exp(s_i) / sum of exp(s_i) of each place i that is used, or else 0, float64 (N,),
         by weighted features of a context, see `Memory`. `is_used`: boolean (N,)."""
+        # Sums of the weighted features of each cell
+        weighted = weights[matches.rows] * matches.phi  # L, F
+        by_cell: np.ndarray = np.repeat(weighted.sum(axis=1), matches.lengths)  # M
         n_places = len(self.ids)
-        sums = matches.sums(weights, n_places + len(self.starts))
-        of_places, of_sentences = np.split(sums, [n_places])
+        sums = np.bincount(matches.cells, by_cell, n_places + len(self.starts))
+
+        of_places, of_sentences = np.split(sums.astype(float), [n_places])  # integer without cells
         similarity = of_places + of_sentences[self.sentence]
         similarity[~is_used] = -np.inf
         share = np.exp(similarity - similarity.max())
