@@ -10,6 +10,7 @@ from typing import NamedTuple
 import numpy as np
 from absl import logging
 
+from bilm.data.shards import sentence_digest
 from bilm.data.vocabulary import UNK
 from bilm.errors import DataError
 from bilm.options.schema import unexpected
@@ -105,7 +106,7 @@ class TextLosses:
             return score
         mixed = self._memory.mixed(score, remembered)
         self._mixed.add(mixed)
-        if not self._memory.contains(score.tokens):
+        if sentence_digest(score.tokens) not in self._memory.digests:
             self._new_alone.add(score)
             self._new_mixed.add(mixed)
         return mixed

@@ -19,9 +19,6 @@ class SecondModel(Protocol):
     def digests(self) -> Set[int]:
         """The digests of the sentences of its text, see `bilm.data.sentence_digest`."""
 
-    def contains(self, tokens: Sequence[str]) -> bool:
-        """Return whether its text contains a sentence, of three words or more."""
-
     def mixed(self, score: Score, remembered: Logs | None = None) -> Score:
         """Return the score by the mixture of the biLM, whose score is given, and this model.
         `remembered`: this model's log-probabilities of the sentence; None to compute them."""

@@ -10,6 +10,7 @@ from datetime import timedelta
 import numpy as np
 from absl import logging
 
+from bilm.data import sentence_digest
 from bilm.errors import DataError
 from bilm.scoring import Logs, Perplexity, Score, Scorer, TextLosses, sentences_to_score
 from bilm.studies.gaps.filling import DOUBT, N_FITTED, Filler, n_predictions
@@ -90,7 +91,8 @@ def build_memory(
         bar.add(n_directions * score.n_predictions)
 
     # Fit to the sentences that the text does not contain
-    new = [(score, logs) for score, logs in scored if not memory.contains(score.tokens)]
+    digests = remembered.digests
+    new = [pair for pair in scored if sentence_digest(pair[0].tokens) not in digests]
     if new:
         memory = replace(memory, shares=fit_shares(new))
     filler = Filler(scorer, memory=memory)

@@ -9,7 +9,6 @@ from pathlib import Path
 
 import numpy as np
 
-from bilm.data import sentence_digest
 from bilm.errors import DataError
 from bilm.scoring import Logs, PredictedWords, Score
 from bilm.storage import StoredModel, attribute, numbers, open_hdf5, save_hdf5
@@ -47,10 +46,6 @@ class Memory:
     def digests(self) -> Set[int]:
         """The digests of the sentences of the text."""
         return self.text.digests
-
-    def contains(self, tokens: Sequence[str]) -> bool:
-        """Return whether the text contains a sentence, of three words or more."""
-        return sentence_digest(tokens) in self.digests
 
     def log_probabilities(self, tokens: Sequence[str], position: int) -> Logs:
         """Return logarithms of the probability of each word of the vocabulary at a position, by
