@@ -8,7 +8,7 @@ A row group contains one word, so that reading one word does not read the others
 from __future__ import annotations
 
 import textwrap
-from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from dataclasses import replace
 from itertools import groupby
 from pathlib import Path
@@ -18,7 +18,7 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 
 from bilm.errors import DataError, OptionsError
-from bilm.studies.usages.finding import FoundUsages, find_usages, open_texts, parse_query
+from bilm.studies.usages.finding import FoundUsages, Texts, find_usages, open_texts, parse_query
 from bilm.studies.usages.usages import COLUMNS, Description, Usages, frame_of
 from bilm.support import Progress, optional, protect, replacing, scratch
 
@@ -39,7 +39,7 @@ def arrow(module: str = "pyarrow") -> Any:
 def collect_usages(
     model: str | Path | StoredModel,
     words: Iterable[str],
-    texts: Mapping[str, str | Path | Sequence[str | Path]],
+    texts: Texts,
     *,
     layers: Sequence[int] | None = None,
     column: str | None = None,
@@ -77,13 +77,11 @@ def write_usages(
     layers: Sequence[int] | None = None,
     dtype: str = "float32",
 ) -> UsagesFile:
-    """Compute the vectors of usages and write their table, in bounded memory.
-
-    Each sentence is embedded once from zero state, in the order of the texts. A temporary file
-    beside the output contains all vectors until they are written in the order of the table.
-    `layers`: numbers of those to store; None for all. Raises: OptionsError for a layer that does
-    not exist; DataError if `output` is one of the texts or belongs to a model.
-    """
+    """Compute the vectors of usages and write their table, in bounded memory: each sentence is
+    embedded once from zero state, and a temporary file beside the output contains the vectors until
+    they are written in the order of the table. `layers`: numbers of those to store; None for all.
+    Raises: OptionsError for a layer that does not exist; DataError if `output` is one of the texts
+    or belongs to a model."""
     usages = found_usages.usages
     model = embedder.stored
     stored_layers = embedder.selection("all" if layers is None else layers).numbers
