@@ -118,17 +118,17 @@ def write_page(
 
 
 def _content(usages: Usages, n_clusters: int, seed: int, bar: Progress) -> dict[str, object]:
-    columns = usages.frame[list(FIELDS)]
-    without_nan = columns.astype(object).where(columns.notna(), None)
-    by_layer: dict[str, dict] = {"points": {}, "clusters": {}, "names": {}, "neighbours": {}}
+    maps = {}
     for layer in bar.over(usages.layers):
         frame = usage_map(usages, layer, n_clusters, seed)
-        by_layer["points"][layer] = frame[["x", "y"]].round(DIGITS).to_numpy().tolist()
-        by_layer["clusters"][layer] = frame["cluster"].tolist()
-        by_layer["names"][layer] = cluster_names(frame)
-        by_layer["neighbours"][layer] = _neighbours(usages.vectors(layer))
-    records = without_nan.to_dict("records")
-    return {"word": usages.words[0], "usages": records, **by_layer}
+        maps[layer] = {
+            "points": frame[["x", "y"]].round(DIGITS).to_numpy().tolist(),
+            "clusters": frame["cluster"].tolist(),
+            "names": cluster_names(frame),
+            "neighbours": _neighbours(usages.vectors(layer)),
+        }
+    records = json.loads(usages.frame[list(FIELDS)].to_json(orient="records"))
+    return {"word": usages.words[0], "usages": records, "maps": maps}
 
 
 def _neighbours(vectors: np.ndarray) -> list[list[tuple[int, float]]]:
