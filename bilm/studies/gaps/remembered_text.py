@@ -152,7 +152,8 @@ class RememberedText:
         n_around = lengths[rows < len(offsets)].sum()
         shifts = np.append(offsets, 0)[rows]  # L
         cells = places - np.repeat(shifts, lengths)  # M
-        cells[n_around:] = len(self.ids) + self.sentence[cells[n_around:]]
+        inside = self.sentence[places[n_around:]]
+        cells[n_around:] = len(self.ids) + inside
         return Matches(rows, phi, cells, lengths)
 
     def place_shares(
@@ -164,9 +165,10 @@ class RememberedText:
         weighted = weights[matches.rows] * matches.phi  # L, F
         by_cell: np.ndarray = np.repeat(weighted.sum(axis=1), matches.lengths)  # M
         n_places = len(self.ids)
-        sums = np.bincount(matches.cells, by_cell, n_places + len(self.starts))
+        n_cells = n_places + len(self.starts)
+        sums = np.bincount(matches.cells, by_cell, n_cells).astype(float)  # integer without cells
 
-        of_places, of_sentences = np.split(sums.astype(float), [n_places])  # integer without cells
+        of_places, of_sentences = np.split(sums, [n_places])
         similarity = of_places + of_sentences[self.sentence]
         similarity[~is_used] = -np.inf
         share = np.exp(similarity - similarity.max())
