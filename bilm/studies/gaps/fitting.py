@@ -158,13 +158,15 @@ def log_gradient(text: RememberedText, view: str, weights: np.ndarray, place: in
     (offsets + 1, features). The prediction leaves out the sentence of the place."""
     word = int(text.ids[place])
     number = text.sentence[place]
-    is_other = text.sentence != number
+    own = slice(*np.searchsorted(text.sentence, (number, number + 1)))
 
     # Features of the context, and the share of each place of the text
-    sentence = text.ids[~is_other]
+    sentence = text.ids[own]
     sentence = sentence[sentence != text.nothing]
     matches = text.matches(view, sentence, place - text.starts[number])
-    share = text.place_shares(weights, matches, text.is_predicted[view] & is_other)  # N
+    is_used = text.is_predicted[view].copy()
+    is_used[own] = False
+    share = text.place_shares(weights, matches, is_used)  # N
 
     # Derivative by the similarity s_i of each place: c * ([w_i = word] - total) * share_i
     places = text.places(word)
