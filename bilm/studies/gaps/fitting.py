@@ -158,7 +158,9 @@ def log_gradient(text: RememberedText, view: str, weights: np.ndarray, place: in
     (offsets + 1, features). The prediction leaves out the sentence of the place."""
     word = int(text.ids[place])
     number = text.sentence[place]
-    own = slice(*np.searchsorted(text.sentence, (number, number + 1)))
+    start = np.searchsorted(text.sentence, number)  # the numbers ascend
+    end = np.searchsorted(text.sentence, number + 1)
+    own = slice(start, end)
 
     # Features of the context, and the share of each place of the text
     sentence = text.ids[own]
