@@ -10,6 +10,7 @@ from typing import NamedTuple, Protocol
 import numpy as np
 from absl import logging
 
+from bilm.data.shards import sentence_digest
 from bilm.data.vocabulary import UNK
 from bilm.errors import DataError
 from bilm.options.schema import unexpected
@@ -93,9 +94,6 @@ class SecondModel(Protocol):
     def digests(self) -> Set[int]:
         """The digests of the sentences of its text, see `bilm.data.sentence_digest`."""
 
-    def contains(self, tokens: Sequence[str]) -> bool:
-        """Return whether its text contains a sentence, of three words or more."""
-
     def mixed(self, score: Score, remembered: Logs | None = None) -> Score:
         """Return the score by the mixture of the biLM, whose score is given, and this model.
         `remembered`: this model's log-probabilities of the sentence; None to compute them."""
@@ -124,7 +122,7 @@ class TextLosses:
             return score
         mixed = self._memory.mixed(score, remembered)
         self._mixed.add(mixed)
-        if not self._memory.contains(score.tokens):
+        if sentence_digest(score.tokens) not in self._memory.digests:
             self._new_alone.add(score)
             self._new_mixed.add(mixed)
         return mixed

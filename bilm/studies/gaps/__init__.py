@@ -6,8 +6,8 @@ from bilm.support import lazily
 
 MODULES = {
     "studies.gaps.filling": "Candidate Filler Gap",
+    "studies.gaps.fitting": "build_memory",
     "studies.gaps.gap_marks": "MASK marks pattern unread_marks",
     "studies.gaps.memory": "Memory",
-    "studies.gaps.memory_builder": "build_memory",
 }
 __getattr__, __dir__, __all__ = lazily(__name__, MODULES)

@@ -95,13 +95,12 @@ def fill(
     if measured is not None and measured.compared is not None:
         unknown = 100 * measured.compared.unknown
         logging.info("words of held-out text that the vocabulary lacks: %.1f %%", unknown)
+    if not filler.counts["gaps"]:
+        logging.warning("gaps: 0, expected a token %s, or such as ki[..]g or k[---]", mask)
     for name, count in filler.counts.items():
-        if name == "gaps" and count:
-            logging.info("gaps: %d", count)
-        elif name == "gaps":
-            logging.warning("gaps: 0, expected a token %s, or such as ki[..]g or k[---]", mask)
-        elif count:
-            logging.warning("%s: %d", name, count)
+        if count:
+            log = logging.info if name == "gaps" else logging.warning
+            log("%s: %d", name, count)
 
 
 def _rows(sentences: Iterable[tuple[scoring.Place, Filled]]) -> Iterator[Row]:

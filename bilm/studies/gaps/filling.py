@@ -4,7 +4,6 @@ from __future__ import annotations
 
 from collections import Counter
 from collections.abc import Iterable, Sequence, Set
-from itertools import pairwise
 from typing import NamedTuple
 from unicodedata import normalize
 
@@ -12,8 +11,7 @@ import numpy as np
 from absl import logging
 
 from bilm.data import UNK, checked_sentence
-from bilm.scoring import Logs, Scorer
-from bilm.studies.gaps.fitting import DOUBT_PRIOR, fit_exponents
+from bilm.scoring import Scorer
 from bilm.studies.gaps.gap_marks import MASK, has_punctuation, pattern, pieces, unread_marks
 from bilm.studies.gaps.letters import Letters
 from bilm.studies.gaps.memory import Memory
@@ -35,11 +33,10 @@ PROBLEMS = {
     f"{MAX_COMPARED:,} words that are compared; reduce --words (argument words)",
 }
 N_FITTED = 300  # words that exponents and doubt are fitted to
-# Exponents before they are fitted, about the mean of fitted ones
-MODEL_EXPONENT = 0.6  # divided among the directions of the model
-# By the names of the factors in `Memory.log_probabilities`
-MEMORY_EXPONENTS = {"both": 0.2, "forward": 0.5, "backward": 0.5, "frequency": -0.9}
 DOUBT = (0.0, 1.0)  # intercept and slope before they are fitted
+PRIOR = 0.06  # precision of the normal prior of an exponent, per fitted word
+DOUBT_PRIOR = 0.001  # of intercept and slope of the doubt
+NEWTON_STEPS = 20
 MAX_LOST = 3  # letters of a word that is damaged to fit them
 
 
@@ -72,8 +69,9 @@ class Filler:
         P(candidate) is proportional to the product of factor ** exponent
 
     The factors are the probability of the whole sentence with the candidate in each direction of
-    the model, and with a memory also those of `MEMORY_EXPONENTS`. Without a memory, the product is
-    the geometric mean over the directions. The compared candidates share the probability 1 - none::
+    the model, and with a memory also those of `Memory.log_probabilities`. Without a memory, the
+    product is the geometric mean over the directions. The compared candidates share the probability
+    1 - none::
 
         none = sigmoid(intercept + slope * log(P(other words that match the token) / P(compared)))
 
@@ -84,31 +82,18 @@ class Filler:
         others: candidates besides the vocabulary.
     Attributes: `counts`, of gaps and of each of `PROBLEMS`; the first `N_NAMED` are also logged.
     Raises: DataError if the memory was fitted to a model with other directions.
-
-    Example:
-        filler = Filler(bilm.load_scorer("run"))
-        filler.fill(["The", "[MASK]", "clo[..]d", "."], n=3)
     """
 
-    def __init__(
-        self,
-        model: Scorer,
-        others: Iterable[str] = (),
-        memory: Memory | None = None,
-    ):
+    def __init__(self, model: Scorer, others: Iterable[str] = (), memory: Memory | None = None):
         n_directions = len(model.directions)
-        exponents = np.full(n_directions, 1 / n_directions)
-        if memory is not None:
-            memory.check_directions(n_directions)
-            of_model = [MODEL_EXPONENT / n_directions] * n_directions
-            first = np.array([*of_model, *MEMORY_EXPONENTS.values()])
-            exponents = first if memory.exponents is None else memory.exponents
         self.counts: Counter[str] = Counter(gaps=0)
         self._model = model
         self._memory = memory
-        self._exponents = exponents
-        fitted = None if memory is None else memory.doubt
-        self._doubt = np.array(DOUBT) if fitted is None else fitted
+        self._exponents = np.full(n_directions, 1 / n_directions)
+        self._doubt = np.array(DOUBT)
+        if memory is not None:
+            memory.check_directions(n_directions)
+            self._exponents, self._doubt = memory.exponents, memory.doubt
 
         # The C words that can be candidates, of the vocabulary and others; no marks of gaps
         vocabulary = model.vocabulary
@@ -119,18 +104,19 @@ class Filler:
         self.words = [word for word in (*proper, *sorted(new)) if pattern(word) is None]
         self._normalized = [normalize("NFC", word) for word in self.words]
 
-        # The others share the probability of `<UNK>` with all missing words.
-        self._ids = vocabulary.known_ids(self.words)  # C
-        is_unknown = self._ids == vocabulary.unk
+        # The others share the probability of `<UNK>`, the last id, with all missing words.
+        ids = vocabulary.known_ids(self.words)
+        is_unknown = ids == vocabulary.unk
         self._log_missing = -np.log(is_unknown.sum() + 1)  # P(no candidate | unknown word)
-        self._log_sharing = np.where(is_unknown, -self._log_missing, 0)  # C
+        sharing = np.where(is_unknown, -self._log_missing, 0)
+        self._log_sharing: np.ndarray = np.append(sharing, 0)  # C + 1
+        self._ids: np.ndarray = np.append(ids, vocabulary.unk)  # C + 1
         self._letters = Letters(self.words)
 
     def fill(self, tokens: Sequence[str], n: int = 10, mask: str = MASK) -> list[Gap]:
-        """Fill the gaps of a sentence, in its order: lost words, and lost letters of words.
-
-        Several gaps are filled jointly: first the one whose best word is the most probable, then
-        the others given this word, and finally each given the best words of all others.
+        """Fill the gaps of a sentence, in its order. Several gaps are filled jointly: first the one
+        whose best word is the most probable, then the others given this word, and finally each
+        given the best words of all others.
 
         Args:
             tokens: a sentence. `mask` is a lost word; for other gaps, see `pattern`. A warning
@@ -141,20 +127,27 @@ class Filler:
             raise ValueError(f"n is {n}, expected 1 to {MAX_COMPARED}")
         tokens = checked_sentence(tokens, "the sentence")
 
-        # The best words of each gap, given the best words of all others
-        found = {i: self._blank(token, mask) for i, token in enumerate(tokens)}
-        blanks = {i: blank for i, blank in found.items() if blank is not None}
-        text = [UNK if i in blanks else token for i, token in enumerate(tokens)]
+        text = list(tokens)
+        blanks = {}
+        for i, token in enumerate(tokens):
+            blank = self._blank(token, mask)
+            if blank is not None:
+                blanks[i] = blank
+                text[i] = UNK
         if len(blanks) > 1:
             self._fill_surest_first(text, blanks)
-        ranked = {i: self._ranked(text, i, blank, n) for i, blank in blanks.items()}
-        gaps = [Gap(i, tokens[i], words[:n], none) for i, (words, none) in ranked.items()]
 
-        # Problems
-        self.counts["gaps"] += len(gaps)
-        self._report(UNFILLED, [gap.token for gap in gaps if not gap.candidates])
-        self._report(TIED, [tokens[i] for i, (words, _) in ranked.items() if _has_tie(words, n)])
+        # The best words of each gap, given the best words of all others
+        gaps = []
+        for i, blank in blanks.items():
+            words, none = self._ranked(text, i, blank, n)
+            gaps.append(Gap(i, tokens[i], words[:n], none))
+            if not words:
+                self._report(UNFILLED, [tokens[i]])
+            if _has_tie(words, n):
+                self._report(TIED, [tokens[i]])
         self._report(UNREAD, unread_marks(tokens, mask, self._model.vocabulary))
+        self.counts["gaps"] += len(gaps)
         return gaps
 
     def _report(self, problem: str, names: Sequence[str]) -> None:
@@ -197,29 +190,31 @@ class Filler:
         logs = self._factors(text, i, compared, remembered) @ self._exponents
         logs += log_compared - np.logaddexp.reduce(logs)
         order = np.argsort(-logs, kind="stable")
-        words = [Candidate(self.words[compared[k]], float(np.exp(logs[k]))) for k in order]
-        return words, float(np.exp(log_odds + log_compared))
+        words = [self.words[k] for k in compared[order]]
+        probabilities = np.exp(logs[order]).tolist()
+        return list(map(Candidate, words, probabilities)), float(np.exp(log_odds + log_compared))
 
-    def _sides(self, text: list[str], i: int) -> tuple[np.ndarray, Logs]:
-        """Return the log-probabilities of the vocabulary by both sides of place `i`, float64 (V,),
-        the mean of model and memory, and those of the memory. The word at the place has no effect.
-        """
+    def _sides(self, text: list[str], i: int) -> tuple[np.ndarray, list[np.ndarray]]:
+        """Return the log-probabilities of the candidates and of `<UNK>` by both sides of place `i`,
+        float64 (C + 1,), the mean of model and memory, and those of the memory. The word at the
+        place has no effect."""
         logs = next(self._model.log_probabilities(text, [i]))
         both = self._model.vocabulary.both_sides(logs, has_unknown=True)
-        if self._memory is None:
-            return both, {}
-        remembered = self._memory.log_probabilities(text, i)
-        return np.logaddexp(both, remembered["both"]) - np.log(2), remembered
+        remembered = {} if self._memory is None else self._memory.log_probabilities(text, i)
+        if remembered:
+            both = np.logaddexp(both, remembered["both"]) - np.log(2)
+        of_memory = [logs[self._ids] - self._log_sharing for logs in remembered.values()]
+        return both[self._ids] - self._log_sharing, of_memory
 
     def _odds(self, both: np.ndarray, blank: _Blank, compared: np.ndarray) -> float:
         """Return the logarithm of P(other words) / P(compared words)."""
-        others = self._logs_of(np.setdiff1d(blank.allowed, compared), both)
-        unknown = both[self._model.vocabulary.unk] + blank.log_missing
+        others = both[np.setdiff1d(blank.allowed, compared)]
+        unknown = both[-1] + blank.log_missing
         of_others = np.logaddexp.reduce(np.append(others, unknown))
-        return float(of_others - np.logaddexp.reduce(self._logs_of(compared, both)))
+        return float(of_others - np.logaddexp.reduce(both[compared]))
 
     def _factors(
-        self, text: list[str], i: int, compared: np.ndarray, remembered: Logs
+        self, text: list[str], i: int, compared: np.ndarray, remembered: list[np.ndarray]
     ) -> np.ndarray:
         """Return the logarithms of the factors of candidates at place `i`: of the sentence with
         each of them, and of the memory, float64 (n, factors)."""
@@ -227,24 +222,18 @@ class Filler:
         scores = self._model.score_rows(sentences, len(compared))  # no warning that they are alike
         totals = np.array([list(score.total.values()) for score in scores])
         totals -= self._log_sharing[compared, None]  # n, directions
-        names = MEMORY_EXPONENTS if remembered else ()
-        factors = [self._logs_of(compared, remembered[name]) for name in names]  # n each
+        factors = [logs[compared] for logs in remembered]  # n each
         return np.column_stack([totals, *factors])
 
     def _best(self, allowed: np.ndarray, both: np.ndarray, n: int) -> np.ndarray:
-        """Return the `n` allowed candidates that fit both sides best, with those that fit as well
-        as the last."""
-        fit = self._logs_of(allowed, both)
+        """Return the `n` allowed candidates that fit best, and those that fit like the last."""
+        fit = both[allowed]
         order = np.argsort(-fit, kind="stable")
         last = fit[order[:n]][-1]
         best = allowed[order[: np.count_nonzero(fit >= last - ROUNDING)]]
         best, others = np.split(best, [MAX_COMPARED])
         self._report(CUT, [self.words[k] for k in others])
         return best
-
-    def _logs_of(self, candidates: np.ndarray, logs: np.ndarray) -> np.ndarray:
-        """Return the log-probabilities of candidates; `logs` are of the vocabulary, (V,)."""
-        return logs[self._ids[candidates]] - self._log_sharing[candidates]
 
     def fit(
         self, sentences: Sequence[list[str]], n_words: int, bar: Progress, cost: int
@@ -264,8 +253,8 @@ class Filler:
                     continue
                 compared = self._best(blank.allowed, both, N_COMPARED)
                 is_right = np.array([self.words[k] == sentence[i] for k in compared])
-                sign = 1 if is_right.any() else -1
-                doubts.append(sign * np.array([[0, 0], [1, self._odds(both, blank, compared)]]))
+                doubt = np.array([[0, 0], [1, self._odds(both, blank, compared)]])
+                doubts.append(doubt if is_right.any() else -doubt)
                 if blank is everything and is_right.any():
                     factors = self._factors(sentence, i, compared, remembered)
                     relative.append(factors - factors[is_right])
@@ -283,10 +272,8 @@ def _damaged(word: str, rng: np.random.Generator) -> str:
 
 def _has_tie(ranked: list[Candidate], n: int) -> bool:
     """Return whether one of the `n` first words is as probable as the next one."""
-    return any(
-        later.probability > (1 - ROUNDING) * earlier.probability
-        for earlier, later in pairwise(ranked[: n + 1])
-    )
+    probabilities = np.array([word.probability for word in ranked[: n + 1]])
+    return bool(np.any(probabilities[1:] > (1 - ROUNDING) * probabilities[:-1]))
 
 
 def n_predictions(n_words: int, n_gaps: int = 1) -> int:
@@ -295,3 +282,38 @@ def n_predictions(n_words: int, n_gaps: int = 1) -> int:
     if n_gaps > 1:
         n_comparisons += n_gaps * (n_gaps + 1) // 2  # to find the surest ones
     return (n_words + 1) * (1 + n_comparisons * (N_COMPARED + 1))
+
+
+def fit_exponents(
+    words: Sequence[np.ndarray], first: np.ndarray, prior: float = PRIOR
+) -> np.ndarray:
+    """Return the exponents that maximize the probability of words among their candidates, with a
+    normal prior around the first ones, float64 (factors,), by Newton's method. `words`: the
+    logarithms of the factors of the candidates of each word minus those of the word itself, float64
+    (candidates, factors). `prior`: precision per word."""
+    precision = prior * max(len(words), 1) * np.eye(len(first))
+
+    def log_posterior(exponents: np.ndarray) -> float:
+        losses = [np.logaddexp.reduce(logs @ exponents) for logs in words]
+        distance = exponents - first
+        return -sum(losses) - distance @ precision @ distance / 2
+
+    exponents = first
+    for _ in range(NEWTON_STEPS):
+        # Gradient, and the Hessian with the opposite sign, of the prior
+        gradient = precision @ (first - exponents)
+        curvature = precision.copy()
+
+        # and of each word: minus the mean and plus the covariance of its candidates' factors
+        for logs in words:
+            product = logs @ exponents
+            share = np.exp(product - np.logaddexp.reduce(product))
+            mean = share @ logs
+            gradient -= mean
+            curvature += (share * logs.T) @ logs - np.outer(mean, mean)
+
+        step = np.linalg.solve(curvature, gradient)
+        while log_posterior(exponents + step) < log_posterior(exponents):
+            step /= 2
+        exponents = exponents + step
+    return exponents

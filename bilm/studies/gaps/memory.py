@@ -3,14 +3,12 @@
 from __future__ import annotations
 
 import hashlib
-import math
 from collections.abc import Iterable, Mapping, Sequence, Set
 from dataclasses import dataclass
 from pathlib import Path
 
 import numpy as np
 
-from bilm.data import sentence_digest
 from bilm.errors import DataError
 from bilm.scoring import Logs, PredictedWords, Score
 from bilm.storage import StoredModel, attribute, numbers, open_hdf5, save_hdf5
@@ -34,27 +32,20 @@ class Memory:
     Fields:
         weights: by view, float (offsets + 1, features).
         shares: share of the biLM in its mixture with the memory by direction, float (directions,).
-        exponents: with which a `Filler` compares candidates, float64 (directions + 4,); None before
-            they are fitted.
-        doubt: of a `Filler`, intercept and slope, float64 (2,); None before they are fitted.
-        unknown: share of the held-out words that the vocabulary lacks.
+        exponents: with which a `Filler` compares candidates, float64 (directions + 4,).
+        doubt: of a `Filler`, intercept and slope, float64 (2,).
     """
 
     text: RememberedText
     weights: Mapping[str, np.ndarray]
     shares: np.ndarray
-    exponents: np.ndarray | None = None
-    doubt: np.ndarray | None = None
-    unknown: float = math.nan
+    exponents: np.ndarray
+    doubt: np.ndarray
 
     @property
     def digests(self) -> Set[int]:
         """The digests of the sentences of the text."""
         return self.text.digests
-
-    def contains(self, tokens: Sequence[str]) -> bool:
-        """Return whether the text contains a sentence, of three words or more."""
-        return sentence_digest(tokens) in self.digests
 
     def log_probabilities(self, tokens: Sequence[str], position: int) -> Logs:
         """Return logarithms of the probability of each word of the vocabulary at a position, by
@@ -103,7 +94,7 @@ class Memory:
         marks, which are ids (T + 2,): float64 (V,)."""
         text = self.text
         matches = text.matches(view, sentence, place)
-        share = text.place_shares(view, self.weights[view], matches)
+        share = text.place_shares(self.weights[view], matches, text.is_predicted[view])
         by_word = np.bincount(text.ids, share, text.nothing + 1)[:-1]
         probabilities = (1 - FLOOR) * by_word + FLOOR * text.frequencies
 
@@ -113,13 +104,12 @@ class Memory:
         return probabilities
 
     def save(self, path: str | Path, model: StoredModel) -> None:
-        """Write the file of a memory with exponents, which was fitted to a model."""
+        """Write the file of a memory, which was fitted to a model."""
         arrays = {
             **self.weights,
             "shares": self.shares,
             "exponents": self.exponents,
             "doubt": self.doubt,
-            "unknown": np.array(self.unknown),
             "text": self.text.ids.astype(np.int32),
             "sentences": np.array(sorted(self.digests), np.uint64),
         }
@@ -130,7 +120,7 @@ class Memory:
         """Read the file; `words` is the vocabulary of the model. Raises: WeightsError if the file
         cannot be read; DataError for the memory of another model or vocabulary."""
         with open_hdf5(path) as file:
-            names = (*OFFSETS, "text", "sentences", "shares", "exponents", "doubt", "unknown")
+            names = (*OFFSETS, "text", "sentences", "shares", "exponents", "doubt")
             arrays = {name: numbers(file, name)[...] for name in names}
             is_same_model = attribute(file, "model") == _digest(model, words)
         if not is_same_model:
@@ -141,8 +131,7 @@ class Memory:
         digests = set(arrays["sentences"].tolist())
         text = RememberedText(arrays["text"], PredictedWords(words), digests)
         weights = {view: arrays[view] for view in OFFSETS}
-        shares, exponents, doubt = (arrays[name] for name in ("shares", "exponents", "doubt"))
-        return cls(text, weights, shares, exponents, doubt, float(arrays["unknown"]))
+        return cls(text, weights, arrays["shares"], arrays["exponents"], arrays["doubt"])
 
 
 def _digest(model: StoredModel, words: Sequence[str]) -> str:

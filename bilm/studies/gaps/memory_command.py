@@ -36,7 +36,7 @@ def memory(
     """
     from bilm.data import check_training_text, count_tokens, resolve_shards
     from bilm.studies.gaps.filling import N_FITTED, n_predictions
-    from bilm.studies.gaps.memory_builder import build_memory
+    from bilm.studies.gaps.fitting import build_memory
     from bilm.support import HELDOUT, OPTIONS, protect
 
     part = Path(heldout or model.stored.folder / HELDOUT).expanduser()
@@ -52,8 +52,9 @@ def memory(
     mean_length = counts.n_tokens // max(counts.n_sentences, 1)
     n_fitting = min(counts.n_tokens, N_FITTED) * n_predictions(mean_length)
     scorer = model.scorer(counts.n_predictions + n_fitting)
-    stored, mixed, alone = build_memory(scorer, text.sentences(), heldout_text.sentences(), hours)
+    sentences = text.sentences(), heldout_text.sentences()
+    stored, mixed, alone, unknown = build_memory(scorer, *sentences, hours)
     stored.save(output, model.stored)
     print(f"PERPLEXITY WITH MEMORY = {mixed}")
     print(f"AVERAGE PERPLEXITY = {alone}")
-    print(f"UNKNOWN WORDS = {100 * stored.unknown:.1f} %")
+    print(f"UNKNOWN WORDS = {100 * unknown:.1f} %")

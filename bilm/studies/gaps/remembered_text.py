@@ -37,30 +37,13 @@ class Matches(NamedTuple):
         phi: float64 (L, F): the features, equal in a list.
         cells: integer (M,): the lists, one after the other: places, or N + the number of a sentence
             for each similar word in it.
-        starts: integer (L,): where the lists start.
+        lengths: integer (L,): of the lists.
     """
 
     rows: np.ndarray
     phi: np.ndarray
     cells: np.ndarray
-    starts: np.ndarray
-
-    def sums(self, weights: np.ndarray, n_cells: int) -> np.ndarray:
-        """Return the sum of the weighted features of each cell, float64 (cells,)."""
-        weighted = weights[self.rows] * self.phi  # L, F
-        lengths = np.diff(self.starts, append=len(self.cells))
-        by_cell: np.ndarray = np.repeat(weighted.sum(axis=1), lengths)  # M
-        sums = np.bincount(self.cells, by_cell, n_cells)
-        return sums.astype(float)  # integer without cells
-
-    def gradient(self, by_cell: np.ndarray, weights: np.ndarray) -> np.ndarray:
-        """Return the derivatives by the weights, given those by the sums, (cells,)."""
-        gradient = np.zeros_like(weights)
-        of_cells = by_cell[self.cells]
-        of_lists = np.add.reduceat(of_cells, self.starts)  # L
-        of_features = of_lists[:, None] * self.phi  # L, F
-        np.add.at(gradient, self.rows, of_features)
-        return gradient
+    lengths: np.ndarray
 
 
 class RememberedText:
@@ -89,8 +72,7 @@ class RememberedText:
         self.ids: np.ndarray = ids.astype(np.intp)  # NumPy would convert at each use
 
         # Places
-        self._marks = vocabulary.known_ids((BOS, EOS))
-        start, end = self._marks
+        start, end = vocabulary.known_ids((BOS, EOS))
         is_start = self.ids == start
         is_word = ~np.isin(self.ids, [start, end, self.nothing])
         self.starts = np.flatnonzero(is_start)
@@ -115,7 +97,7 @@ class RememberedText:
             affixes = [word[letters] for word in vocabulary.words]
             _, numbers = np.unique(affixes, return_inverse=True)
             groups[:-1, kind] = groups.max() + 1 + numbers
-        groups[[*self._marks, vocabulary.unk], 1:] = 0
+        groups[[start, end, vocabulary.unk], 1:] = 0
         self._groups = groups
 
         # The places of each group
@@ -142,18 +124,11 @@ class RememberedText:
         """Return the places of a word, int32 (n,)."""
         return self._places[self._groups[word, 0]]
 
-    def of_sentence(self, number: int) -> slice:
-        """Return the places of a sentence and of the gap after it."""
-        start, *rest = self.starts[number : number + 2]
-        return slice(start, *(rest or [None]))
-
     def matches(self, view: str, sentence: np.ndarray, place: int) -> Matches:
         """Return the matches of a place of a sentence with its marks, by the words at the offsets
         of the view and the different words of the sentence. The word at the place has no effect."""
-        left = sentence[1:place]
-        right = sentence[place + 1 : -1]
-        both = np.concatenate([left, right])
-        sides = {"forward": left, "backward": right, "both": both}
+        sides = {"forward": sentence[1:place], "backward": sentence[place + 1 : -1]}
+        sides["both"] = np.concatenate([*sides.values()])
         offsets = np.array(OFFSETS[view])
         padded = np.pad(sentence, REACH, constant_values=self.nothing)
         at_offsets = padded[REACH + place + offsets]
@@ -174,27 +149,27 @@ class RememberedText:
 
         # The places whose context is similar, at the offsets before the sentence
         rows = np.minimum(numbers, len(offsets))
-        is_offset = rows < len(offsets)
-        shifts: np.ndarray = np.repeat(offsets[rows[is_offset]], lengths[is_offset])
-        around = places[: len(shifts)] - shifts
-        inside = self.sentence[places[len(shifts) :]]
-        cells = np.concatenate([around, len(self.ids) + inside])
-        starts = np.cumsum(lengths) - lengths
-        return Matches(rows, phi, cells, starts)
+        n_around = lengths[rows < len(offsets)].sum()
+        shifts = np.append(offsets, 0)[rows]  # L
+        cells = places - np.repeat(shifts, lengths)  # M
+        inside = self.sentence[places[n_around:]]
+        cells[n_around:] = len(self.ids) + inside
+        return Matches(rows, phi, cells, lengths)
 
     def place_shares(
-        self, view: str, weights: np.ndarray, matches: Matches, without_sentence: int | None = None
+        self, weights: np.ndarray, matches: Matches, is_used: np.ndarray
     ) -> np.ndarray:
-        """Return exp(s_i) / sum of exp(s_i) of each place i, float64 (N,), by weighted features of
-        a context, see `Memory`. The places of `without_sentence` have the share 0."""
+        """Return exp(s_i) / sum of exp(s_i) of each place i that is used, or else 0, float64 (N,),
+        by weighted features of a context, see `Memory`. `is_used`: boolean (N,)."""
+        # Sums of the weighted features of each cell
+        weighted = weights[matches.rows] * matches.phi  # L, F
+        by_cell: np.ndarray = np.repeat(weighted.sum(axis=1), matches.lengths)  # M
         n_places = len(self.ids)
-        sums = matches.sums(weights, n_places + len(self.starts))
+        n_cells = n_places + len(self.starts)
+        sums = np.bincount(matches.cells, by_cell, n_cells).astype(float)  # integer without cells
+
         of_places, of_sentences = np.split(sums, [n_places])
         similarity = of_places + of_sentences[self.sentence]
-
-        # Softmax over the places that may be used
-        similarity[~self.is_predicted[view]] = -np.inf
-        if without_sentence is not None:
-            similarity[self.of_sentence(without_sentence)] = -np.inf
+        similarity[~is_used] = -np.inf
         share = np.exp(similarity - similarity.max())
         return share / share.sum()

@@ -5,7 +5,6 @@ from __future__ import annotations
 
 import math
 from collections.abc import Sequence
-from dataclasses import replace
 from typing import TYPE_CHECKING, NamedTuple
 
 import numpy as np
@@ -116,11 +115,11 @@ def measure_change(usages: UsagesFile | Usages, settings: Settings = DEFAULTS) -
     # The measures of each word and layer
     rows = []
     values: dict[str, list[Measured]] = {name: [] for name in settings.measures}
-    compared: list[Usages] = []  # without vectors
+    frames = []  # of the compared usages
     bar = Progress("measuring change", "words", len(usages.words))
     for word, of_word in bar.over(usages.by_word(stored)):
         kept = _compared(of_word, settings, groupings)
-        compared.append(replace(kept, arrays={}))
+        frames.append(kept.frame)
         is_first = (kept.frame["grouping"] == groupings[0]).to_numpy()
         for layer in measured:
             rows.append((word, "mean" if layer is None else layer))
@@ -129,7 +128,8 @@ def measure_change(usages: UsagesFile | Usages, settings: Settings = DEFAULTS) -
 
     # One table, with the columns of words repeated in each layer
     table = pandas.DataFrame(rows, columns=["word", "layer"])
-    table = table.join(_columns_of_words(compared, groupings), on="word")
+    of_words = _columns_of_words(pandas.concat(frames), kept, groupings)
+    table = table.join(of_words, on="word")
     n_usages = table[[f"usages_{name}" for name in groupings]].min(axis=1)
     has_enough = n_usages >= MIN_USAGES
     adjusted = optional("scipy.stats", "analysis", "tests").false_discovery_control
@@ -162,25 +162,24 @@ def _compared(usages: Usages, settings: Settings, groupings: Sequence[str]) -> U
     return usages.where(kept)
 
 
-def _columns_of_words(compared: Sequence[Usages], groupings: Sequence[str]) -> pandas.DataFrame:
-    """Return the columns that do not depend on vectors, from the compared usages of each word."""
-    pandas = optional("pandas", "analysis", "tables of usages")
-    frame = pandas.concat([usages.frame for usages in compared])
+def _columns_of_words(
+    frame: pandas.DataFrame, usages: Usages, groupings: Sequence[str]
+) -> pandas.DataFrame:
+    """Return the columns that do not depend on vectors, from the compared usages of all words;
+    `usages` describes their table."""
     is_proper = frame.assign(proper=_is_proper(frame)).groupby(["word", "grouping"])["proper"]
-    counts = compared[0].counts[list(groupings)]  # of all words
-    n_tokens = np.array([compared[0].tokens[name] for name in groupings])
+    counts = usages.counts[list(groupings)]  # of all words
+    n_tokens = np.array([usages.tokens[name] for name in groupings])
+    axes = {"index": counts.index, "columns": groupings}
     columns = {
-        "usages": is_proper.size().unstack(),
+        "usages": is_proper.size().unstack().reindex(**axes).fillna(0).astype(int),
         "count": counts,
         "per_million": 1e6 * counts / np.maximum(1, n_tokens),
-        "proper": is_proper.mean().unstack(),
+        "proper": is_proper.mean().unstack().reindex(**axes),
     }
-    table = pandas.DataFrame(index=counts.index)
+    table = counts[[]]  # the words
     for name, by_grouping in columns.items():
-        every = by_grouping.reindex(index=counts.index, columns=groupings)
-        table = table.join(every.add_prefix(f"{name}_"))
-    of_usages = [f"usages_{name}" for name in groupings]
-    table[of_usages] = table[of_usages].fillna(0).astype(int)
+        table = table.join(by_grouping.add_prefix(f"{name}_"))
     smoothed = (counts + 0.5) / (n_tokens + 1)
     table["log_ratio"] = np.log2(smoothed[groupings[1]] / smoothed[groupings[0]])
     table["ppmi"] = table.index.map(ppmi_distances(frame, groupings))

@@ -50,7 +50,7 @@ def explore(
       bilm explore --usages usages.parquet --word cell --color cluster --output cell.png
     """
     from bilm.errors import OptionsError
-    from bilm.studies.usages.page import write_page
+    from bilm.studies.usages.maps import write_page
     from bilm.studies.usages.pictures import draw_map
     from bilm.studies.usages.usages_file import UsagesFile
 

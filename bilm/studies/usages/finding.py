@@ -19,6 +19,9 @@ MAX_FORMS = 1_000_000  # of a text, whose queries are kept in memory
 NAMED = re.compile(r"(?P<name>\S+):\s+(?P<forms>\S.*)")
 EXPRESSION = re.compile("/(?P<pattern>.+)/")
 
+Key = tuple[str, str]  # a word and a grouping
+Texts = Mapping[str, str | Path | Sequence[str | Path]]  # files or patterns by grouping
+
 
 class Query(NamedTuple):
     """A word to look for."""
@@ -94,10 +97,10 @@ class Samples:
     def __init__(self, size: int | None, seed: int):
         self.size = size
         self.seed = seed
-        # By word and grouping: the numbers of usages so far, and those drawn, after their numbers.
-        self._counts: Counter[tuple[str, str]] = Counter()
-        self._drawn: dict[tuple[str, str], list[tuple[int, Usage]]] = defaultdict(list)
-        self._random: dict[tuple[str, str], random.Random] = {}
+        # The numbers of usages so far, and those drawn, after their numbers
+        self._counts = Counter[Key]()
+        self._drawn: dict[Key, list[tuple[int, Usage]]] = defaultdict(list)
+        self._random: dict[Key, random.Random] = {}
 
     def add(self, usage: Usage) -> None:
         """Count a usage, and put it in its sample if it is drawn, perhaps instead of another."""
@@ -153,7 +156,21 @@ def find_usages(
     if times > 1:
         raise DataError(f"{name!r} is in the list of words twice")
 
-    match = matcher(queries, ignore_case)
+    names_of = matcher(queries, ignore_case)
+
+    def matches(record: Record, path: str) -> Iterator[tuple[str, int]]:
+        """Yield the name of the query and the position of each match in a sentence."""
+        if record.words and record.lemmas is None and (lemma or tags is not None):
+            raise DataError(
+                f"{path}: contains no lemmas and parts of speech; --lemma and --tags require "
+                "CoNLL-U (.conllu)"
+            )
+        words = record.lemmas if lemma and record.lemmas else record.words
+        for position, word in enumerate(words):
+            has_tag = tags is None or record.tags is None or record.tags[position] in tags
+            if word and has_tag:
+                yield from ((name, position) for name in names_of(word))
+
     samples = Samples(sample, seed)
     groupings = [Grouping(name, [text.path for text in texts[name]]) for name in texts]
     bar = Progress("finding", "sentences")
@@ -162,7 +179,7 @@ def find_usages(
             for line, record in enumerate(bar.over(corpus), 1):
                 grouping.sentences += bool(record.words)
                 grouping.tokens += len(record.words)
-                for word, position in _matches(record, match, lemma, tags, corpus.path):
+                for word, position in matches(record, corpus.path):
                     usage = Usage(
                         word,
                         grouping.name,
@@ -184,31 +201,8 @@ def find_usages(
     return found_usages
 
 
-def _matches(
-    record: Record,
-    match: Callable[[str], frozenset[str]],
-    lemma: bool,
-    tags: Container[str] | None,
-    path: str,
-) -> Iterator[tuple[str, int]]:
-    """Yield the name of the query and the position of each match in a sentence."""
-    if record.words and record.lemmas is None and (lemma or tags is not None):
-        raise DataError(
-            f"{path}: contains no lemmas and parts of speech; --lemma and --tags require CoNLL-U "
-            "(.conllu)"
-        )
-    words = record.lemmas if lemma and record.lemmas else record.words
-    for position, word in enumerate(words):
-        has_tag = tags is None or record.tags is None or record.tags[position] in tags
-        if word and has_tag:
-            for name in match(word):
-                yield name, position
-
-
 def open_texts(
-    texts: Mapping[str, str | Path | Sequence[str | Path]],
-    of_model: Profile | None = None,
-    **reading: Any,
+    texts: Texts, of_model: Profile | None = None, **reading: Any
 ) -> dict[str, list[Corpus]]:
     """Open the files of groupings, in any input form, plain or compressed.
 

@@ -13,7 +13,7 @@ import numpy as np
 
 from bilm.errors import OptionsError
 from bilm.studies.usages.change import CHANGED, FEW, groupings_of, ranked
-from bilm.studies.usages.maps import N_CLUSTERS, cluster_names, usage_map
+from bilm.studies.usages.maps import N_CLUSTERS, PALETTE, cluster_names, usage_map
 from bilm.studies.usages.settings import MEASURES
 from bilm.studies.usages.usages import Usages
 from bilm.support import HISTORY, optional, replacing
@@ -23,8 +23,6 @@ if TYPE_CHECKING:
     from matplotlib.figure import Figure
 
 ENDINGS = (".png", ".svg", ".pdf")
-# Okabe and Ito's colours, which colour-blind readers can distinguish; yellow is left out.
-PALETTE = ("#0072b2", "#d55e00", "#009e73", "#cc79a7", "#56b4e9", "#e69f00", "#000000")
 MARKS = ("o", "s", "^", "D", "v", "P", "X")  # also distinct in grey
 # Fonts for characters that matplotlib's DejaVu lacks, if they are installed.
 FALLBACK = (
@@ -53,8 +51,7 @@ def drawing(output: str | Path | None, width: float, height: float) -> Iterator[
         raise OptionsError(f"{output}: unknown ending; expected {', '.join(ENDINGS)}")
     matplotlib = optional("matplotlib", "analysis", "pictures")
     figures = optional("matplotlib.figure", "analysis", "pictures")
-    fonts = optional("matplotlib.font_manager", "analysis", "pictures").fontManager
-    installed = {font.name for font in fonts.ttflist}
+    installed = optional("matplotlib.font_manager", "analysis", "pictures").get_font_names()
     others = [name for name in FALLBACK if name in installed]
     settings = {
         "text.parse_math": False,  # dollars do not start a formula
@@ -127,9 +124,8 @@ def draw_change(
     with drawing(output, 6.5, 1.3 + 0.24 * (len(rows) + 1)) as figure:
         axes = figure.subplots()
         values = rows[measure]
-        low = rows[f"{measure}_low"].fillna(values)
-        high = rows[f"{measure}_high"].fillna(values)
-        errors = np.maximum([values - low, high - values], 0)  # 2, words
+        lengths = [values - rows[f"{measure}_low"], rows[f"{measure}_high"] - values]
+        errors = np.nan_to_num(lengths).clip(0)  # 2, words
         for answer in rows["answer"].unique():
             chosen = (rows["answer"] == answer).to_numpy()
             color = COLORS.get(answer, SAME)

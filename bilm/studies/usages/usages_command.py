@@ -84,10 +84,9 @@ def usages(
       bilm usages --model novels-en --dwug dwug_en --output dwug_en.parquet --layers 0,2
     """
     from bilm.embedding import ElmoEmbedder
-    from bilm.studies.usages.collecting import write_usages
     from bilm.studies.usages.dwug import read_dwug
     from bilm.studies.usages.finding import find_usages, open_texts, parse_query, read_queries
-    from bilm.studies.usages.usages_file import arrow
+    from bilm.studies.usages.usages_file import arrow, write_usages
     from bilm.support import protect
 
     # Errors before anything is computed.

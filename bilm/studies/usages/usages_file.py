@@ -5,17 +5,26 @@ A row group contains one word, so that reading one word does not read the others
 `bilm.usages` of the schema's metadata contains counts and the description of the model, as JSON.
 """
 
+from __future__ import annotations
+
 import textwrap
 from collections.abc import Callable, Iterable, Iterator, Sequence
-from functools import cached_property
+from dataclasses import replace
+from itertools import groupby
 from pathlib import Path
-from typing import Any
+from tempfile import TemporaryDirectory
+from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
 from bilm.errors import DataError, OptionsError
-from bilm.studies.usages.usages import COLUMNS, Description, Usages
-from bilm.support import optional, replacing
+from bilm.studies.usages.finding import FoundUsages, Texts, find_usages, open_texts, parse_query
+from bilm.studies.usages.usages import COLUMNS, Description, Usages, frame_of
+from bilm.support import Progress, optional, protect, replacing, scratch
+
+if TYPE_CHECKING:
+    from bilm.embedding import ElmoEmbedder
+    from bilm.storage import StoredModel
 
 KEY = b"bilm.usages"
 MAX_ROWS = 2_000  # usages in a row group
@@ -27,9 +36,94 @@ def arrow(module: str = "pyarrow") -> Any:
     return optional(module, "analysis", "reading and writing tables of usages")
 
 
-def write_table(path: str | Path, usages: Usages, dtype: str) -> None:
-    """Write the usages of each word, in row groups of at most `MAX_ROWS`. The file is renamed into
-    place when it is complete. `dtype` is that of the vectors, float32 or float16."""
+def collect_usages(
+    model: str | Path | StoredModel,
+    words: Iterable[str],
+    texts: Texts,
+    *,
+    layers: Sequence[int] | None = None,
+    column: str | None = None,
+    tokenize: str | None = None,
+    on_bad_utf8: str = "error",
+    quoting: str | None = None,
+    **how: Any,
+) -> Usages:
+    """Return the usages of words in texts with their vectors, in memory.
+
+    Args:
+        model: a stored model, see `bilm.storage.stored_model.open_model`.
+        words: entries as in a list of words, see `parse_query`.
+        texts, column, tokenize, on_bad_utf8, quoting: see `open_texts`.
+        layers: numbers of the layers; None for all.
+        how: `ignore_case`, `lemma`, `tags`, `sample` and `seed` of `find_usages`.
+    """
+    from bilm.embedding import ElmoEmbedder
+
+    queries = [parse_query(word, "words") for word in words]
+    opened = open_texts(
+        texts, column=column, tokenize=tokenize, on_bad_utf8=on_bad_utf8, quoting=quoting
+    )
+    found_usages = find_usages(opened, queries, **how)
+    with TemporaryDirectory() as folder:
+        path = Path(folder) / "usages.parquet"
+        return write_usages(found_usages, ElmoEmbedder(model), path, layers=layers).read()
+
+
+def write_usages(
+    found_usages: FoundUsages,
+    embedder: ElmoEmbedder,
+    output: str | Path,
+    *,
+    layers: Sequence[int] | None = None,
+    dtype: str = "float32",
+) -> UsagesFile:
+    """Compute the vectors of usages and write their table, in bounded memory: each sentence is
+    embedded once from zero state, and a temporary file beside the output contains the vectors until
+    they are written in the order of the table. `layers`: numbers of those to store; None for all.
+    Raises: OptionsError for a layer that does not exist; DataError if `output` is one of the texts
+    or belongs to a model."""
+    usages = found_usages.usages
+    model = embedder.stored
+    stored_layers = embedder.selection("all" if layers is None else layers).numbers
+    description = replace(
+        found_usages.description,
+        layers=tuple(dict.fromkeys(stored_layers)),
+        dim=embedder.dim,
+        model=str(model),
+        digest=model.digest,
+    )
+    texts = [text for grouping in description.groupings for text in grouping.texts]
+    protect(output, *texts, *model.own_files)
+
+    # The numbers of the usages in each sentence
+    def sentence_of(number: int) -> tuple[str, int, list[str]]:
+        usage = usages[number]
+        return usage.text, usage.line, usage.words
+
+    in_text_order = sorted(range(len(usages)), key=sentence_of)
+    by_sentence = [list(numbers) for _, numbers in groupby(in_text_order, sentence_of)]
+    sentences = (usages[numbers[0]].words for numbers in by_sentence)
+    embedded = embedder.embed_sentences(sentences, description.layers)
+
+    with scratch(output) as folder:
+        bar = Progress("embedding", "usages", len(usages))
+        with open(folder / "vectors", "wb") as file:
+            for numbers, vectors in zip(by_sentence, embedded, strict=True):  # layers, T, D
+                for number in bar.over(numbers):
+                    content = vectors[:, usages[number].position].astype(dtype).tobytes()
+                    file.seek(number * len(content))
+                    file.write(content)
+
+        # The same as arrays in the order of the usages
+        shape = len(usages), len(description.layers), embedder.dim
+        stored: np.ndarray = np.memmap(folder / "vectors", dtype, "r", shape=shape)
+        arrays = {layer: stored[:, index] for index, layer in enumerate(description.layers)}
+        _write_table(output, Usages(frame_of(usages), arrays, description), dtype)
+    return UsagesFile(output)
+
+
+def _write_table(path: str | Path, usages: Usages, dtype: str) -> None:
+    """Write the usages of each word, in row groups of at most `MAX_ROWS`, by one renamed file."""
     pa, parquet = arrow(), arrow("pyarrow.parquet")
     description = usages.description
     integers = {"line": pa.int64(), "position": pa.int32()}
@@ -48,7 +142,8 @@ def write_table(path: str | Path, usages: Usages, dtype: str) -> None:
 
 class UsagesFile:
     """A table of usages on the disk. Vectors are read by `read` only. Attributes: `path`, of the
-    Parquet file; `description`. Raises: DataError if the file is not a table of usages."""
+    Parquet file; `description`; `layers`, the stored ones; `words` that have usages, in the order
+    of the file. Raises: DataError if the file is not a table of usages."""
 
     def __init__(self, path: str | Path):
         self.path = str(Path(path).expanduser())
@@ -60,17 +155,9 @@ class UsagesFile:
                 "usages wrote"
             )
         self.description = Description.from_json(metadata[KEY], self.path)
-
-    @property
-    def layers(self) -> list[int]:
-        """The numbers of the stored layers."""
-        return list(self.description.layers)
-
-    @cached_property
-    def words(self) -> list[str]:
-        """The words that have usages, in the order of the file."""
-        table = self._read(arrow("pyarrow.parquet").read_table, columns=["word"])
-        return table["word"].unique().to_pylist()
+        self.layers = list(self.description.layers)
+        counts = self.description.counts.items()
+        self.words = [word for word, by_grouping in counts if any(by_grouping.values())]
 
     def read(
         self, words: str | Iterable[str] | None = None, layers: Iterable[int] | None = None

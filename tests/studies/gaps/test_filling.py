@@ -14,8 +14,8 @@ from tiny_runs import tiny_run
 
 from bilm.errors import DataError
 from bilm.scoring.scorer import PredictedWords
-from bilm.studies.gaps.filling import Filler
-from bilm.studies.gaps.fitting import PRIOR, fit_memory
+from bilm.studies.gaps.filling import PRIOR, Filler
+from bilm.studies.gaps.fitting import fit_memory
 from bilm.studies.gaps.letters import Letters
 from bilm.studies.gaps.remembered_text import RememberedText
 from bilm.support import Progress

@@ -156,7 +156,7 @@ def test_memory_of_a_part_of_a_long_text(memory, monkeypatch):
 
 
 def test_memory_file(memory, tmp_path):
-    fits = {"exponents": np.linspace(0, 1, 6), "doubt": np.array([0.1, 0.9]), "unknown": 0.25}
+    fits = {"exponents": np.linspace(0, 1, 6), "doubt": np.array([0.1, 0.9])}
     model, other = (SimpleNamespace(weights_digest=digest) for digest in ("aa", "bb"))
     replace(memory, **fits).save(tmp_path / "memory.hdf5", model)
     found = Memory.load(tmp_path / "memory.hdf5", model, WORDS)

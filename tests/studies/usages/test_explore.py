@@ -13,8 +13,7 @@ pytest.importorskip("sklearn")
 pytestmark = pytest.mark.clients
 
 from bilm.studies.usages.change import measure_change
-from bilm.studies.usages.maps import cluster, cluster_names, usage_map
-from bilm.studies.usages.page import write_page
+from bilm.studies.usages.maps import cluster, cluster_names, usage_map, write_page
 from bilm.studies.usages.pictures import draw_change, draw_map, draw_run
 from bilm.studies.usages.settings import Settings
 from bilm.studies.usages.usages import Description, Grouping, Usage, Usages, frame_of
