@@ -3,7 +3,6 @@
 import math
 from collections.abc import Mapping
 from dataclasses import replace
-from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -16,7 +15,6 @@ from bilm.errors import BilmError, DataError, WeightsError
 from bilm.language_model import BiLM
 from bilm.options.model_options import N_CHARACTERS
 from bilm.options.run_options import CHANGEABLE, RunOptions
-from bilm.storage.checkpoint import Checkpoint
 from bilm.storage.run_record import Finetuning
 from bilm.storage.stored_model import StoredModel, open_model
 from bilm.support.files import expanded
@@ -24,12 +22,9 @@ from bilm.support.model_files import VOCABULARY
 from bilm.support.urls import masked
 from bilm.tensors import SOFTMAX
 from bilm.training.devices import Devices
-from bilm.training.request import RunRequest, request_run
+from bilm.training.request import request_run
 from bilm.training.run import TrainResult, carry_out
 from bilm.training.run_folder import RunFolder
-from bilm.training.spec import RunSpec
-from bilm.training.starting import resumed_run, specified
-from bilm.training.texts import new_texts
 
 # Values of options without a default, if the source omits them.
 FALLBACKS = {
@@ -90,32 +85,10 @@ def finetune(
     source = Source(model, weights)
     if source.model.folder.resolve() == Path(expanded(folder)).resolve():
         raise BilmError(f"{folder}: model and folder are the same; use another folder")
-    source_vocab, chosen_vocab = choose_vocabulary(source.model, vocab, new_vocab)
-    request = request_run(text, others, heldout=heldout, vocab=chosen_vocab, devices=devices)
-    request = replace(request, options=source.run_options(request.changes), changes={})
-
-    def new(request: RunRequest, folder: RunFolder) -> RunSpec:
-        assert request.options is not None
-        has_new_words = new_vocab is not None
-        texts = new_texts(request, folder, request.options, has_new_words, source.model.profile)
-        heldout_files = texts.heldout.files.text if texts.heldout else None
-        spec = specified(request, texts, request.options)
-        finetuning = Finetuning(source.id, text=heldout_files)
-        return replace(spec, start=partial(source.assign, source_vocab), finetuning=finetuning)
-
-    def resumed(request: RunRequest, folder: RunFolder, checkpoint: Checkpoint) -> RunSpec:
-        source.check_same(folder, checkpoint.record.finetuning)
-        spec = resumed_run(request, folder, checkpoint)
-        heldout = spec.texts.heldout
-        is_measured = spec.finetuning is not None and spec.finetuning.before is not None
-        if heldout and is_measured and spec.start_perplexity is None:
-            logging.warning(
-                "%s: the perplexity before the first step was measured on another held-out text "
-                "than %s and is discarded", folder, heldout.files.text,
-            )  # fmt: skip
-        return spec
-
-    return carry_out(request, folder, new, resumed)
+    words = source.choose_vocabulary(vocab, new_vocab)
+    request = request_run(text, others, heldout=heldout, vocab=words, devices=devices)
+    options = source.run_options(request.changes)
+    return carry_out(replace(request, options=options, changes={}, source=source), folder)
 
 
 class Source:
@@ -123,7 +96,8 @@ class Source:
 
     Args:
         model, weights: a run, or an exported model: see `bilm.storage.stored_model.open_model`.
-    Attributes: `model`, the `StoredModel`; `id`, its names, as absolute paths if they exist.
+    Attributes: `model`, the `StoredModel`; `id`, its names, as absolute paths if they exist;
+        `vocab`, its vocabulary, or None; `has_new_words`, whether a run predicts other words.
     Raises: OptionsError, WeightsError.
     """
 
@@ -132,6 +106,42 @@ class Source:
         self.model.require_trainable("be fine-tuned")
         paths = ((name, Path(expanded(name))) for name in self.model.arguments)
         self.id = [str(p.resolve()) if p.exists() else masked(name) for name, p in paths]
+        self.vocab: Vocabulary | None = None
+        self.has_new_words = False
+
+    def choose_vocabulary(self, of_model: str | Path | None, new: str | Path | None) -> Vocabulary:
+        """Return the vocabulary of a run, from the arguments of `finetune`, and keep that of the
+        source. Raises: DataError if one is missing or does not fit the source."""
+        model = self.model
+        reads_words = model.options.char_cnn is None
+        if reads_words and new is not None:
+            raise DataError(
+                f"{new}: {model} reads words of its own vocabulary and cannot be fine-tuned with "
+                "another one; remove --new_vocab"
+            )
+        if model.n_words is None and new is None:
+            raise DataError(
+                f"{model}: no softmax ({model.softmax_path.name}) beside the weights; pass the "
+                "vocabulary of a new softmax with --new_vocab, for example the vocabulary that the "
+                "model was trained with"
+            )
+
+        if model.n_words is not None:
+            has_words = model.softmax is not None and model.softmax.words is not None
+            if of_model is not None or has_words or model.vocabulary_path.exists():
+                self.vocab = model.vocabulary(of_model)
+        elif of_model is not None:
+            self.vocab = Vocabulary(of_model)
+        if new is not None:
+            self.has_new_words = True
+            return Vocabulary(new, validate_file=True)
+        if self.vocab is None:
+            or_new = "" if reads_words else ", or a new one (--new_vocab)"
+            raise DataError(
+                f"{model.folder / VOCABULARY}: file not found; pass the vocabulary of the source "
+                f"(--vocab){or_new}"
+            )
+        return self.vocab
 
     def check_same(self, folder: RunFolder, stored: Finetuning | None) -> None:
         """Raise BilmError for a folder with a run that did not start from here."""
@@ -145,10 +155,11 @@ class Source:
                 f"{' '.join(self.id)} was requested"
             )
 
-    def assign(self, of_source: Vocabulary | None, model: BiLM, vocab: Vocabulary) -> None:
+    def assign(self, model: BiLM, vocab: Vocabulary) -> None:
         """Assign the weights to a model, and the softmax rows of the words of its vocabulary that
-        the vocabulary of the source, None if it is unknown, also contains."""
+        the vocabulary of the source also contains."""
         stored = self.model
+        of_source = self.vocab
         path = stored.tensors.source
         softmax = stored.softmax
         if softmax is not None and of_source is not None and of_source.words == vocab.words:
@@ -206,39 +217,3 @@ class Source:
             share_embedding_softmax=model.share_embedding_softmax,
             **kept | NOT_INHERITED | dict(changes),
         )
-
-
-def choose_vocabulary(
-    model: StoredModel, of_model: str | Path | None, new: str | Path | None
-) -> tuple[Vocabulary | None, Vocabulary]:
-    """Return the vocabularies of the source (None if it is unknown) and of the new run, from the
-    arguments of `finetune`. Raises: DataError if one is missing or does not fit the source."""
-    reads_words = model.options.char_cnn is None
-    if reads_words and new is not None:
-        raise DataError(
-            f"{new}: {model} reads words of its own vocabulary and cannot be fine-tuned with "
-            "another one; remove --new_vocab"
-        )
-    if model.n_words is None and new is None:
-        raise DataError(
-            f"{model}: no softmax ({model.softmax_path.name}) beside the weights; pass the "
-            "vocabulary of a new softmax with --new_vocab, for example the vocabulary that the "
-            "model was trained with"
-        )
-
-    vocab = None
-    if model.n_words is not None:
-        has_words = model.softmax is not None and model.softmax.words is not None
-        if of_model is not None or has_words or model.vocabulary_path.exists():
-            vocab = model.vocabulary(of_model)
-    elif of_model is not None:
-        vocab = Vocabulary(of_model)
-    if new is not None:
-        return vocab, Vocabulary(new, validate_file=True)
-    if vocab is None:
-        or_new = "" if reads_words else ", or a new one (--new_vocab)"
-        raise DataError(
-            f"{model.folder / VOCABULARY}: file not found; pass the vocabulary of the source "
-            f"(--vocab){or_new}"
-        )
-    return vocab, vocab

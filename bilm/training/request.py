@@ -1,12 +1,14 @@
 """What a user requests of a run: the arguments of `bilm.train` and `bilm.finetune`, checked."""
 
+from __future__ import annotations
+
 import math
 import os
 import time
 from collections.abc import Collection, Mapping
 from dataclasses import dataclass, field
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 from bilm.data.shards import Shards, TextFiles, resolve_shards
 from bilm.data.vocabulary import Vocabulary
@@ -19,6 +21,9 @@ from bilm.support.process import note_computing
 from bilm.support.urls import PathLike, is_url
 from bilm.training.devices import Devices, make_strategy
 from bilm.training.settings import RunSettings
+
+if TYPE_CHECKING:
+    from bilm.training.finetuning import Source
 
 DEVICE_ARGUMENTS = ("gpus", "n_gpus", "cpu_replicas")  # of `make_strategy`
 
@@ -35,6 +40,7 @@ class RunRequest:
         changes: options that replace others, by key.
         hours: time budget, from the time `started` of the clock on.
         from_scratch: whether a new run of `auto` starts from random weights.
+        source: the model to fine-tune; None for other runs.
     """
 
     text: Shards
@@ -48,6 +54,7 @@ class RunRequest:
     hours: float | None = None
     started: float = 0.0
     from_scratch: bool = False
+    source: Source | None = None
 
     def __post_init__(self) -> None:
         if self.hours is not None and not 0 <= self.hours < math.inf:

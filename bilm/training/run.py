@@ -3,7 +3,6 @@
 import os
 import threading
 import time
-from collections.abc import Callable
 from dataclasses import replace
 from html import escape
 from pathlib import Path
@@ -122,17 +121,12 @@ def train(
         text, others, heldout=heldout, vocab=vocab, options=options, hours=hours,
         from_scratch=from_scratch, devices=devices, started=started,
     )  # fmt: skip
-    return carry_out(request, folder, new_run, resumed_run)
+    return carry_out(request, folder)
 
 
-def carry_out(
-    request: RunRequest,
-    folder: str | Path,
-    new: Callable[[RunRequest, RunFolder], RunSpec],
-    resumed: Callable[[RunRequest, RunFolder, Checkpoint], RunSpec],
-) -> TrainResult:
-    """Train from the latest valid checkpoint in a folder, or from the start, to the end of the run
-    that `resumed` or `new` returns. The folder is locked from the first file on."""
+def carry_out(request: RunRequest, folder: str | Path) -> TrainResult:
+    """Train from the latest valid checkpoint in a folder, or from the start, to the end of the
+    requested run. The folder is locked from the first file on."""
     devices = request.devices
     home = RunFolder(absolute(folder), writes=devices.hosts.is_chief)
     check_name(home.path)
@@ -140,7 +134,10 @@ def carry_out(
         if home.writes:
             home.check_resume(request.settings.resume)
         checkpoint = _agreed_checkpoint(home, devices.hosts)
-        spec = new(request, home) if checkpoint is None else resumed(request, home, checkpoint)
+        if checkpoint is None:
+            spec = new_run(request, home)
+        else:
+            spec = resumed_run(request, home, checkpoint)
         devices.hosts.check_alike("run", spec.described)
         run = Run(spec, home, devices, checkpoint)
         if is_done(run.spec, run.progress):

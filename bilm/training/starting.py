@@ -1,5 +1,4 @@
-"""How a run starts: `new_run` and `resumed_run` return its `RunSpec`; for fine-tuning see
-`bilm.training.finetuning`."""
+"""How a run starts: `new_run` and `resumed_run` return its `RunSpec`."""
 
 import math
 from dataclasses import replace
@@ -12,7 +11,7 @@ from bilm.errors import ArgumentError, OptionsError, WeightsError
 from bilm.language_model import BiLM
 from bilm.options.run_options import RunOptions
 from bilm.storage.checkpoint import Checkpoint
-from bilm.storage.run_record import AutoChoice
+from bilm.storage.run_record import AutoChoice, Finetuning
 from bilm.storage.stored_model import open_model
 from bilm.training import auto
 from bilm.training.devices import fastest_precision
@@ -31,7 +30,7 @@ def assign_encoder(name: str, model: BiLM, vocab: Vocabulary) -> None:
     open_model(name).assign(model, softmax=False, stacks=False)
 
 
-# --- the two kinds of runs on a text ---
+# --- the two kinds of runs ---
 
 
 def new_run(request: RunRequest, folder: RunFolder) -> RunSpec:
@@ -47,7 +46,12 @@ def new_run(request: RunRequest, folder: RunFolder) -> RunSpec:
         options = options.replace(**request.changes)
     texts = new_texts(request, folder, options)
     if options is not None:
-        return specified(request, texts, options)
+        spec = specified(request, texts, options)
+        source = request.source
+        if source is None:
+            return spec
+        files = texts.heldout.files.text if texts.heldout else None
+        return replace(spec, start=source.assign, finetuning=Finetuning(source.id, text=files))
 
     # What auto chooses.
     n_steps = request.settings.n_steps
@@ -66,6 +70,8 @@ def resumed_run(request: RunRequest, folder: RunFolder, checkpoint: Checkpoint) 
     """Return the run that continues a checkpoint. Raises: BilmError if an input cannot be used, or
     if it differs from that of the run in the folder."""
     record = checkpoint.record
+    if request.source is not None:
+        request.source.check_same(folder, record.finetuning)
     is_auto = request.options is None and record.auto is not None
     if request.devices.several_hosts and is_auto:
         raise ArgumentError(NOT_FOR_WORKERS)
@@ -93,7 +99,15 @@ def resumed_run(request: RunRequest, folder: RunFolder, checkpoint: Checkpoint) 
     if is_auto and record.auto is not None:
         choice = _choice_again(request, record.auto, options.n_epochs == stored.n_epochs)
     spec = specified(request, texts, options, n_rows, choice)
-    return replace(spec, finetuning=record.finetuning)
+    spec = replace(spec, finetuning=record.finetuning)
+    heldout = texts.heldout
+    is_measured = spec.finetuning is not None and spec.finetuning.before is not None
+    if heldout is not None and is_measured and spec.start_perplexity is None:
+        logging.warning(
+            "%s: the perplexity before the first step was measured on another held-out text than "
+            "%s and is discarded", folder, heldout.files.text,
+        )  # fmt: skip
+    return spec
 
 
 def specified(

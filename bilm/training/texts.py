@@ -28,21 +28,10 @@ from bilm.training.run_folder import RunFolder
 from bilm.training.spec import Heldout, RunTexts
 
 
-def new_texts(
-    request: RunRequest,
-    folder: RunFolder,
-    options: RunOptions | None,
-    checks_words: bool = True,
-    of_model: Profile | None = None,
-) -> RunTexts:
+def new_texts(request: RunRequest, folder: RunFolder, options: RunOptions | None) -> RunTexts:
     """Return the texts of a new run, counted, with the vocabulary and the held-out part that are
     made in its folder if they were not requested. A text of more than `LONG_TEXT` predictions is
-    not counted if their number is given.
-
-    Args:
-        options: None if they will be chosen by the text.
-        checks_words: whether the vocabulary is new.
-        of_model: profile of the text of a model to fine-tune.
+    not counted if their number is given. `options`: None if they will be chosen by the text.
     Raises: DataError, OptionsError.
     """
     # Nothing is held out if there is a vocabulary, which may be of the whole text.
@@ -53,8 +42,10 @@ def new_texts(
     hosts.from_chief("inputs", make_inputs)
 
     inputs = _open_inputs(request, folder)
-    if checks_words:
+    source = request.source
+    if source is None or source.has_new_words:
         check_words(inputs.vocab)
+    of_model = None if source is None else source.model.profile
     n_train_tokens = request.changes.get("n_train_tokens")
     check_order = True
     if options is not None:
