@@ -3,7 +3,7 @@ weights; rows of tables are updated sparsely."""
 
 import functools
 import math
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from typing import Any, ClassVar
 
 import numpy as np
@@ -33,6 +33,10 @@ class Optimizer:
     """
 
     SLOTS: ClassVar[dict[str, float]]
+    # Update a variable on one device, or the distinct rows of a gradient, `tf.IndexedSlices`: name,
+    # variable, gradient, step size and the slots in the order of `_slots_of`.
+    _update: Callable[..., Any]
+    _update_rows: Callable[..., Any]
 
     def __init__(self, variables: Mapping[str, tf.Variable], max_norm: float, devices: Devices):
         self.variables = dict(variables)
@@ -110,14 +114,6 @@ class Optimizer:
             return self._update_rows(name, variable, clipped, step_size, *slots)
         return self._update(name, variable, gradient * scale, step_size, *slots)
 
-    def _update(self, name, variable, gradient, step_size, *slots):
-        """Update a variable on one device, and its slots, in the order of `_slots_of`."""
-        raise NotImplementedError
-
-    def _update_rows(self, name, variable, gradient, step_size, *slots):
-        """Update the distinct rows of a gradient, `tf.IndexedSlices`: see `_update`."""
-        raise NotImplementedError
-
 
 class Adagrad(Optimizer):
     """a += g^2; w -= rate g / sqrt(a), with a starting at 1 and no epsilon.
@@ -129,14 +125,12 @@ class Adagrad(Optimizer):
 
     SLOTS: ClassVar[dict[str, float]] = {"adagrad": 1.0}
 
-    def _update(self, name, variable, gradient, step_size, *slots):
-        (accumulator,) = slots
+    def _update(self, name, variable, gradient, step_size, accumulator):
         return tf.raw_ops.ResourceApplyAdagradV2(
             var=variable.handle, accum=accumulator.handle, lr=step_size, epsilon=0.0, grad=gradient
         )
 
-    def _update_rows(self, name, variable, gradient, step_size, *slots):
-        (accumulator,) = slots
+    def _update_rows(self, name, variable, gradient, step_size, accumulator):
         return tf.raw_ops.ResourceSparseApplyAdagradV2(
             var=variable.handle, accum=accumulator.handle, lr=step_size, epsilon=0.0,
             grad=gradient.values, indices=gradient.indices,
@@ -169,16 +163,14 @@ class Adam(Optimizer):
         t = step + 1
         return rate * math.sqrt(1 - self.BETA_2**t) / (1 - self.BETA_1**t)
 
-    def _update(self, name, variable, gradient, step_size, *slots):
-        mean, square = slots
+    def _update(self, name, variable, gradient, step_size, mean, square):
         return tf.raw_ops.ResourceApplyAdam(
             var=variable.handle, m=mean.handle, v=square.handle, grad=gradient, lr=step_size,
             beta1=self.BETA_1, beta2=self.BETA_2, epsilon=self.EPSILON,
             beta1_power=0.0, beta2_power=0.0,  # the correction is in the step size
         )  # fmt: skip
 
-    def _update_rows(self, name, variable, gradient, step_size, *slots):
-        mean, square = slots
+    def _update_rows(self, name, variable, gradient, step_size, mean, square):
         rows = gradient.indices
         means = self._average(mean, rows, gradient.values, self.BETA_1)
         squares = self._average(square, rows, tf.square(gradient.values), self.BETA_2)
