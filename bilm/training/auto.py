@@ -62,13 +62,9 @@ def chosen(
     n_replicas: int,
     has_budget: bool,
 ) -> RunOptions:
-    """Return the options of a new run on a text of so many predictions per epoch and direction.
-
-    Args:
-        changes: requested options, which replace others.
-        n_steps: requested length; None for the largest useful number of epochs.
-        has_budget: whether the pace of the first steps will determine the length.
-    """
+    """Return the options of a new run on a text of so many predictions per epoch and direction,
+    with the requested `changes` and length; `n_steps` is None for the largest useful one, and
+    `has_budget` if the pace of the first steps will determine it."""
     options = options_for(n_predictions).replace(**changes)
     if has_budget:
         return options

@@ -212,8 +212,7 @@ def evaluation_seconds(spec: RunSpec, timing: Timing) -> float:
 
 
 def processor_share(timing: Timing, n_cores: int) -> float | None:
-    """Return the share of its processors that a run on a CPU got so far if that is little; None if
-    it is enough."""
+    """Return the share of its processors that a run got so far; None if it is enough."""
     share = timing.computed / timing.trained / n_cores
     return share if share < MIN_SHARE else None
 

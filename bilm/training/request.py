@@ -30,16 +30,12 @@ DEVICE_ARGUMENTS = ("gpus", "n_gpus", "cpu_replicas")  # of `make_strategy`
 
 @dataclass(frozen=True, kw_only=True)
 class RunRequest:
-    """What the user requested of a run; None for a default.
+    """What the user requested of a run by the arguments of `bilm.train`; None for a default.
 
     Args:
-        text, heldout: the texts; None to measure the held-out part of the run, if it has one.
-        vocab: the vocabulary, or its file; None to use the run's vocabulary, or to make one.
-        options: None to use the options of a resumed run, or to let `auto` choose.
+        options: None to use those of a resumed run, or to let `auto` choose.
         requires_auto: whether the options `auto` were requested by their name.
         changes: options that replace others, by key.
-        hours: time budget, from the time `started` of the clock on.
-        from_scratch: whether a new run of `auto` starts from random weights.
         source: the model to fine-tune; None for other runs.
     """
 

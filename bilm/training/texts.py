@@ -1,5 +1,4 @@
-"""The texts and the vocabulary of a run: made if requested, opened, counted by the chief, compared
-and checked."""
+"""The texts and the vocabulary of a run: made if requested, opened, counted and checked."""
 
 from collections.abc import Callable, Collection, Sequence
 from dataclasses import dataclass, field
