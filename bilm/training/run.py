@@ -12,6 +12,7 @@ import keras
 from absl import logging
 
 from bilm.data.shards import Shards, TextFiles
+from bilm.data.stream import same_shards
 from bilm.errors import DataError, explaining_memory
 from bilm.options.run_options import RunOptions
 from bilm.scoring.measurement import Measurement
@@ -161,11 +162,7 @@ def _agreed_checkpoint(folder: RunFolder, hosts: Hosts) -> Checkpoint | None:
 
 class Run:
     """A run between two steps: `spec`, `progress` and `timing` are values that its methods replace
-    as the functions of `bilm.training.decisions` decide.
-
-    The model has its first weights, or the weights of the checkpoint that the run continues; the
-    inputs are in the folder. All workers have the same weights and states.
-    """
+    as the functions of `bilm.training.decisions` decide. All workers have the same weights."""
 
     def __init__(
         self, spec: RunSpec, folder: RunFolder, devices: Devices, checkpoint: Checkpoint | None
@@ -205,7 +202,7 @@ class Run:
 
     def _restored(self, checkpoint: Checkpoint) -> RunProgress:
         """Restore a checkpoint; return its progress with the last evaluation, as the chief reads
-        it, if that measured the same text; otherwise earlier scores do not count."""
+        it, if that measured the same text."""
         self.trainer.set_state(self.content.restore(checkpoint))
         record = checkpoint.record
         self._saved_step = record.step
@@ -223,8 +220,14 @@ class Run:
         if heldout is None or figures is None:
             return progress
         measured = Measurement.from_record(figures)
-        if self.folder.check_heldout(measured, heldout.described):
+        if same_shards(heldout.described, measured.text):
             return replace(progress, measured=measured)
+        if self.folder.writes:
+            logging.warning(
+                "%s: the held-out text was %s so far, and is %s from here; earlier scores no "
+                "longer count for the best checkpoint",
+                self.folder.measured_file, measured.text, heldout.described,
+            )  # fmt: skip
         return replace(progress, best=None)
 
     def _measure_at_start(self) -> None:
@@ -238,8 +241,7 @@ class Run:
         self.spec = replace(spec, finetuning=finetuning)
 
     def train(self) -> None:
-        """Take the steps of the run until its end or a signal. Raises: DataError if the text cannot
-        be read; the steps before are saved."""
+        """Take the steps of the run until its end or a signal."""
         spec = self.spec
         texts = spec.texts
         text = TrainingText(self.trainer.options, texts.vocab, texts.text, spec.settings.seed)
@@ -311,8 +313,7 @@ class Run:
     # --- what decisions lead to ---
 
     def save(self) -> str:
-        """Save a checkpoint, and return its path. Raises: DataError if the text has changed,
-        BilmError if the folder was moved."""
+        """Save a checkpoint and return its path. Raises: BilmError if text or folder changed."""
         self._check_text()
         # The place in the text differs if the texts of workers differ.
         place = f"the place in the text after step {self.progress.step}"
@@ -344,8 +345,7 @@ class Run:
         check_unchanged(self.spec.texts.text, self.spec.texts.text_files, self.progress.step)
 
     def _evaluate_if_due(self) -> None:
-        """Measure the held-out text if it is due, and keep the best checkpoint. Raises: DataError
-        if the text has changed; BilmError if the folder was moved."""
+        """Measure the held-out text if it is due, and keep the best checkpoint."""
         heldout = self.spec.texts.heldout
         if heldout is None or not is_evaluation_due(self.spec, self.progress):
             return
@@ -374,14 +374,13 @@ class Run:
         self.folder.write_measured(measured)
 
     def _perplexity_of(self, text: Shards) -> Perplexity:
-        """Return the perplexity of running text. Raises: DataError."""
+        """Return the perplexity of running text."""
         spec = self.spec
         reader = heldout_dataset(text, spec.texts.vocab, spec.options.bidirectional)
         return self.evaluator(heldout_windows(reader, spec.options.batch_size))
 
     def _heldout_perplexity(self, heldout: Heldout) -> Perplexity:
-        """Return the perplexity of the held-out text; at the end of the run also log that with the
-        sentences of the training text."""
+        """Measure the held-out text, at the end of the run also with all sentences, for the log."""
         perplexity = self._perplexity_of(heldout.shards)
         if heldout.shards.left_out and self.progress.step == self.spec.n_steps:
             # Once, as it takes as long
