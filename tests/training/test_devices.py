@@ -14,6 +14,7 @@ from bilm.errors import BilmError
 from bilm.training import devices
 from bilm.training.decisions import Timing
 from bilm.training.devices import Devices, make_strategy
+from bilm.training.history import History
 from bilm.training.report import RunReport
 from bilm.training.settings import RunSettings
 from bilm.training.step import StepResult
@@ -98,7 +99,7 @@ def test_devices_are_named_and_counted():
 def test_report_shows_the_mean_loss_since_the_report_before(log):
     options = tiny_options(**WORDS, n_train_tokens=50)
     spec = spec_of(options, 9, settings=RunSettings(log_steps=4))
-    report = RunReport(spec)
+    report = RunReport(spec, History(None))
     for done in range(1, 10):
         result = StepResult(tf.constant([[float(done)]]), tf.constant(1.0), 0.2)
         timing = Timing(now=done, n_steps=done - 1, trained=done)

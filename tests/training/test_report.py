@@ -81,7 +81,7 @@ def test_log_without_a_terminal_has_few_lines(log, epochs, n_lines):
     options = tiny_options(**WORDS, n_train_tokens=10_000)
     heldout = heldout_of(100) if epochs else None
     spec = spec_of(options, 1200, heldout)
-    reported = report.RunReport(spec)
+    reported = report.RunReport(spec, report.History(None))
     for done in range(1, 1201):
         timing = Timing(now=0.05 * done, n_steps=done - 1, trained=0.05 * done)
         result = StepResult(tf.constant([[1.0]]), tf.constant(1.0), 0.2)
