@@ -109,17 +109,13 @@ def make_strategy(
     cpu_replicas: int = 1,
     hosts: Hosts | None = None,
 ) -> tf.distribute.Strategy:
-    """Choose the devices: GPUs by number, the first `n_gpus`, all of them, or the CPU.
+    """Choose the GPUs with the numbers `gpus`, the first `n_gpus`, all of them, or the CPU, as
+    `cpu_replicas` logical devices.
 
-    The other GPUs are hidden from this process, so that TensorFlow does not allocate their
-    memory. It allocates the memory of the chosen ones as it needs it, so that several processes
-    can share a GPU. This has no effect after TensorFlow has started.
+    Unless TensorFlow has started, the other GPUs are hidden from this process, and TensorFlow
+    allocates the memory of the chosen ones as it needs it, so that processes can share a GPU.
 
-    Args:
-        gpus: numbers of the GPUs to use.
-        n_gpus: number of GPUs to use; 0 selects the CPU.
-        cpu_replicas: number of logical CPU devices, if no GPU is used.
-        hosts: the worker processes, which must all call this; None for a run of one process.
+    `hosts`: the worker processes, which must all call this; None for a run of one process.
     Raises: BilmError if a requested GPU is missing or hidden, or if workers have different numbers
         of GPUs.
     """
@@ -147,7 +143,6 @@ def make_strategy(
 
 
 def _strategy_of_cpus(cpu_replicas: int) -> tf.distribute.Strategy:
-    """Return the strategy of one or several logical CPU devices. Raises: BilmError."""
     if cpu_replicas > 1:
         cpu = tf.config.list_physical_devices("CPU")[0]
         one = tf.config.LogicalDeviceConfiguration()

@@ -23,13 +23,9 @@ class Optimizer:
     of rows in the gradient and not on the size of the tables.
 
     `SLOTS` are initial values by the slots' names, which are also their names in checkpoints;
-    `slots` are `tf.Variable`s by the slot's name and the name of their variable.
-
-    Args:
-        variables: `tf.Variable`s by their stored names, created in the strategy's scope, as this
-            object must be.
-        max_norm: bound on the global norm of the mean gradient.
-        devices: replicas of the gradients.
+    `slots` are `tf.Variable`s by the slot's name and the name of their variable. `variables` are
+    `tf.Variable`s by their stored names, created in the strategy's scope, as this object must be;
+    `max_norm` bounds the global norm of the mean gradient.
     """
 
     SLOTS: ClassVar[dict[str, float]]
@@ -55,8 +51,7 @@ class Optimizer:
         return tuple(cls.SLOTS)
 
     def step_size(self, step: int, rate: float) -> Any:
-        """Return the factor of the update of step `step`, counted from 0, with a learning rate: a
-        number, or several for an optimizer with several kinds of updates."""
+        """Return the factor of the update of step `step`, counted from 0, or of each kind of it."""
         return rate
 
     def apply(

@@ -140,11 +140,8 @@ def count(
     record: RunRecord | None = None,
 ) -> Facts:
     """Read the texts of a new run, or of the run with a `record`, whose text is read only if there
-    is held-out text, and whole only to compare it with held-out text that is new.
-
-    `check_order`: see `log_survey`; `of_model`: profile of the text of a model to fine-tune.
-    Raises: DataError.
-    """
+    is held-out text, and whole only to compare it with held-out text that is new. `check_order`:
+    see `log_survey`; `of_model`: profile of the text of a model to fine-tune. Raises: DataError."""
     text, heldout, vocab = inputs
     check_training_text(text, heldout, vocab.filename)
     files = None  # of the held-out text, once they are compared
@@ -178,7 +175,7 @@ def count(
 
 def compare_texts(heldout: Shards, repeated: Collection[int]) -> HeldoutFiles:
     """Return the files of held-out text, and the digests of its sentences that are `repeated` in
-    the training text, unless all are; log the number of these sentences."""
+    the training text, unless all are; warn of them."""
     digests = [sentence_digest(words) for words in heldout.sentences()] if repeated else []
     n_repeated = sum(digest in repeated for digest in digests)
     has_others = n_repeated < len(digests)
@@ -194,8 +191,8 @@ def compare_texts(heldout: Shards, repeated: Collection[int]) -> HeldoutFiles:
 
 
 def check_words(vocab: Vocabulary) -> None:
-    """Raise DataError for a word of a new run's vocabulary with a blank or a tab; published
-    vocabularies may contain other whitespace."""
+    """Raise DataError for a word of a new run's vocabulary with a blank or a tab: published ones
+    may contain other whitespace."""
     wrong = next((word for word in vocab.words if " " in word or "\t" in word), None)
     if wrong is not None:
         raise DataError(
