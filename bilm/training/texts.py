@@ -1,8 +1,7 @@
 """The texts and the vocabulary of a run: made if requested, opened, counted and checked."""
 
-from collections.abc import Callable, Collection, Sequence
+from collections.abc import Collection, Sequence
 from dataclasses import dataclass, field
-from functools import partial
 from pathlib import Path
 from typing import NamedTuple
 
@@ -36,9 +35,8 @@ def new_texts(request: RunRequest, folder: RunFolder, options: RunOptions | None
     # Nothing is held out if there is a vocabulary, which may be of the whole text.
     makes_vocab = request.vocab is None
     holds_out = makes_vocab and request.heldout is None
-    make_inputs = partial(folder.make_inputs, request.text, makes_vocab, holds_out)
     hosts = request.devices.hosts
-    hosts.from_chief("inputs", make_inputs)
+    hosts.from_chief("inputs", lambda: folder.make_inputs(request.text, makes_vocab, holds_out))
 
     inputs = _open_inputs(request, folder)
     source = request.source
@@ -51,7 +49,8 @@ def new_texts(request: RunRequest, folder: RunFolder, options: RunOptions | None
         check_n_words(options, inputs.vocab)
         n_train_tokens = options.n_train_tokens
         check_order = options.sample_softmax
-    return _with_facts(inputs, hosts, partial(count, inputs, n_train_tokens, check_order, of_model))
+    facts = count(inputs, n_train_tokens, check_order, of_model) if hosts.is_chief else None
+    return _with_facts(inputs, hosts, facts)
 
 
 def same_texts(
@@ -72,8 +71,9 @@ def same_texts(
             f"the run in this folder left out {record.left_out}; restore the file or use another "
             "folder"
         )
-    find = partial(count, inputs, n_train_tokens, record=record)
-    return _with_facts(inputs, request.devices.hosts, find)
+    hosts = request.devices.hosts
+    facts = count(inputs, n_train_tokens, record=record) if hosts.is_chief else None
+    return _with_facts(inputs, hosts, facts)
 
 
 class Inputs(NamedTuple):
@@ -113,9 +113,8 @@ class Facts(Checked):
     ngrams: Ngrams | None = field(default=None, repr=False)
 
 
-def _with_facts(inputs: Inputs, hosts: Hosts, find: Callable[[], Facts]) -> RunTexts:
-    """Return the texts with the facts that the chief finds."""
-    of_chief = find() if hosts.is_chief else None
+def _with_facts(inputs: Inputs, hosts: Hosts, of_chief: Facts | None) -> RunTexts:
+    """Return the texts with the facts that the chief found."""
     facts = Facts.from_dict(hosts.from_chief("texts", lambda: of_chief and of_chief.to_dict()))
     heldout = None
     if inputs.heldout is not None and facts.files is not None and facts.compared is not None:
