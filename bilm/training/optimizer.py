@@ -38,13 +38,11 @@ class Optimizer:
         self.variables = dict(variables)
         self.max_norm = max_norm
         self.devices = devices
-        self.slots: dict[str, dict[str, tf.Variable]] = {}
-        for slot, start in self.SLOTS.items():
-            self.slots[slot] = {}
-            for name, variable in self.variables.items():
-                if slot in self._slots_of(name):
-                    filled = tf.fill(variable.shape, start)
-                    self.slots[slot][name] = tf.Variable(filled, trainable=False)
+        self.slots: dict[str, dict[str, tf.Variable]] = {slot: {} for slot in self.SLOTS}
+        for name, variable in self.variables.items():
+            for slot in self._slots_of(name):
+                filled = tf.fill(variable.shape, self.SLOTS[slot])
+                self.slots[slot][name] = tf.Variable(filled, trainable=False)
 
     @classmethod
     def _slots_of(cls, name: str) -> Sequence[str]:
