@@ -158,25 +158,23 @@ class Source:
     def assign(self, model: BiLM, vocab: Vocabulary) -> None:
         """Assign the weights to a model, and the softmax rows of the words of its vocabulary that
         the vocabulary of the source also contains."""
-        stored = self.model
-        of_source = self.vocab
-        path = stored.tensors.source
-        softmax = stored.softmax
-        if softmax is not None and of_source is not None and of_source.words == vocab.words:
-            stored.assign(model)
+        path = self.model.tensors.source
+        softmax = self.model.softmax
+        words = [] if self.vocab is None else self.vocab.words
+        is_same = softmax is not None and words == vocab.words
+        self.model.assign(model, softmax=is_same)
+        if is_same:
             logging.info("%s: weights and the softmax of %d words loaded", path, vocab.size)
             return
-
-        stored.assign(model, softmax=False)
-        if softmax is None or of_source is None:
-            missing = "the source's vocabulary is missing"
-            if softmax is None:
-                missing = "the source has none"
+        if softmax is None or not words:
+            missing = "the source has none"
+            if softmax is not None:
+                missing = "the source's vocabulary is missing"
             logging.info("%s: weights loaded; the softmax is newly initialized: %s", path, missing)
             return
 
         # The row of each word in the source's softmax, -1 for a new word.
-        places = {word: i for i, word in enumerate(of_source.words)}
+        places = {word: i for i, word in enumerate(words)}
         rows = np.array([places.get(word, -1) for word in vocab.words])  # V
         is_shared = rows >= 0
         assert model.softmax is not None
