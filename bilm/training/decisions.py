@@ -25,8 +25,7 @@ class Timing:
     Attributes:
         begun: when the run began; `saved`, when it was last saved, or began.
         processor_time: processor time of the process until `now`.
-        compiling: of the first step, which compiles the graph.
-        n_steps: number of steps that did not compile the graph.
+        compiling: of the first step, which compiles the graph; `n_steps`: number of others.
         trained: of these steps, with the saves between them; `computed`, their processor time.
         n_evaluations, last_evaluation: number of evaluations, and seconds of the last one.
     """
@@ -131,11 +130,8 @@ def is_done(spec: RunSpec, progress: RunProgress) -> bool:
 
 
 def pace(spec: RunSpec, progress: RunProgress, timing: Timing) -> Pace | None:
-    """Return the change with which a run with a time budget ends on time; None for no change.
-
-    The first one, which is returned in any case, also adapts regularization and learning rate,
-    which depend on the length.
-    """
+    """Return the change with which a run with a time budget ends on time; None for no change. The
+    first one is returned in any case, with the regularization and the rate of the length."""
     is_over = progress.step >= spec.n_steps
     if spec.deadline == math.inf or is_over or not timing.is_measured:
         return None

@@ -30,11 +30,9 @@ Batches = tuple[Any, ...]  # one nest of tensors per replica of this process
 
 
 class Devices:
-    """The replicas that a run computes on.
+    """The replicas that a run computes on, by a `strategy` of `make_strategy` with these `hosts`;
+    by default all GPUs, or the CPU.
 
-    Args:
-        strategy: strategy from `make_strategy`; None to use all GPUs, or the CPU if there are none.
-        hosts: the worker processes of the run, those with which the strategy was created.
     Attributes: `n_replicas` on all workers; `names`, such as `CPU:0`, one per replica of this
         process; `own`, the numbers of these replicas among all.
     """

@@ -60,22 +60,18 @@ def finetune(
     devices: Devices | None = None,
     **others: Any,
 ) -> TrainResult:
-    """Continue to train a stored model on another text, as a new run in `folder`, as the command
-    `bilm finetune` does.
-
-    The optimizer's slots, the LSTM states and the step count are reset.
+    """Continue to train a stored model on another text, as the command `bilm finetune` does, as a
+    new run in `folder`, with new slots, LSTM states and step count.
 
     Args:
         model, weights: the model to start from, see `Source`.
         text, folder, heldout: see `bilm.train`; held-out text is also measured before the first
             step.
-        vocab: the vocabulary of the model; None for the words that are stored with its softmax, or
-            the `vocab.txt` beside it.
+        vocab: the vocabulary of the model; None for the words of its softmax, or its `vocab.txt`.
         new_vocab: another vocabulary to predict, with a new softmax. Words that the model's
             vocabulary also contains keep their softmax rows if the model has a softmax. Required
             if the model reads characters and has no softmax; not allowed if it reads words.
-        devices, others: see `bilm.train`; options that are not given are the model's or
-            defaults, see `Source.run_options`.
+        devices, others: see `bilm.train`; for other options see `Source.run_options`.
     Raises: BilmError if an input cannot be used.
 
     Example:

@@ -2,8 +2,7 @@
 
 The chief listens at the port of its address. Each of the other workers connects to it and sends its
 index. When all have joined, the chief answers, and TensorFlow then listens at the same port and
-exchanges gradients. The connections remain open for decisions between steps, and break if a worker
-dies.
+exchanges gradients. The connections remain open for decisions, and break if a worker dies.
 
 TensorFlow alone would wait forever for a worker that does not start. It accepts connections on all
 interfaces without authentication, so a run with several workers requires a trusted network.

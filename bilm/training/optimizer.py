@@ -18,9 +18,8 @@ NORM = "gradient's norm"  # named in the error if it is not finite
 class Optimizer:
     """Base class of optimizers; a subclass names its slots and updates one variable.
 
-    A slot is a number kept for each weight. Rows of a table that a step does not use have no
-    gradient; neither they nor their slots are touched, so the cost of a step depends on the number
-    of rows in the gradient and not on the size of the tables.
+    A slot is a number kept for each weight. Rows of a table that a step does not use, and their
+    slots, are not touched, so the cost of a step does not depend on the size of the tables.
 
     `SLOTS` are initial values by the slots' names, which are also their names in checkpoints;
     `slots` are `tf.Variable`s by the slot's name and the name of their variable. `variables` are
@@ -64,8 +63,7 @@ class Optimizer:
                 subtracted before the update (decoupled weight decay, Loshchilov and Hutter 2019,
                 arXiv:1711.05101); biases do not decay. None for no decay.
         Returns: the global norm of the mean gradient before clipping, float32 ().
-        Raises: InvalidArgumentError, from the graph, if that norm is not finite; nothing has been
-            updated then, since every update needs the norm.
+        Raises: InvalidArgumentError, from the graph, before any update, if it is not finite.
         """
         means = list(map(self._mean, gradients, self.variables.values()))
         norm = tf.linalg.global_norm([self.devices.local(mean)[0] for mean in means])
@@ -234,9 +232,8 @@ class Muon(Adam):
     def orthogonal(self, matrices: tf.Tensor) -> tf.Tensor:
         """Return matrices (..., rows, columns) with their singular values replaced by about 1.
 
-        An iteration is x = p(x x') x with p(g) = a + b g + c g^2. The factors p(x x') are
-        multiplied before they meet x. This takes two thirds of the time if a matrix is four times
-        as long as it is wide, as in an LSTM.
+        An iteration is x = p(x x') x with p(g) = a + b g + c g^2. Multiplying the factors p(x x')
+        first takes two thirds of the time if a matrix is four times as long as wide, as in an LSTM.
         """
         n_rows, n_columns = matrices.shape[-2:]
         if n_rows > n_columns:

@@ -53,8 +53,7 @@ class TrainResult(NamedTuple):
     """How a run ended.
 
     Fields:
-        step: number of steps.
-        finished: whether the run is finished; if not, the same call continues it.
+        step: number of steps; `finished`: if not, the same call continues the run.
         heldout: the last held-out perplexity; None if nothing was measured.
         verdict: the verdict on the model that the last evaluation measured.
         model: folder of the checkpoint with the best held-out perplexity, or of the run.

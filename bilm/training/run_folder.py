@@ -64,9 +64,8 @@ class RunFolder:
 
     @contextmanager
     def locked(self) -> Iterator[None]:
-        """Create the folder and lock it until the block or the process ends; leave nothing if the
-        block fails before it has written anything. Raises: BilmError if another process has locked
-        it, or if it contains files that a run would overwrite."""
+        """Create and lock the folder until the block or the process ends; leave nothing if the
+        block fails before it has written anything. Raises: BilmError if it is locked or used."""
         if not self.writes:
             yield
             return

@@ -21,8 +21,7 @@ def draw_negatives(
     `n_samples` of them are distinct, and the expected counts allow for the number of tries.
 
     Args:
-        n_tokens: vocabulary size V.
-        n_samples: how many distinct words to draw, S; below V.
+        n_tokens: vocabulary size V; `n_samples`: how many distinct words to draw, S, below V.
         key: seed of the run, step, replica and direction.
         targets: ids of the words to predict, integer (N,).
     Returns: `Negatives` of NumPy arrays: int64 (S,), float32 (S,) and float32 (N,).
@@ -73,8 +72,7 @@ def with_unknown(
 
     Args:
         targets: ids in the rows `rows` of a window, of those of all replicas, integer (B, T).
-        once_from: the first id of the words that occur once.
-        key: seed, step and direction.
+        once_from: the first id of the words that occur once; `key`: seed, step and direction.
     """
     random = np.random.default_rng(key)
     drawn = random.random((rows.stop, targets.shape[1]))[rows.start :]  # B, T

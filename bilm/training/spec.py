@@ -23,10 +23,8 @@ from bilm.training.settings import RunSettings
 
 @dataclass(frozen=True)
 class Heldout:
-    """The held-out text of a run, without the sentences that the training text contains.
-
-    Attributes: `files`, which checkpoints store; `compared`, what a model is compared with.
-    """
+    """The held-out text of a run, without the sentences that the training text contains; its
+    `files`, as checkpoints store them; `compared`: what a model is compared with."""
 
     shards: Shards
     files: HeldoutFiles
@@ -179,8 +177,7 @@ class RunProgress:
     Attributes:
         step: number of steps done.
         position: place of the readers in the text after them; None for its start.
-        best: lowest perplexity of the held-out text so far.
-        measured: the last evaluation of this text.
+        best: lowest perplexity of the held-out text so far; `measured`: its last evaluation.
         processor_seconds: processor time of the run in earlier processes of the chief.
     """
 

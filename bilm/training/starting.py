@@ -34,8 +34,7 @@ def assign_encoder(name: str, model: BiLM, vocab: Vocabulary) -> None:
 
 
 def new_run(request: RunRequest, folder: RunFolder) -> RunSpec:
-    """Return a new run on a text, whose inputs are prepared in its folder. Raises: BilmError if one
-    cannot be used."""
+    """Return a new run, whose inputs are prepared in its folder. Raises: BilmError."""
     devices = request.devices
     options = request.options
     if devices.several_hosts and options is None:
@@ -67,8 +66,7 @@ def new_run(request: RunRequest, folder: RunFolder) -> RunSpec:
 
 
 def resumed_run(request: RunRequest, folder: RunFolder, checkpoint: Checkpoint) -> RunSpec:
-    """Return the run that continues a checkpoint. Raises: BilmError if an input cannot be used, or
-    if it differs from that of the run in the folder."""
+    """Return the run that continues a checkpoint. Raises: BilmError if an input differs."""
     record = checkpoint.record
     if request.source is not None:
         request.source.check_same(folder, record.finetuning)
@@ -192,8 +190,8 @@ def _choice_again(request: RunRequest, stored: AutoChoice, keeps_epochs: bool) -
 def _rows_of(
     checkpoint: Checkpoint, stored: RunOptions, options: RunOptions, n_replicas: int
 ) -> int:
-    """Return the number of rows of a checkpoint. Raises: WeightsError if the number of replicas
-    does not divide it, or if `options` have another `batch_size` than the `stored` ones."""
+    """Return the number of rows of a checkpoint. Raises: WeightsError if the replicas cannot share
+    them, or if `options` have another `batch_size` than the `stored` ones."""
     n_rows = checkpoint.record.n_rows
     requested = options.batch_size * n_replicas
     if n_rows == requested:

@@ -36,10 +36,9 @@ class Trainer:
     """A biLM, its optimizer and the LSTM state of every row, on every replica.
 
     Args:
-        options: options of the run; the batch size is per replica.
-        n_tokens: vocabulary size.
-        seed: seed of dropout and resets, combined with step, replica, direction and layer. The
-            initial weights depend on Keras' global seed instead.
+        options: of the run, with the batch size of a replica; `n_tokens`: vocabulary size.
+        seed: of dropout and resets, combined with step, replica, direction and layer. The initial
+            weights depend on Keras' global seed instead.
         precision: dtype of matrix-multiplication inputs, see `BiLM`.
         schedule: learning rate of each step; None for the options' rate, which must not decay.
     """
