@@ -137,10 +137,6 @@ def make_strategy(
     if chosen:
         visible = tf.config.get_visible_devices("GPU")  # TensorFlow numbers only these
         return tf.distribute.MirroredStrategy([f"GPU:{visible.index(gpu)}" for gpu in chosen])
-    return _strategy_of_cpus(cpu_replicas)
-
-
-def _strategy_of_cpus(cpu_replicas: int) -> tf.distribute.Strategy:
     if cpu_replicas > 1:
         cpu = tf.config.list_physical_devices("CPU")[0]
         one = tf.config.LogicalDeviceConfiguration()

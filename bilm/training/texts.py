@@ -46,7 +46,13 @@ def new_texts(request: RunRequest, folder: RunFolder, options: RunOptions | None
     n_train_tokens = request.changes.get("n_train_tokens")
     check_order = True
     if options is not None:
-        check_n_words(options, inputs.vocab)
+        if options.n_tokens_vocab not in (None, inputs.vocab.size):
+            raise schema.unexpected(
+                f"{options.file}n_tokens_vocab",
+                options.n_tokens_vocab,
+                f"{inputs.vocab.size}, the number of words of {inputs.vocab.filename}, or no such "
+                "key",
+            )
         n_train_tokens = options.n_train_tokens
         check_order = options.sample_softmax
     facts = count(inputs, n_train_tokens, check_order, of_model) if hosts.is_chief else None
@@ -197,16 +203,6 @@ def check_words(vocab: Vocabulary) -> None:
         raise DataError(
             f"{vocab.filename}: {wrong!r} contains whitespace, so it never occurs as a word of a "
             "text; expected one word per line and nothing else"
-        )
-
-
-def check_n_words(options: RunOptions, vocab: Vocabulary) -> None:
-    """Raise OptionsError if the options have another number of words than the vocabulary."""
-    if options.n_tokens_vocab not in (None, vocab.size):
-        raise schema.unexpected(
-            f"{options.file}n_tokens_vocab",
-            options.n_tokens_vocab,
-            f"{vocab.size}, the number of words of {vocab.filename}, or no such key",
         )
 
 
