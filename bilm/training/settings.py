@@ -1,16 +1,17 @@
 """The settings of a run that are not options of the model or of its training."""
 
+import math
 from dataclasses import dataclass
 
 from bilm.data.text import ON_BAD_UTF8
 from bilm.options import schema
 from bilm.options.run_options import MAX_SEED
-from bilm.options.schema import NUMBER, Checked, Rule, choice, integer, key
+from bilm.options.schema import NUMBER, Checked, choice, integer, key, number
 from bilm.precisions import PRECISIONS
 
 MAX_STEPS = schema.MAX_INT32  # step numbers are int32 in the graph
 RESUME = ("auto", "never", "must")
-MINUTES = Rule(lambda value: isinstance(value, int | float) and value >= 0, "a number from 0")
+MINUTES = number(0, math.inf, "a number from 0")
 
 
 @dataclass(frozen=True, kw_only=True)
