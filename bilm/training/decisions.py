@@ -135,9 +135,16 @@ def pace(spec: RunSpec, progress: RunProgress, timing: Timing) -> Pace | None:
     is_over = progress.step >= spec.n_steps
     if spec.deadline == math.inf or is_over or not timing.is_measured:
         return None
-    left = _seconds_left(spec, timing)
-    step_seconds = timing.step_seconds + evaluation_seconds(spec, timing) / spec.eval_steps
 
+    # The time left for steps: the first change compiles again, and an evaluation ends the run.
+    is_first = spec.auto is not None and spec.auto.n_steps is None
+    left = spec.deadline - timing.now - last_evaluation_seconds(spec, timing)
+    if is_first:
+        left -= timing.compiling
+    if spec.texts.heldout is not None and not timing.n_evaluations:
+        left -= timing.compiling / 2
+
+    step_seconds = timing.step_seconds + evaluation_seconds(spec, timing) / spec.eval_steps
     longest = spec.options.n_epochs * spec.epoch_steps
     shortest = min(USEFUL_STEPS, longest)
     n_steps = min(longest, progress.step + max(1, int(left / step_seconds)))
@@ -152,27 +159,11 @@ def pace(spec: RunSpec, progress: RunProgress, timing: Timing) -> Pace | None:
     if is_close or rises:
         n_steps = spec.n_steps
 
-    if _awaits_pace(spec):
+    if is_first:
         changes = changes_for(spec.options, spec.n_epochs(n_steps))
         missing_hours = missing / 3600 if n_steps < shortest else None
         return Pace(n_steps, changes, shortest, missing_hours)
     return None if n_steps == spec.n_steps else Pace(n_steps, {}, shortest)
-
-
-def _awaits_pace(spec: RunSpec) -> bool:
-    """Return whether the pace of the first steps will determine the length."""
-    return spec.auto is not None and spec.auto.n_steps is None
-
-
-def _seconds_left(spec: RunSpec, timing: Timing) -> float:
-    """Return the time of a budget that is left for steps, without the evaluation at the end and,
-    before the first change, compiling the step again."""
-    left = spec.deadline - timing.now - last_evaluation_seconds(spec, timing)
-    if _awaits_pace(spec):
-        left -= timing.compiling
-    if spec.texts.heldout is not None and not timing.n_evaluations:
-        left -= timing.compiling / 2
-    return left
 
 
 def run_hours(spec: RunSpec, timing: Timing, n_steps: int) -> float | None:
