@@ -88,10 +88,8 @@ def finetune(
 
 
 class Source:
-    """The stored model that fine-tuning starts from.
+    """The stored model that fine-tuning starts from; for its arguments, see `open_model`.
 
-    Args:
-        model, weights: a run, or an exported model: see `bilm.storage.stored_model.open_model`.
     Attributes: `model`, the `StoredModel`; `id`, its names, as absolute paths if they exist;
         `vocab`, its vocabulary, or None; `has_new_words`, whether a run predicts other words.
     Raises: OptionsError, WeightsError.

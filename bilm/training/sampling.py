@@ -1,9 +1,5 @@
-"""Negatives of the sampled softmax and targets of rare words, drawn on the host and keyed by where
-they are used.
-
-TensorFlow's own candidate sampler keeps its random state inside a kernel, where no checkpoint
-reaches it; this one is a pure function of its key.
-"""
+"""Negatives of the sampled softmax and targets of rare words, drawn on the host by the key of where
+they are used: no checkpoint reaches the random state of TensorFlow's own candidate sampler."""
 
 from functools import lru_cache
 

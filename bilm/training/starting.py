@@ -30,9 +30,6 @@ def assign_encoder(name: str, model: BiLM, vocab: Vocabulary) -> None:
     open_model(name).assign(model, softmax=False, stacks=False)
 
 
-# --- the two kinds of runs ---
-
-
 def new_run(request: RunRequest, folder: RunFolder) -> RunSpec:
     """Return a new run, whose inputs are prepared in its folder. Raises: BilmError."""
     devices = request.devices
@@ -70,8 +67,8 @@ def resumed_run(request: RunRequest, folder: RunFolder, checkpoint: Checkpoint) 
     record = checkpoint.record
     if request.source is not None:
         request.source.check_same(folder, record.finetuning)
-    is_auto = request.options is None and record.auto is not None
-    if request.devices.several_hosts and is_auto:
+    of_auto = record.auto if request.options is None else None
+    if request.devices.several_hosts and of_auto is not None:
         raise ArgumentError(NOT_FOR_WORKERS)
     if record.auto is None and (request.requires_auto or request.hours is not None):
         raise OptionsError(
@@ -93,9 +90,8 @@ def resumed_run(request: RunRequest, folder: RunFolder, checkpoint: Checkpoint) 
     n_rows = _rows_of(checkpoint, stored, options, request.devices.n_replicas)
     options = options.replace(batch_size=stored.batch_size)
 
-    choice = None
-    if is_auto and record.auto is not None:
-        choice = _choice_again(request, record.auto, options.n_epochs == stored.n_epochs)
+    keeps_epochs = options.n_epochs == stored.n_epochs
+    choice = of_auto and _choice_again(request, of_auto, keeps_epochs)
     spec = specified(request, texts, options, n_rows, choice)
     spec = replace(spec, finetuning=record.finetuning)
     heldout = texts.heldout
@@ -154,9 +150,6 @@ def specified(
     return spec
 
 
-# --- auto ---
-
-
 def _log_choice(options: RunOptions, choice: AutoChoice) -> None:
     n_predictions = options.n_train_tokens or 0
     keys = dict.fromkeys([*auto.recipe_for(n_predictions).changes, "learning_rate"])
@@ -182,9 +175,6 @@ def _choice_again(request: RunRequest, stored: AutoChoice, keeps_epochs: bool) -
         logging.info("auto: a resumed run keeps its first weights; --from_scratch is for new runs")
     precision = request.settings.precision or stored.precision
     return stored.replace(n_steps=n_steps, hours=request.hours, precision=precision)
-
-
-# --- rows ---
 
 
 def _rows_of(
