@@ -27,8 +27,9 @@ Decorator = Callable[[Any], Any]
 
 
 class File(click.Path):
-    """The name of a file or folder, or a pattern, which may be a URL if `urls`; a URL is downloaded
-    before the command starts if `fetched`. `endings`: accepted endings, empty for all."""
+    """The name of a file or folder, or a pattern; a leading `~` is the home folder. `urls`: whether
+    it may be a URL, which is downloaded before the command starts if `fetched`; `endings`: accepted
+    endings, in lower case, empty for all."""
 
     def __init__(self, urls: bool = True, fetched: bool = False, endings: Sequence[str] = ()):
         super().__init__()

@@ -105,7 +105,8 @@ def write_table(
 ) -> None:
     """Write a table, row by row as they are computed, to a file whose ending, one of `TABLES`,
     selects the format, and which is created after the last row; None prints TSV, with control
-    characters escaped. Raises: DataError if the file is one of the `inputs`."""
+    characters escaped. A missing value is an empty field, or null in Parquet. Raises: DataError if
+    the file is one of the `inputs`."""
     if output is None:
         _write_delimited(_Printed(), columns, rows, "\t")
         return

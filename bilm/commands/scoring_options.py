@@ -105,8 +105,8 @@ def n_predictions(words: Sequence[str]) -> int:
 
 class Text:
     """Sentences to score by the values of `text_options`, whose `files` are opened when they are
-    read; `columns` are those of a sentence's place. `marks`: words that are not split; `are_gaps`:
-    whether these are gaps, which the command fills. Raises: DataError."""
+    read, and the `columns` of a sentence's place. `marks`: words that are not split; `are_gaps`:
+    whether the command fills them as gaps. Raises: DataError."""
 
     def __init__(
         self, input_: str, keep: tuple[str, ...] | None, marks: re.Pattern[str] | None = None,
