@@ -2,7 +2,6 @@
 
 import math
 from collections.abc import Mapping
-from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -22,7 +21,7 @@ from bilm.support.model_files import VOCABULARY
 from bilm.support.urls import masked
 from bilm.tensors import SOFTMAX
 from bilm.training.devices import Devices
-from bilm.training.request import request_run
+from bilm.training.request import RunRequest
 from bilm.training.run import TrainResult, carry_out
 from bilm.training.run_folder import RunFolder
 
@@ -82,9 +81,8 @@ def finetune(
     if source.model.folder.resolve() == Path(expanded(folder)).resolve():
         raise BilmError(f"{folder}: model and folder are the same; use another folder")
     words = source.choose_vocabulary(vocab, new_vocab)
-    request = request_run(text, others, heldout=heldout, vocab=words, devices=devices)
-    options = source.run_options(request.changes)
-    return carry_out(replace(request, options=options, changes={}, source=source), folder)
+    request = RunRequest(text, others, heldout=heldout, vocab=words, devices=devices, source=source)
+    return carry_out(request, folder)
 
 
 class Source:

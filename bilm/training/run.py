@@ -37,7 +37,7 @@ from bilm.training.history import History
 from bilm.training.hosts import Hosts
 from bilm.training.memory import check_memory
 from bilm.training.report import RunReport, progress_bar
-from bilm.training.request import RunRequest, absolute, request_run
+from bilm.training.request import RunRequest, absolute
 from bilm.training.run_folder import RunFolder
 from bilm.training.signals import stop_on_signal
 from bilm.training.spec import Heldout, RunProgress, RunSpec
@@ -117,7 +117,7 @@ def train(
         result = bilm.train("text.txt", "run", hours=0.2)
         print(result.verdict)
     """
-    request = request_run(
+    request = RunRequest(
         text, others, heldout=heldout, vocab=vocab, options=options, hours=hours,
         from_scratch=from_scratch, devices=devices, started=started,
     )  # fmt: skip
