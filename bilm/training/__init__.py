@@ -1,7 +1,7 @@
 """Training of a biLM. `bilm.train` is `run.train`; `train` of this package is bilm-tf's function.
 
 A run is a value, `spec.RunSpec`. `starting` makes it from a `request`, which may name a model of
-`finetuning`, and from a checkpoint that it continues; `texts` opens and counts the texts, and
+`source`, and from a checkpoint that it continues; `texts` opens and counts the texts, and
 `auto` has the recipes that choose options. `run` takes the steps: `training_text` makes batches
 with the negatives of `sampling`; `step` and `optimizer` update the weights with the rate of
 `schedule`. Between steps, `run` does what the functions of `decisions` return: it saves, `report`

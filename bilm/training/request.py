@@ -1,13 +1,11 @@
 """What a user requests of a run: the arguments of `bilm.train` and `bilm.finetune`, checked."""
 
-from __future__ import annotations
-
 import math
 import os
 import time
 from collections.abc import Collection, Mapping
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 from bilm.data.shards import Shards, TextFiles, resolve_shards
 from bilm.data.vocabulary import Vocabulary
@@ -20,9 +18,7 @@ from bilm.support.process import note_computing
 from bilm.support.urls import PathLike, is_url
 from bilm.training.devices import Devices, make_strategy
 from bilm.training.settings import RunSettings
-
-if TYPE_CHECKING:
-    from bilm.training.finetuning import Source
+from bilm.training.source import Source
 
 DEVICE_ARGUMENTS = ("gpus", "n_gpus", "cpu_replicas")  # of `make_strategy`
 
