@@ -67,8 +67,8 @@ def _described_command(name: str, module: str, function: str) -> click.Command:
 
 @functools.cache
 def docstring(module: str, function: str) -> str | None:
-    """Return the docstring of a function of a module, without importing the module or its package;
-    None if it cannot be read. Raises: ImportError if the module does not exist; SyntaxError."""
+    """Return the docstring of a function without importing its module; None if it cannot be read.
+    Raises: ImportError if the module does not exist; SyntaxError."""
     name, *parts = module.split(".")
     spec = find_spec(name)
     for part in parts:

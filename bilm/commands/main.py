@@ -77,8 +77,7 @@ class Program(cloup.Group):
 
     def get_command(self, ctx: click.Context | None, cmd_name: str) -> click.Command | None:
         if cmd_name in listing.COMMANDS:
-            name = cmd_name.replace("-", "_")
-            return getattr(importlib.import_module(f"bilm.commands.{name}"), name)
+            return getattr(importlib.import_module(f"bilm.commands.{cmd_name}"), cmd_name)
         command = listing.plugin(cmd_name)
         if command is None:  # click suggests similar names of `self.commands`
             self.commands = {command.name or "": command for command in self._listed()}
@@ -144,9 +143,8 @@ def like_reference(
     callback: Callable[..., Any] | None = None,
     **defaults: str,
 ) -> click.Command:
-    """Return a command that also accepts the options of one of bilm-tf's scripts. `names` maps
-    these to the command's options; `callback` replaces the command's function, and `defaults`
-    describe its defaults, by option."""
+    """Return a command that also accepts the options of one of bilm-tf's scripts, which `names`
+    maps to its own. `defaults` describe the defaults of `callback`, its function, by option."""
     script = deepcopy(command)
     for option in script.params:
         if isinstance(option, click.Option) and option.name in defaults:
@@ -160,8 +158,8 @@ def like_reference(
 
 
 def run(command: click.Command, program: str, words: Sequence[str]) -> int:
-    """Run a command with `words`, the command line without the program; return the exit status: 0
-    for success, 1 for bad input, 2 for wrong use, 130 after Ctrl-C. Errors are one line."""
+    """Run a command with the words of a command line; return the exit status: 0 for success, 1 for
+    bad input, 2 for wrong use, 130 after Ctrl-C. Errors are one line."""
     try:
         status = command.main(list(words), program, standalone_mode=False)
         return status if isinstance(status, int) else 0
@@ -184,8 +182,8 @@ class Failure(click.UsageError):
 
 
 class Command(cloup.Command):
-    """A command with --quiet, which starts the log, and TensorFlow if it is always needed. `notes`:
-    paragraphs that the help shows after the options."""
+    """A command with --quiet, which starts the log, and TensorFlow if it is always needed. The help
+    shows the `notes` after the options."""
 
     def __init__(
         self, *args: Any, tensorflow: bool = False, notes: Sequence[str] = (), **kwargs: Any

@@ -28,8 +28,8 @@ Decorator = Callable[[Any], Any]
 
 class File(click.Path):
     """The name of a file or folder, or a pattern; a leading `~` is the home folder. `urls`: whether
-    it may be a URL; `fetched`: whether a URL is downloaded before the command starts; `endings`:
-    accepted endings, in lower case, empty for all."""
+    it may be a URL, which is downloaded before the command starts if `fetched`; `endings`: accepted
+    endings, in lower case, empty for all."""
 
     def __init__(self, urls: bool = True, fetched: bool = False, endings: Sequence[str] = ()):
         super().__init__()
@@ -201,8 +201,8 @@ DEFAULTS = RunSettings()
 def run_options(
     source: str, n_epochs: str, warmup: str, usual: Sequence[Decorator], more: Sequence[Decorator]
 ) -> Decorator:
-    """Declare the options of commands that train, with `usual` and `more` ones. `source`,
-    `n_epochs`, `warmup`: the source of the defaults, and two of them, for the help."""
+    """Declare the options of commands that train, with `usual` and `more` ones; the help states the
+    `source` of the defaults and two of them."""
     stored = f"from {source}, or "
     rates = ", ".join(f"{value} for {name}" for name, value in LEARNING_RATES.items())
     groups = [
@@ -289,9 +289,8 @@ def run_options(
 def run_training(
     train: Callable[..., TrainResult], values: dict[str, Any]
 ) -> tuple[TrainResult, bool]:
-    """Call `bilm.train` or `finetune` with the values of `run_options` that are not None, when all
-    workers have joined. Return its result, and whether this process is the chief, which alone logs
-    notes. Raises: BilmError."""
+    """Call `bilm.train` or `finetune` with values of `run_options` when all workers have joined.
+    Return its result, and whether this process is the chief, which alone logs notes."""
     from absl import logging
 
     from bilm.training.devices import Devices, make_strategy

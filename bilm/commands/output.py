@@ -103,14 +103,10 @@ def for_people(value: object) -> str:
 def write_table(
     output: str | None, columns: Columns, rows: Iterable[Row], inputs: Iterable[str | None] = ()
 ) -> None:
-    """Write a table, row by row as they are computed. In CSV and TSV, fields are quoted where
-    necessary, and a missing value is an empty field.
-
-    Args:
-        output: the file to write, whose ending, one of `TABLES`, selects the format; it is created
-            after the last row. None prints TSV, with control characters escaped.
-        inputs: files that the output must not replace. Raises: DataError if it is one of them.
-    """
+    """Write a table, row by row as they are computed, to a file whose ending, one of `TABLES`,
+    selects the format, and which is created after the last row; None prints TSV, with control
+    characters escaped. A missing value is an empty field, or null in Parquet. Raises: DataError if
+    the file is one of the `inputs`."""
     if output is None:
         _write_delimited(_Printed(), columns, rows, "\t")
         return

@@ -39,9 +39,8 @@ NOTES = [TABLE_NOTE, opt.INPUT_FORMS, opt.SOFTMAX_NOTE, opt.MODEL_FORMS]
 
 
 class Model:
-    """The model of `model_options`, with its softmax, whose weights are not read yet, its
-    vocabulary, and its `memory` of `memory_option`, a `SecondModel` or None. No output must replace
-    its `files`. Raises: BilmError."""
+    """The model of `model_options`, whose weights are not read yet, its vocabulary, and `memory`, a
+    `SecondModel` or None. No output must replace its `files`. Raises: BilmError."""
 
     def __init__(
         self, model: str, weights: str | None, vocab: str | None, softmax: str | None,
@@ -105,14 +104,9 @@ def n_predictions(words: Sequence[str]) -> int:
 
 
 class Text:
-    """Sentences to score, whose files are opened when they are read. Raises: DataError.
-
-    Args:
-        input_, keep, reading: the values of `text_options`.
-        marks: words that are not split; None for none.
-        are_gaps: whether the marks are gaps, which the command fills.
-    Attributes: `files`, the files that `input_` matches; `columns`, those of a sentence's place.
-    """
+    """Sentences to score by the values of `text_options`, whose `files` are opened when they are
+    read, and the `columns` of a sentence's place. `marks`: words that are not split; `are_gaps`:
+    whether the command fills them as gaps. Raises: DataError."""
 
     def __init__(
         self, input_: str, keep: tuple[str, ...] | None, marks: re.Pattern[str] | None = None,
@@ -172,9 +166,9 @@ class Text:
         refuses_empty: bool = False,
     ) -> Iterator[tuple[Place, Result]]:
         """Yield the place and the result of each sentence with words, or of all if `with_empty`, in
-        order, in bounded memory. `score`: function from sentences to their results, called once, or
-        for each group of neighbouring sentences that are equal in the columns `together`. Raises:
-        DataError for a sentence without words if `refuses_empty`."""
+        order, in bounded memory. `score`: from sentences to results, called once, or for each group
+        of neighbours that are equal in the columns `together`. Raises: DataError for a sentence
+        without words if `refuses_empty`."""
         from bilm.support.progress import Progress
 
         def kept(sentences: Iterable[Sentence]) -> Iterator[Sentence]:

@@ -1,8 +1,7 @@
 """The recipes of the options `auto` of `bilm train`: regularization, length and rate by the text.
 
-No step is timed before a run. With a time budget, a run starts with its longest useful length, and
-`bilm.training.decisions.pace` changes length, regularization and rate by the times of its steps.
-`RECIPES` were measured on `classics_en`, English novels: docs/experiments.md lists the runs.
+No step is timed before a run: see `decisions.pace` for one with a time budget. `RECIPES` were
+measured on `classics_en`, English novels: docs/experiments.md lists the runs.
 """
 
 import math
@@ -62,13 +61,9 @@ def chosen(
     n_replicas: int,
     has_budget: bool,
 ) -> RunOptions:
-    """Return the options of a new run on a text of so many predictions per epoch and direction.
-
-    Args:
-        changes: requested options, which replace others.
-        n_steps: requested length; None for the largest useful number of epochs.
-        has_budget: whether the pace of the first steps will determine the length.
-    """
+    """Return the options of a new run on a text of so many predictions per epoch and direction,
+    with the requested `changes` and length; `n_steps` is None for the largest useful one, and
+    `has_budget` if the pace of the first steps will determine it."""
     options = options_for(n_predictions).replace(**changes)
     if has_budget:
         return options
@@ -81,12 +76,9 @@ def chosen(
 
 def changes_for(options: RunOptions, n_epochs: float) -> dict[str, Any]:
     """Return what a run changes in the options of `options_for` if it reads the text `n_epochs`
-    times; values that the user chose stay.
-
-    A run that reads the text once cannot overfit, and has time only for large steps: it has no
-    regularization and `FAST_RATE`. From there to the recipe, both change with the logarithm of
-    `n_epochs`.
-    """
+    times; values that the user chose stay. A run that reads it once cannot overfit, and has time
+    only for large steps: it has no regularization and `FAST_RATE`. From there to the recipe, both
+    change with the logarithm of `n_epochs`."""
     recipe = options_for(options.n_train_tokens or 0)
     if n_epochs >= recipe.n_epochs:
         return {}

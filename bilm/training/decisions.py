@@ -6,36 +6,26 @@ from __future__ import annotations
 import math
 from collections.abc import Mapping
 from dataclasses import dataclass, replace
-from typing import Any, NamedTuple, Protocol
+from typing import Any, NamedTuple
 
 from bilm.scoring.verdict import Comparison
 from bilm.training.auto import changes_for, expected_ratio, recipe_for
-from bilm.training.spec import Heldout, RunProgress, RunSpec
+from bilm.training.spec import RunProgress, RunSpec
 
 MEASURED_SECONDS = 5.0  # least time in which the pace and the share of the processors are measured
 USEFUL_STEPS = 100  # of the shortest run that learns anything
 MIN_SHARE = 0.6  # of the processors: a quiet machine may have more than a step can use
 
 
-class Clock(Protocol):
-    """The functions of the module `time` that a run uses, in seconds."""
-
-    def monotonic(self) -> float:
-        """Return the time since some moment."""
-
-    def process_time(self) -> float:
-        """Return the processor time of this process."""
-
-
 @dataclass(frozen=True)
 class Timing:
-    """Seconds that this process has spent on a run until a moment, `now`.
+    """Seconds that this process has spent on a run until a moment, `now`, by a `clock` with the
+    functions of the module `time`.
 
     Attributes:
         begun: when the run began; `saved`, when it was last saved, or began.
         processor_time: processor time of the process until `now`.
-        compiling: of the first step, which compiles the graph.
-        n_steps: number of steps that did not compile the graph.
+        compiling: of the first step, which compiles the graph; `n_steps`: number of others.
         trained: of these steps, with the saves between them; `computed`, their processor time.
         n_evaluations, last_evaluation: number of evaluations, and seconds of the last one.
     """
@@ -52,12 +42,12 @@ class Timing:
     last_evaluation: float = 0.0
 
     @classmethod
-    def start(cls, clock: Clock) -> Timing:
+    def start(cls, clock: Any) -> Timing:
         """Return the timing of a run that begins now."""
         now = clock.monotonic()
         return cls(now, now, now, clock.process_time())
 
-    def after_step(self, clock: Clock, compiles: bool) -> Timing:
+    def after_step(self, clock: Any, compiles: bool) -> Timing:
         """Return the timing after a step, or after one that compiles the graph."""
         after = self._at(clock)
         seconds = after.now - self.now
@@ -70,18 +60,18 @@ class Timing:
             computed=self.computed + after.processor_time - self.processor_time,
         )
 
-    def after_save(self, clock: Clock) -> Timing:
+    def after_save(self, clock: Any) -> Timing:
         """Return the timing after a save, whose time the steps share."""
         after = self._at(clock)
         return replace(after, saved=after.now, trained=self.trained + after.now - self.now)
 
-    def after_evaluation(self, clock: Clock) -> Timing:
+    def after_evaluation(self, clock: Any) -> Timing:
         """Return the timing after an evaluation."""
         after = self._at(clock)
         n_evaluations = self.n_evaluations + 1
         return replace(after, n_evaluations=n_evaluations, last_evaluation=after.now - self.now)
 
-    def _at(self, clock: Clock) -> Timing:
+    def _at(self, clock: Any) -> Timing:
         # A clock that goes back, as in some virtual machines, measures nothing.
         now = max(self.now, clock.monotonic())
         return replace(self, now=now, processor_time=clock.process_time())
@@ -140,19 +130,21 @@ def is_done(spec: RunSpec, progress: RunProgress) -> bool:
 
 
 def pace(spec: RunSpec, progress: RunProgress, timing: Timing) -> Pace | None:
-    """Return the change with which a run with a time budget ends on time; None for no change.
-
-    The first one, which is returned in any case, also adapts regularization and learning rate,
-    which depend on the length.
-    """
+    """Return the change with which a run with a time budget ends on time; None for no change. The
+    first one is returned in any case, with the regularization and the rate of the length."""
     is_over = progress.step >= spec.n_steps
     if spec.deadline == math.inf or is_over or not timing.is_measured:
         return None
-    left = _seconds_left(spec, timing)
-    step_seconds = timing.step_seconds
-    if spec.texts.heldout is not None:
-        step_seconds += evaluation_seconds(spec, spec.texts.heldout, timing) / spec.eval_steps
 
+    # The time left for steps: the first change compiles again, and an evaluation ends the run.
+    is_first = spec.auto is not None and spec.auto.n_steps is None
+    left = spec.deadline - timing.now - last_evaluation_seconds(spec, timing)
+    if is_first:
+        left -= timing.compiling
+    if spec.texts.heldout is not None and not timing.n_evaluations:
+        left -= timing.compiling / 2
+
+    step_seconds = timing.step_seconds + evaluation_seconds(spec, timing) / spec.eval_steps
     longest = spec.options.n_epochs * spec.epoch_steps
     shortest = min(USEFUL_STEPS, longest)
     n_steps = min(longest, progress.step + max(1, int(left / step_seconds)))
@@ -167,49 +159,37 @@ def pace(spec: RunSpec, progress: RunProgress, timing: Timing) -> Pace | None:
     if is_close or rises:
         n_steps = spec.n_steps
 
-    if _awaits_pace(spec):
+    if is_first:
         changes = changes_for(spec.options, spec.n_epochs(n_steps))
         missing_hours = missing / 3600 if n_steps < shortest else None
         return Pace(n_steps, changes, shortest, missing_hours)
     return None if n_steps == spec.n_steps else Pace(n_steps, {}, shortest)
 
 
-def _awaits_pace(spec: RunSpec) -> bool:
-    """Return whether the pace of the first steps will determine the length."""
-    return spec.auto is not None and spec.auto.n_steps is None
-
-
-def _seconds_left(spec: RunSpec, timing: Timing) -> float:
-    """Return the time of a budget that is left for steps, without the evaluation at the end and,
-    before the first change, compiling the step again."""
-    left = spec.deadline - timing.now
-    if _awaits_pace(spec):
-        left -= timing.compiling
-    if spec.texts.heldout is None:
-        return left
-    compiling = 0.0 if timing.n_evaluations else timing.compiling / 2
-    return left - last_evaluation_seconds(spec, spec.texts.heldout, timing) - compiling
-
-
-def run_hours(spec: RunSpec, heldout: Heldout, timing: Timing, n_steps: int) -> float | None:
+def run_hours(spec: RunSpec, timing: Timing, n_steps: int) -> float | None:
     """Return the expected time of a run of so many steps; None before a step was measured."""
     if not timing.n_steps:
         return None
     compiling = 1.5 * timing.compiling  # the graphs of a step and of an evaluation
     n_before = (n_steps - 1) // spec.eval_steps  # evaluations before the last one
-    evaluating = n_before * evaluation_seconds(spec, heldout, timing)
-    evaluating += last_evaluation_seconds(spec, heldout, timing)
+    evaluating = n_before * evaluation_seconds(spec, timing)
+    evaluating += last_evaluation_seconds(spec, timing)
     return (compiling + n_steps * timing.step_seconds + evaluating) / 3600
 
 
-def last_evaluation_seconds(spec: RunSpec, heldout: Heldout, timing: Timing) -> float:
+def last_evaluation_seconds(spec: RunSpec, timing: Timing) -> float:
     """Return the expected time of the evaluation at the end of the run."""
+    heldout = spec.texts.heldout
     # The text is measured a second time with the sentences that were left out.
-    return (2 if heldout.shards.left_out else 1) * evaluation_seconds(spec, heldout, timing)
+    n_times = 2 if heldout and heldout.shards.left_out else 1
+    return n_times * evaluation_seconds(spec, timing)
 
 
-def evaluation_seconds(spec: RunSpec, heldout: Heldout, timing: Timing) -> float:
-    """Return the expected time of an evaluation, without compiling its graph."""
+def evaluation_seconds(spec: RunSpec, timing: Timing) -> float:
+    """Return the expected time of an evaluation without compiling its graph; 0 for no text."""
+    heldout = spec.texts.heldout
+    if heldout is None:
+        return 0.0
     if timing.n_evaluations > 1:  # the first compiles the graph
         return timing.last_evaluation
     # A step computes forward and twice as much backward, an evaluation always all words.
@@ -219,8 +199,7 @@ def evaluation_seconds(spec: RunSpec, heldout: Heldout, timing: Timing) -> float
 
 
 def processor_share(timing: Timing, n_cores: int) -> float | None:
-    """Return the share of its processors that a run on a CPU got so far if that is little; None if
-    it is enough."""
+    """Return the share of its processors that a run got so far; None if it is enough."""
     share = timing.computed / timing.trained / n_cores
     return share if share < MIN_SHARE else None
 
@@ -241,7 +220,7 @@ def comparison(spec: RunSpec, step: int, timing: Timing | None = None) -> Compar
     ratio = expected_ratio(spec.n_steps * spec.predictions_a_step, n_tokens, n_words)
     of_useful = expected_ratio(n_useful_epochs * n_tokens, n_tokens, n_words)
     n_useful_steps = n_useful_epochs * spec.epoch_steps
-    hours = timing and run_hours(spec, spec.texts.heldout, timing, n_useful_steps)
+    hours = timing and run_hours(spec, timing, n_useful_steps)
     return compared.replace(
         n_useful=n_useful_epochs, hours=hours, ratio=ratio, gain=max(0.0, 1 - of_useful / ratio)
     )

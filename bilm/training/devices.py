@@ -30,11 +30,9 @@ Batches = tuple[Any, ...]  # one nest of tensors per replica of this process
 
 
 class Devices:
-    """The replicas that a run computes on.
+    """The replicas that a run computes on, by a `strategy` of `make_strategy` with these `hosts`;
+    by default all GPUs, or the CPU.
 
-    Args:
-        strategy: strategy from `make_strategy`; None to use all GPUs, or the CPU if there are none.
-        hosts: the worker processes of the run, those with which the strategy was created.
     Attributes: `n_replicas` on all workers; `names`, such as `CPU:0`, one per replica of this
         process; `own`, the numbers of these replicas among all.
     """
@@ -109,17 +107,13 @@ def make_strategy(
     cpu_replicas: int = 1,
     hosts: Hosts | None = None,
 ) -> tf.distribute.Strategy:
-    """Choose the devices: GPUs by number, the first `n_gpus`, all of them, or the CPU.
+    """Choose the GPUs with the numbers `gpus`, the first `n_gpus`, all of them, or the CPU, as
+    `cpu_replicas` logical devices.
 
-    The other GPUs are hidden from this process, so that TensorFlow does not allocate their
-    memory. It allocates the memory of the chosen ones as it needs it, so that several processes
-    can share a GPU. This has no effect after TensorFlow has started.
+    Unless TensorFlow has started, the other GPUs are hidden from this process, and TensorFlow
+    allocates the memory of the chosen ones as it needs it, so that processes can share a GPU.
 
-    Args:
-        gpus: numbers of the GPUs to use.
-        n_gpus: number of GPUs to use; 0 selects the CPU.
-        cpu_replicas: number of logical CPU devices, if no GPU is used.
-        hosts: the worker processes, which must all call this; None for a run of one process.
+    `hosts`: the worker processes, which must all call this; None for a run of one process.
     Raises: BilmError if a requested GPU is missing or hidden, or if workers have different numbers
         of GPUs.
     """
@@ -143,11 +137,6 @@ def make_strategy(
     if chosen:
         visible = tf.config.get_visible_devices("GPU")  # TensorFlow numbers only these
         return tf.distribute.MirroredStrategy([f"GPU:{visible.index(gpu)}" for gpu in chosen])
-    return _strategy_of_cpus(cpu_replicas)
-
-
-def _strategy_of_cpus(cpu_replicas: int) -> tf.distribute.Strategy:
-    """Return the strategy of one or several logical CPU devices. Raises: BilmError."""
     if cpu_replicas > 1:
         cpu = tf.config.list_physical_devices("CPU")[0]
         one = tf.config.LogicalDeviceConfiguration()

@@ -1,56 +1,16 @@
 """Fine-tuning: a run that starts from the weights, options and vocabulary of a stored model."""
 
-import math
-from collections.abc import Mapping
-from dataclasses import replace
-from functools import partial
 from pathlib import Path
 from typing import Any
 
-import numpy as np
-from absl import logging
-
 from bilm.data.shards import TextFiles
-from bilm.data.vocabulary import Vocabulary
-from bilm.errors import BilmError, DataError, WeightsError
-from bilm.language_model import BiLM
-from bilm.options.model_options import N_CHARACTERS
-from bilm.options.run_options import CHANGEABLE, RunOptions
-from bilm.storage.checkpoint import Checkpoint
-from bilm.storage.run_record import Finetuning
-from bilm.storage.stored_model import StoredModel, open_model
+from bilm.errors import BilmError
+from bilm.storage.stored_model import StoredModel
 from bilm.support.files import expanded
-from bilm.support.model_files import VOCABULARY
-from bilm.support.urls import masked
-from bilm.tensors import SOFTMAX
 from bilm.training.devices import Devices
-from bilm.training.request import RunRequest, request_run
+from bilm.training.request import RunRequest
 from bilm.training.run import TrainResult, carry_out
-from bilm.training.run_folder import RunFolder
-from bilm.training.spec import RunSpec
-from bilm.training.starting import resumed_run, specified
-from bilm.training.texts import new_texts
-
-# Values of options without a default, if the source omits them.
-FALLBACKS = {
-    "dropout": 0.1,
-    "all_clip_norm_val": 10.0,
-    "batch_size": 128,
-    "unroll_steps": 20,
-    "n_negative_samples_batch": 8192,
-}
-# Options of training that a run does not inherit from its source.
-NOT_INHERITED = {
-    "n_epochs": 1,
-    "state_reset_probability": 0.05,
-    "n_train_tokens": None,
-    "n_tokens_vocab": None,
-    "once_from": None,
-}
-# The slots are new, as in the source's first step, but the weights are not, so a tenth of the
-# source's warm-up is enough. It is not shortened below 15 steps, so that repeated fine-tuning does
-# not shorten it each time.
-WARMUP_SHARE, SHORT_WARMUP = 10, 15
+from bilm.training.source import Source
 
 
 def finetune(
@@ -65,22 +25,18 @@ def finetune(
     devices: Devices | None = None,
     **others: Any,
 ) -> TrainResult:
-    """Continue to train a stored model on another text, as a new run in `folder`, as the command
-    `bilm finetune` does.
-
-    The optimizer's slots, the LSTM states and the step count are reset.
+    """Continue to train a stored model on another text, as the command `bilm finetune` does, as a
+    new run in `folder`, with new slots, LSTM states and step count.
 
     Args:
         model, weights: the model to start from, see `Source`.
         text, folder, heldout: see `bilm.train`; held-out text is also measured before the first
             step.
-        vocab: the vocabulary of the model; None for the words that are stored with its softmax, or
-            the `vocab.txt` beside it.
+        vocab: the vocabulary of the model; None for the words of its softmax, or its `vocab.txt`.
         new_vocab: another vocabulary to predict, with a new softmax. Words that the model's
             vocabulary also contains keep their softmax rows if the model has a softmax. Required
             if the model reads characters and has no softmax; not allowed if it reads words.
-        devices, others: see `bilm.train`; options that are not given are the model's or
-            defaults, see `Source.run_options`.
+        devices, others: see `bilm.train`; for other options see `Source.run_options`.
     Raises: BilmError if an input cannot be used.
 
     Example:
@@ -90,155 +46,6 @@ def finetune(
     source = Source(model, weights)
     if source.model.folder.resolve() == Path(expanded(folder)).resolve():
         raise BilmError(f"{folder}: model and folder are the same; use another folder")
-    source_vocab, chosen_vocab = choose_vocabulary(source.model, vocab, new_vocab)
-    request = request_run(text, others, heldout=heldout, vocab=chosen_vocab, devices=devices)
-    request = replace(request, options=source.run_options(request.changes), changes={})
-
-    def new(request: RunRequest, folder: RunFolder) -> RunSpec:
-        assert request.options is not None
-        has_new_words = new_vocab is not None
-        texts = new_texts(request, folder, request.options, has_new_words, source.model.profile)
-        heldout_files = texts.heldout.files.text if texts.heldout else None
-        spec = specified(request, texts, request.options)
-        finetuning = Finetuning(source.id, text=heldout_files)
-        return replace(spec, start=partial(source.assign, source_vocab), finetuning=finetuning)
-
-    def resumed(request: RunRequest, folder: RunFolder, checkpoint: Checkpoint) -> RunSpec:
-        source.check_same(folder, checkpoint.record.finetuning)
-        spec = resumed_run(request, folder, checkpoint)
-        heldout = spec.texts.heldout
-        is_measured = spec.finetuning is not None and spec.finetuning.before is not None
-        if heldout and is_measured and spec.start_perplexity is None:
-            logging.warning(
-                "%s: the perplexity before the first step was measured on another held-out text "
-                "than %s and is discarded", folder, heldout.files.text,
-            )  # fmt: skip
-        return spec
-
-    return carry_out(request, folder, new, resumed)
-
-
-class Source:
-    """The stored model that fine-tuning starts from.
-
-    Args:
-        model, weights: a run, or an exported model: see `bilm.storage.stored_model.open_model`.
-    Attributes: `model`, the `StoredModel`; `id`, its names, as absolute paths if they exist.
-    Raises: OptionsError, WeightsError.
-    """
-
-    def __init__(self, model: str | Path | StoredModel, weights: str | Path | None = None):
-        self.model = open_model(model, weights)
-        self.model.require_trainable("be fine-tuned")
-        paths = ((name, Path(expanded(name))) for name in self.model.arguments)
-        self.id = [str(p.resolve()) if p.exists() else masked(name) for name, p in paths]
-
-    def check_same(self, folder: RunFolder, stored: Finetuning | None) -> None:
-        """Raise BilmError for a folder with a run that did not start from here."""
-        if not stored:
-            raise BilmError(
-                f"{folder}: contains a run that is not a fine-tuning; use another folder"
-            )
-        if stored.source != self.id:
-            raise BilmError(
-                f"{folder}: this folder's run started from {' '.join(stored.source)}, but "
-                f"{' '.join(self.id)} was requested"
-            )
-
-    def assign(self, of_source: Vocabulary | None, model: BiLM, vocab: Vocabulary) -> None:
-        """Assign the weights to a model, and the softmax rows of the words of its vocabulary that
-        the vocabulary of the source, None if it is unknown, also contains."""
-        stored = self.model
-        path = stored.tensors.source
-        softmax = stored.softmax
-        if softmax is not None and of_source is not None and of_source.words == vocab.words:
-            stored.assign(model)
-            logging.info("%s: weights and the softmax of %d words loaded", path, vocab.size)
-            return
-
-        stored.assign(model, softmax=False)
-        if softmax is None or of_source is None:
-            missing = "the source's vocabulary is missing"
-            if softmax is None:
-                missing = "the source has none"
-            logging.info("%s: weights loaded; the softmax is newly initialized: %s", path, missing)
-            return
-
-        # The row of each word in the source's softmax, -1 for a new word.
-        places = {word: i for i, word in enumerate(of_source.words)}
-        rows = np.array([places.get(word, -1) for word in vocab.words])  # V
-        is_shared = rows >= 0
-        assert model.softmax is not None
-        for name, variable in (("W", model.softmax.kernel), ("b", model.softmax.bias)):
-            old = np.asarray(softmax.tensors[SOFTMAX + name])
-            if not np.isfinite(old).all():
-                raise WeightsError(f"{path}: softmax/{name} contains non-finite values")
-            value = variable.numpy()
-            value[is_shared] = old[rows[is_shared]]
-            variable.assign(value)
-        logging.info(
-            "%s: weights loaded; the softmax is newly initialized, except the rows of the %d of "
-            "its %d words that the source's vocabulary also contains",
-            path, is_shared.sum(), vocab.size,
-        )  # fmt: skip
-
-    def run_options(self, changes: Mapping[str, Any]) -> RunOptions:
-        """Return the options of a run that starts from here: `changes` by key, and otherwise
-        the options of the source or defaults. Raises: OptionsError.
-
-        The learning rate is the source's if the optimizer is unchanged. The warm-up is a tenth of
-        the source's, at least 15 steps, but never longer than the source's.
-        """
-        model = self.model.options
-        names = (*CHANGEABLE, *FALLBACKS, "optimizer")
-        kept = FALLBACKS | {name: model.other[name] for name in names if name in model.other}
-        optimizer = kept.get("optimizer", "adagrad")
-        if changes.get("optimizer", optimizer) != optimizer:
-            kept["learning_rate"] = None
-        warmup = kept.get("warmup_steps")
-        if type(warmup) is int and warmup > 0:  # RunOptions checks the rest
-            kept["warmup_steps"] = max(math.ceil(warmup / WARMUP_SHARE), min(warmup, SHORT_WARMUP))
-        return RunOptions(
-            bidirectional=model.bidirectional is not False,
-            lstm=model.lstm.replace(other={}),
-            # An export's n_characters includes the padding row, which is not trained.
-            char_cnn=model.char_cnn and model.char_cnn.replace(n_characters=N_CHARACTERS, other={}),
-            share_embedding_softmax=model.share_embedding_softmax,
-            **kept | NOT_INHERITED | dict(changes),
-        )
-
-
-def choose_vocabulary(
-    model: StoredModel, of_model: str | Path | None, new: str | Path | None
-) -> tuple[Vocabulary | None, Vocabulary]:
-    """Return the vocabularies of the source (None if it is unknown) and of the new run, from the
-    arguments of `finetune`. Raises: DataError if one is missing or does not fit the source."""
-    reads_words = model.options.char_cnn is None
-    if reads_words and new is not None:
-        raise DataError(
-            f"{new}: {model} reads words of its own vocabulary and cannot be fine-tuned with "
-            "another one; remove --new_vocab"
-        )
-    if model.n_words is None and new is None:
-        raise DataError(
-            f"{model}: no softmax ({model.softmax_path.name}) beside the weights; pass the "
-            "vocabulary of a new softmax with --new_vocab, for example the vocabulary that the "
-            "model was trained with"
-        )
-
-    vocab = None
-    if model.n_words is not None:
-        has_words = model.softmax is not None and model.softmax.words is not None
-        if of_model is not None or has_words or model.vocabulary_path.exists():
-            vocab = model.vocabulary(of_model)
-    elif of_model is not None:
-        vocab = Vocabulary(of_model)
-    if new is not None:
-        return vocab, Vocabulary(new, validate_file=True)
-    if vocab is None:
-        or_new = "" if reads_words else ", or a new one (--new_vocab)"
-        raise DataError(
-            f"{model.folder / VOCABULARY}: file not found; pass the vocabulary of the source "
-            f"(--vocab){or_new}"
-        )
-    return vocab, vocab
+    words = source.choose_vocabulary(vocab, new_vocab)
+    request = RunRequest(text, others, heldout=heldout, vocab=words, devices=devices, source=source)
+    return carry_out(request, folder)

@@ -2,8 +2,7 @@
 
 The chief listens at the port of its address. Each of the other workers connects to it and sends its
 index. When all have joined, the chief answers, and TensorFlow then listens at the same port and
-exchanges gradients. The connections remain open, for decisions between steps: whether to stop, when
-to save, which checkpoint the chief has found. They break if a worker dies.
+exchanges gradients. The connections remain open for decisions, and break if a worker dies.
 
 TensorFlow alone would wait forever for a worker that does not start. It accepts connections on all
 interfaces without authentication, so a run with several workers requires a trusted network.
@@ -49,18 +48,14 @@ ENDED = (
 
 @dataclass(frozen=True)
 class Cluster:
-    """The worker processes of a run.
-
-    Args:
-        workers: `host:port` of each. The first is the chief, which writes the run's files.
-        index: number of this process among them.
-    """
+    """The worker processes of a run: `host:port` of each, first that of the chief, which writes the
+    run's files, and the place of this process among them."""
 
     workers: tuple[str, ...]
     index: int
 
     def name(self, index: int) -> str:
-        """Return the name of a worker in messages."""
+        """Return how messages name a worker."""
         return f"worker {index} ({self.workers[index]})"
 
     def address(self, index: int) -> tuple[str, int]:
@@ -75,13 +70,8 @@ class Cluster:
 
 
 def find_cluster(workers: Sequence[str] | None = None, index: int | None = None) -> Cluster | None:
-    """Return the cluster that the arguments or TF_CONFIG describe; None for a single process.
-
-    Args:
-        workers: `host:port` of each worker process, the same on all of them; None for TF_CONFIG.
-        index: the place of this process among them.
-    Raises: OptionsError, naming the flag or the variable.
-    """
+    """Return the cluster with these `workers`, each `host:port`, and this process at a place, or
+    that of TF_CONFIG; None for a single process. Raises: OptionsError."""
     source = "--workers" if workers else TF_CONFIG
     if workers is None and index is None:
         workers, index = _read_config() if os.environ.get(TF_CONFIG) else ([], 0)
@@ -120,10 +110,7 @@ class Hosts:
 
     All workers must call the methods in the same order, with the same `what`. Values are JSON.
 
-    Args:
-        cluster: the workers, and which one this is; None for a run of one process.
-        minutes: how long to wait for the others to join.
-    Attributes: `cluster`; `n_workers`; `index`; `is_chief`; `name`, see `Cluster`.
+    `cluster`: None for a run of one process; `minutes`: how long to wait for the others to join.
     Raises: HostError if a worker does not join in time or runs another program, or if the port of
         this worker is in use.
 
@@ -160,8 +147,7 @@ class Hosts:
         return self.gather(what, make() if self.is_chief else None)[0]
 
     def check_alike(self, what: str, make: Callable[[], Mapping[str, Any]]) -> None:
-        """Raise HostError on all workers if a value that `make` returns by name differs between
-        them."""
+        """Raise HostError on all workers if a value by name differs between them."""
         if self.n_workers == 1:
             return
         first, *others = self.gather(what, _flat(make()))

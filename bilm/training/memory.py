@@ -73,8 +73,8 @@ def machine_memory() -> float:
 
 
 def check_memory(trainer: Trainer, n_words: int, ignore: bool) -> None:
-    """Log the estimate; raise OutOfMemoryError if a run on the CPU needs 1.5 times this machine's
-    memory, since the estimate is rough, unless `ignore`."""
+    """Log the estimate, a rough one; raise OutOfMemoryError, unless `ignore`, if a run on the CPU
+    needs 1.5 times this machine's memory."""
     devices = trainer.devices.names
     by_content = estimate_memory(trainer, n_words)
     needed = sum(by_content.values()) * len(devices) + PROGRAM

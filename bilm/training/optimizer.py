@@ -3,7 +3,7 @@ weights; rows of tables are updated sparsely."""
 
 import functools
 import math
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from typing import Any, ClassVar
 
 import numpy as np
@@ -18,41 +18,37 @@ NORM = "gradient's norm"  # named in the error if it is not finite
 class Optimizer:
     """Base class of optimizers; a subclass names its slots and updates one variable.
 
-    A slot is a number kept for each weight. Rows of a table that a step does not use have no
-    gradient; neither they nor their slots are touched, so the cost of a step depends on the number
-    of rows in the gradient and not on the size of the tables.
+    A slot is a number kept for each weight. Rows of a table that a step does not use, and their
+    slots, are not touched, so the cost of a step does not depend on the size of the tables.
 
     `SLOTS` are initial values by the slots' names, which are also their names in checkpoints;
-    `slots` are `tf.Variable`s by the slot's name and the name of their variable.
-
-    Args:
-        variables: `tf.Variable`s by their stored names, created in the strategy's scope, as this
-            object must be.
-        max_norm: bound on the global norm of the mean gradient.
-        devices: replicas of the gradients.
+    `slots` are `tf.Variable`s by the slot's name and the name of their variable. `variables` are
+    `tf.Variable`s by their stored names, created in the strategy's scope, as this object must be;
+    `max_norm` bounds the global norm of the mean gradient.
     """
 
     SLOTS: ClassVar[dict[str, float]]
+    # Update a variable on one device, or the distinct rows of a gradient, `tf.IndexedSlices`: name,
+    # variable, gradient, step size and the slots in the order of `_slots_of`.
+    _update: Callable[..., Any]
+    _update_rows: Callable[..., Any]
 
     def __init__(self, variables: Mapping[str, tf.Variable], max_norm: float, devices: Devices):
         self.variables = dict(variables)
         self.max_norm = max_norm
         self.devices = devices
-        self.slots: dict[str, dict[str, tf.Variable]] = {}
-        for slot, start in self.SLOTS.items():
-            self.slots[slot] = {}
-            for name, variable in self.variables.items():
-                if slot in self._slots_of(name):
-                    filled = tf.fill(variable.shape, start)
-                    self.slots[slot][name] = tf.Variable(filled, trainable=False)
+        self.slots: dict[str, dict[str, tf.Variable]] = {slot: {} for slot in self.SLOTS}
+        for name, variable in self.variables.items():
+            for slot in self._slots_of(name):
+                filled = tf.fill(variable.shape, self.SLOTS[slot])
+                self.slots[slot][name] = tf.Variable(filled, trainable=False)
 
     @classmethod
     def _slots_of(cls, name: str) -> Sequence[str]:
         return tuple(cls.SLOTS)
 
     def step_size(self, step: int, rate: float) -> Any:
-        """Return the factor of the update of step `step`, counted from 0, with a learning rate: a
-        number, or several for an optimizer with several kinds of updates."""
+        """Return the factor of the update of step `step`, counted from 0, or of each kind of it."""
         return rate
 
     def apply(
@@ -67,8 +63,7 @@ class Optimizer:
                 subtracted before the update (decoupled weight decay, Loshchilov and Hutter 2019,
                 arXiv:1711.05101); biases do not decay. None for no decay.
         Returns: the global norm of the mean gradient before clipping, float32 ().
-        Raises: InvalidArgumentError, from the graph, if that norm is not finite; nothing has been
-            updated then, since every update needs the norm.
+        Raises: InvalidArgumentError, from the graph, before any update, if it is not finite.
         """
         means = list(map(self._mean, gradients, self.variables.values()))
         norm = tf.linalg.global_norm([self.devices.local(mean)[0] for mean in means])
@@ -110,14 +105,6 @@ class Optimizer:
             return self._update_rows(name, variable, clipped, step_size, *slots)
         return self._update(name, variable, gradient * scale, step_size, *slots)
 
-    def _update(self, name, variable, gradient, step_size, *slots):
-        """Update a variable on one device, and its slots, in the order of `_slots_of`."""
-        raise NotImplementedError
-
-    def _update_rows(self, name, variable, gradient, step_size, *slots):
-        """Update the distinct rows of a gradient, `tf.IndexedSlices`: see `_update`."""
-        raise NotImplementedError
-
 
 class Adagrad(Optimizer):
     """a += g^2; w -= rate g / sqrt(a), with a starting at 1 and no epsilon.
@@ -129,14 +116,12 @@ class Adagrad(Optimizer):
 
     SLOTS: ClassVar[dict[str, float]] = {"adagrad": 1.0}
 
-    def _update(self, name, variable, gradient, step_size, *slots):
-        (accumulator,) = slots
+    def _update(self, name, variable, gradient, step_size, accumulator):
         return tf.raw_ops.ResourceApplyAdagradV2(
             var=variable.handle, accum=accumulator.handle, lr=step_size, epsilon=0.0, grad=gradient
         )
 
-    def _update_rows(self, name, variable, gradient, step_size, *slots):
-        (accumulator,) = slots
+    def _update_rows(self, name, variable, gradient, step_size, accumulator):
         return tf.raw_ops.ResourceSparseApplyAdagradV2(
             var=variable.handle, accum=accumulator.handle, lr=step_size, epsilon=0.0,
             grad=gradient.values, indices=gradient.indices,
@@ -169,16 +154,14 @@ class Adam(Optimizer):
         t = step + 1
         return rate * math.sqrt(1 - self.BETA_2**t) / (1 - self.BETA_1**t)
 
-    def _update(self, name, variable, gradient, step_size, *slots):
-        mean, square = slots
+    def _update(self, name, variable, gradient, step_size, mean, square):
         return tf.raw_ops.ResourceApplyAdam(
             var=variable.handle, m=mean.handle, v=square.handle, grad=gradient, lr=step_size,
             beta1=self.BETA_1, beta2=self.BETA_2, epsilon=self.EPSILON,
             beta1_power=0.0, beta2_power=0.0,  # the correction is in the step size
         )  # fmt: skip
 
-    def _update_rows(self, name, variable, gradient, step_size, *slots):
-        mean, square = slots
+    def _update_rows(self, name, variable, gradient, step_size, mean, square):
         rows = gradient.indices
         means = self._average(mean, rows, gradient.values, self.BETA_1)
         squares = self._average(square, rows, tf.square(gradient.values), self.BETA_2)
@@ -249,9 +232,8 @@ class Muon(Adam):
     def orthogonal(self, matrices: tf.Tensor) -> tf.Tensor:
         """Return matrices (..., rows, columns) with their singular values replaced by about 1.
 
-        An iteration is x = p(x x') x with p(g) = a + b g + c g^2. The factors p(x x') are
-        multiplied before they meet x. This takes two thirds of the time if a matrix is four times
-        as long as it is wide, as in an LSTM.
+        An iteration is x = p(x x') x with p(g) = a + b g + c g^2. Multiplying the factors p(x x')
+        first takes two thirds of the time if a matrix is four times as long as wide, as in an LSTM.
         """
         n_rows, n_columns = matrices.shape[-2:]
         if n_rows > n_columns:

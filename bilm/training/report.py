@@ -71,16 +71,11 @@ def _notebook_bar(n_steps: int) -> Callable[..., None]:
 
 
 class RunReport:
-    """Reports the progress of a run, as a bar or as lines, and the result of each evaluation.
+    """Reports the progress of a run, as a `bar` from `progress_bar` or as lines, and the result of
+    each evaluation; `history` may have no file."""
 
-    Args:
-        spec: the run at its start.
-        history: writer of `history.csv`; None to write none.
-    Attributes: `bar`, from `progress_bar`.
-    """
-
-    def __init__(self, spec: RunSpec, history: History | None = None):
-        self.history = history or History(None)
+    def __init__(self, spec: RunSpec, history: History):
+        self.history = history
         # The sampled loss is much lower than the full one, so it is never reported as a perplexity.
         self.loss_name = "sampled loss" if spec.is_sampled else "full-softmax loss"
         self.directions = spec.options.model.directions
@@ -103,12 +98,8 @@ class RunReport:
     def add(
         self, spec: RunSpec, done: int, result: StepResult, timing: Timing, compiles: bool
     ) -> None:
-        """Add the result of the last of `done` steps; report if a report is due. `compiles`:
-        whether the step compiled the graph.
-
-        Losses are copied from the device only for a report, because copying them after each step
-        would make every step wait for the GPU.
-        """
+        """Add the result of the last of `done` steps, which compiled the graph or not; report if a
+        report is due. Only then are losses copied from the device: every step would wait for it."""
         self._rate = result.learning_rate
         self._total += tf.cast(tf.reduce_mean(result.losses, axis=0), tf.float64)
         self._n_added += 1
@@ -171,8 +162,7 @@ class RunReport:
         self.history.add(step, epoch=self._epoch(step), **values)
 
     def flush(self, step: int) -> None:
-        """Write all pending rows, so that the history includes the step of the checkpoint that is
-        saved next. Raises: OSError."""
+        """Write all rows, so that they include the step of the next checkpoint. Raises: OSError."""
         if self._n_added:
             self._record(step)
         self.history.write()

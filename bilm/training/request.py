@@ -4,7 +4,6 @@ import math
 import os
 import time
 from collections.abc import Collection, Mapping
-from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
@@ -19,91 +18,79 @@ from bilm.support.process import note_computing
 from bilm.support.urls import PathLike, is_url
 from bilm.training.devices import Devices, make_strategy
 from bilm.training.settings import RunSettings
+from bilm.training.source import Source
 
 DEVICE_ARGUMENTS = ("gpus", "n_gpus", "cpu_replicas")  # of `make_strategy`
 
 
-@dataclass(frozen=True, kw_only=True)
 class RunRequest:
-    """What the user requested of a run; None for a default.
+    """What the user requested of a run by the arguments of `bilm.train`, which are its attributes;
+    None for a default. Files at URLs are downloaded, and TensorFlow's devices are selected.
 
     Args:
-        text, heldout: the texts; None to measure the held-out part of the run, if it has one.
-        vocab: the vocabulary, or its file; None to use the run's vocabulary, or to make one.
-        options: None to use the options of a resumed run, or to let `auto` choose.
-        requires_auto: whether the options `auto` were requested by their name.
-        changes: options that replace others, by key.
-        hours: time budget, from the time `started` of the clock on.
-        from_scratch: whether a new run of `auto` starts from random weights.
+        others: arguments without a name in `bilm.train`: `settings`, options that replace others,
+            the attribute `changes`, and arguments of `make_strategy`.
+        options: None for those of a resumed run, or of `source`, or to let `auto` choose. The
+            `n_train_tokens` of a file is not used, because it belongs to another text.
+        source: the model to fine-tune; None for other runs.
+    Attributes: `requires_auto`, whether the options `auto` were requested by their name.
+    Raises: BilmError; TypeError for an unknown name.
     """
 
-    text: Shards
-    heldout: Shards | None
-    vocab: Vocabulary | Path | None
-    options: RunOptions | None
-    requires_auto: bool
-    settings: RunSettings
-    devices: Devices
-    changes: Mapping[str, Any] = field(default_factory=dict)
-    hours: float | None = None
-    started: float = 0.0
-    from_scratch: bool = False
+    def __init__(
+        self,
+        text: TextFiles,
+        others: Mapping[str, Any],
+        *,
+        heldout: TextFiles | None = None,
+        vocab: Vocabulary | str | Path | None = None,
+        options: RunOptions | str | Path | None = None,
+        hours: float | None = None,
+        from_scratch: bool = False,
+        devices: Devices | None = None,
+        started: float | None = None,
+        source: Source | None = None,
+    ):
+        unused = dict(others)
+        self.settings = RunSettings(**_take(unused, _keys(RunSettings)))
+        self.changes = _take(unused, _keys(RunOptions))
+        of_strategy = _take(unused, DEVICE_ARGUMENTS)
+        if unused:
+            raise TypeError(f"unexpected keyword argument {min(unused)!r}")
+        note_computing()
+        if devices is not None and of_strategy:
+            raise ArgumentError(f"{min(of_strategy)} and devices exclude each other")
 
-    def __post_init__(self) -> None:
-        if self.hours is not None and not 0 <= self.hours < math.inf:
-            raise ArgumentError(f"hours is {self.hours}, expected a finite number of at least 0")
-        if self.hours is not None and self.options is not None:
+        self.requires_auto = options == AUTO
+        self.options: RunOptions | None = None
+        self.source = source
+        if source is not None:
+            self.options = source.run_options(self.changes)
+            self.changes = {}
+        elif isinstance(options, RunOptions):
+            self.options = options
+        elif options is not None and not self.requires_auto:
+            self.options = load_run_options(options).replace(n_train_tokens=None)
+        if isinstance(vocab, str | Path):
+            vocab = Path(absolute(local_copy(vocab)))
+        self.vocab = vocab
+        self.text = _shards(text, self.settings)
+        self.heldout = _shards(heldout, self.settings) if heldout else None
+        self.devices = devices or Devices(make_strategy(**of_strategy))
+        self.from_scratch = from_scratch
+        self.hours = hours
+        self.started = time.monotonic() if started is None else started
+        if hours is None:
+            return
+        if not 0 <= hours < math.inf:
+            raise ArgumentError(f"hours is {hours}, expected a finite number of at least 0")
+        if self.options is not None:
             raise ArgumentError(
                 "--hours requires --options auto; the length of other runs is set with --n_epochs "
                 "or --n_steps"
             )
-        if self.hours is not None and self.settings.n_steps is not None:
+        if self.settings.n_steps is not None:
             raise ArgumentError("--hours and --n_steps exclude each other")
-
-
-def request_run(
-    text: TextFiles,
-    others: Mapping[str, Any],
-    *,
-    heldout: TextFiles | None = None,
-    vocab: Vocabulary | str | Path | None = None,
-    options: RunOptions | str | Path | None = None,
-    hours: float | None = None,
-    from_scratch: bool = False,
-    devices: Devices | None = None,
-    started: float | None = None,
-) -> RunRequest:
-    """Return the request that the arguments of `bilm.train` make; `others` are those without a name
-    there. Files at URLs are downloaded, and TensorFlow's devices are selected. The `n_train_tokens`
-    of a file of options is not used, because it belongs to another text. Raises: BilmError;
-    TypeError for an unknown name."""
-    unused = dict(others)
-    settings = RunSettings(**_take(unused, _keys(RunSettings)))
-    changes = _take(unused, _keys(RunOptions))
-    of_strategy = _take(unused, DEVICE_ARGUMENTS)
-    if unused:
-        raise TypeError(f"unexpected keyword argument {min(unused)!r}")
-    note_computing()
-    if devices is not None and of_strategy:
-        raise ArgumentError(f"{min(of_strategy)} and devices exclude each other")
-
-    if isinstance(options, str | Path) and options != AUTO:
-        options = load_run_options(options).replace(n_train_tokens=None)
-    if isinstance(vocab, str | Path):
-        vocab = Path(absolute(local_copy(vocab)))
-    return RunRequest(
-        text=_shards(text, settings),
-        heldout=_shards(heldout, settings) if heldout else None,
-        vocab=vocab,
-        options=options if isinstance(options, RunOptions) else None,
-        requires_auto=options == AUTO,
-        settings=settings,
-        devices=devices or Devices(make_strategy(**of_strategy)),
-        changes=changes,
-        hours=hours,
-        started=time.monotonic() if started is None else started,
-        from_scratch=from_scratch,
-    )
 
 
 def absolute(path: PathLike) -> str:

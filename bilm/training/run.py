@@ -3,7 +3,6 @@
 import os
 import threading
 import time
-from collections.abc import Callable
 from dataclasses import replace
 from html import escape
 from pathlib import Path
@@ -13,6 +12,7 @@ import keras
 from absl import logging
 
 from bilm.data.shards import Shards, TextFiles
+from bilm.data.stream import same_shards
 from bilm.errors import DataError, explaining_memory
 from bilm.options.run_options import RunOptions
 from bilm.scoring.perplexity import Perplexity
@@ -36,7 +36,7 @@ from bilm.training.history import History
 from bilm.training.hosts import Hosts
 from bilm.training.memory import check_memory
 from bilm.training.report import RunReport, progress_bar
-from bilm.training.request import RunRequest, absolute, request_run
+from bilm.training.request import RunRequest, absolute
 from bilm.training.run_folder import RunFolder
 from bilm.training.signals import stop_on_signal
 from bilm.training.spec import Heldout, RunProgress, RunSpec
@@ -52,8 +52,7 @@ class TrainResult(NamedTuple):
     """How a run ended.
 
     Fields:
-        step: number of steps.
-        finished: whether the run is finished; if not, the same call continues it.
+        step: number of steps; `finished`: if not, the same call continues the run.
         heldout: the last held-out perplexity; None if nothing was measured.
         verdict: the verdict on the model that the last evaluation measured.
         model: folder of the checkpoint with the best held-out perplexity, or of the run.
@@ -117,21 +116,16 @@ def train(
         result = bilm.train("text.txt", "run", hours=0.2)
         print(result.verdict)
     """
-    request = request_run(
+    request = RunRequest(
         text, others, heldout=heldout, vocab=vocab, options=options, hours=hours,
         from_scratch=from_scratch, devices=devices, started=started,
     )  # fmt: skip
-    return carry_out(request, folder, new_run, resumed_run)
+    return carry_out(request, folder)
 
 
-def carry_out(
-    request: RunRequest,
-    folder: str | Path,
-    new: Callable[[RunRequest, RunFolder], RunSpec],
-    resumed: Callable[[RunRequest, RunFolder, Checkpoint], RunSpec],
-) -> TrainResult:
-    """Train from the latest valid checkpoint in a folder, or from the start, to the end of the run
-    that `resumed` or `new` returns. The folder is locked from the first file on."""
+def carry_out(request: RunRequest, folder: str | Path) -> TrainResult:
+    """Train from the latest valid checkpoint in a folder, or from the start, to the end of the
+    requested run. The folder is locked from the first file on."""
     devices = request.devices
     home = RunFolder(absolute(folder), writes=devices.hosts.is_chief)
     check_name(home.path)
@@ -139,7 +133,10 @@ def carry_out(
         if home.writes:
             home.check_resume(request.settings.resume)
         checkpoint = _agreed_checkpoint(home, devices.hosts)
-        spec = new(request, home) if checkpoint is None else resumed(request, home, checkpoint)
+        if checkpoint is None:
+            spec = new_run(request, home)
+        else:
+            spec = resumed_run(request, home, checkpoint)
         devices.hosts.check_alike("run", spec.described)
         run = Run(spec, home, devices, checkpoint)
         if is_done(run.spec, run.progress):
@@ -163,11 +160,7 @@ def _agreed_checkpoint(folder: RunFolder, hosts: Hosts) -> Checkpoint | None:
 
 class Run:
     """A run between two steps: `spec`, `progress` and `timing` are values that its methods replace
-    as the functions of `bilm.training.decisions` decide.
-
-    The model has its first weights, or the weights of the checkpoint that the run continues; the
-    inputs are in the folder. All workers have the same weights and states.
-    """
+    as the functions of `bilm.training.decisions` decide. All workers have the same weights."""
 
     def __init__(
         self, spec: RunSpec, folder: RunFolder, devices: Devices, checkpoint: Checkpoint | None
@@ -207,7 +200,7 @@ class Run:
 
     def _restored(self, checkpoint: Checkpoint) -> RunProgress:
         """Restore a checkpoint; return its progress with the last evaluation, as the chief reads
-        it, if that measured the same text; otherwise earlier scores do not count."""
+        it, if that measured the same text."""
         self.trainer.set_state(self.content.restore(checkpoint))
         record = checkpoint.record
         self._saved_step = record.step
@@ -225,8 +218,14 @@ class Run:
         if heldout is None or figures is None:
             return progress
         measured = Measurement.from_record(figures)
-        if self.folder.check_heldout(measured, heldout.described):
+        if same_shards(heldout.described, measured.text):
             return replace(progress, measured=measured)
+        if self.folder.writes:
+            logging.warning(
+                "%s: the held-out text was %s so far, and is %s from here; earlier scores no "
+                "longer count for the best checkpoint",
+                self.folder.measured_file, measured.text, heldout.described,
+            )  # fmt: skip
         return replace(progress, best=None)
 
     def _measure_at_start(self) -> None:
@@ -240,8 +239,7 @@ class Run:
         self.spec = replace(spec, finetuning=finetuning)
 
     def train(self) -> None:
-        """Take the steps of the run until its end or a signal. Raises: DataError if the text cannot
-        be read; the steps before are saved."""
+        """Take the steps of the run until its end or a signal."""
         spec = self.spec
         texts = spec.texts
         text = TrainingText(self.trainer.options, texts.vocab, texts.text, spec.settings.seed)
@@ -313,8 +311,7 @@ class Run:
     # --- what decisions lead to ---
 
     def save(self) -> str:
-        """Save a checkpoint, and return its path. Raises: DataError if the text has changed,
-        BilmError if the folder was moved."""
+        """Save a checkpoint and return its path. Raises: BilmError if text or folder changed."""
         self._check_text()
         # The place in the text differs if the texts of workers differ.
         place = f"the place in the text after step {self.progress.step}"
@@ -346,8 +343,7 @@ class Run:
         check_unchanged(self.spec.texts.text, self.spec.texts.text_files, self.progress.step)
 
     def _evaluate_if_due(self) -> None:
-        """Measure the held-out text if it is due, and keep the best checkpoint. Raises: DataError
-        if the text has changed; BilmError if the folder was moved."""
+        """Measure the held-out text if it is due, and keep the best checkpoint."""
         heldout = self.spec.texts.heldout
         if heldout is None or not is_evaluation_due(self.spec, self.progress):
             return
@@ -376,14 +372,13 @@ class Run:
         self.folder.write_measured(measured)
 
     def _perplexity_of(self, text: Shards) -> Perplexity:
-        """Return the perplexity of running text. Raises: DataError."""
+        """Return the perplexity of running text."""
         spec = self.spec
         reader = heldout_dataset(text, spec.texts.vocab, spec.options.bidirectional)
         return self.evaluator(heldout_windows(reader, spec.options.batch_size))
 
     def _heldout_perplexity(self, heldout: Heldout) -> Perplexity:
-        """Return the perplexity of the held-out text; at the end of the run also log that with the
-        sentences of the training text."""
+        """Measure the held-out text, at the end of the run also with all sentences, for the log."""
         perplexity = self._perplexity_of(heldout.shards)
         if heldout.shards.left_out and self.progress.step == self.spec.n_steps:
             # Once, as it takes as long

@@ -11,7 +11,6 @@ from typing import Any
 from absl import logging
 
 from bilm.data.shards import Shards, draw_heldout_part
-from bilm.data.stream import same_shards
 from bilm.data.text import writing_text
 from bilm.data.vocabulary_builder import build_vocabulary
 from bilm.errors import BilmError, OptionsError, WeightsError
@@ -38,13 +37,11 @@ from bilm.training.spec import RunTexts
 
 
 class RunFolder:
-    """The files in a run's folder, except the checkpoints: see `bilm.storage.checkpoint`.
+    """The files in a run's folder, except the checkpoints, and in its folder `best`, with the
+    checkpoint of the lowest held-out perplexity.
 
-    Args:
-        writes: False if another process writes the files of this run. `locked` and the methods that
-            write during a run then do nothing; the others must not be called.
-    Attributes: `best`, the folder of the checkpoint with the lowest held-out perplexity, and the
-        `*_file`s.
+    `writes`: False if another process writes the files of this run. `locked` and the methods that
+    write during a run then do nothing; the others must not be called.
     """
 
     def __init__(self, path: PathLike, writes: bool = True):
@@ -67,9 +64,8 @@ class RunFolder:
 
     @contextmanager
     def locked(self) -> Iterator[None]:
-        """Create the folder and lock it until the block or the process ends; leave nothing if the
-        block fails before it has written anything. Raises: BilmError if another process has locked
-        it, or if it contains files that a run would overwrite."""
+        """Create and lock the folder until the block or the process ends; leave nothing if the
+        block fails before it has written anything. Raises: BilmError if it is locked or used."""
         if not self.writes:
             yield
             return
@@ -141,8 +137,7 @@ class RunFolder:
                 )
 
     def check_options(self, stored: RunOptions, options: RunOptions) -> None:
-        """Refuse options that the run in this folder, with `stored` ones, cannot change; log which
-        others change."""
+        """Refuse options that a run with `stored` ones cannot change; log which others change."""
         old = _fixed_options(stored)
         new = _fixed_options(options)
         for name in {**old, **new}:
@@ -160,7 +155,7 @@ class RunFolder:
                 )
 
     def latest_checkpoint(self, whole: bool = False) -> Checkpoint | None:
-        """Open the run's latest checkpoint: see `bilm.storage.checkpoint.latest_checkpoint`."""
+        """Open the latest checkpoint, or the latest whole one; None if there is none."""
         return latest_checkpoint(self.path, None if whole else lambda name: False)
 
     def find_best(self, whole: bool = False) -> Checkpoint | None:
@@ -193,8 +188,7 @@ class RunFolder:
         return text.leaving_out(Shards([str(self.heldout_file)]).digests())
 
     def write_inputs(self, options: RunOptions, texts: RunTexts) -> None:
-        """Write the options with the profile of the text, its counts unless they are None, and the
-        vocabulary unless a resumed run contains it."""
+        """Write options and counts, and the vocabulary unless a resumed run contains it."""
         if not self.writes:
             return
         self.write_options(options, texts.text)
@@ -226,17 +220,6 @@ class RunFolder:
             return Measurement.from_record(schema.read_object(self.measured_file))
         return None
 
-    def check_heldout(self, measured: Measurement, text: list[str]) -> bool:
-        """Return whether an evaluation measured this text; warn if it did not."""
-        if same_shards(text, measured.text):
-            return True
-        if self.writes:
-            logging.warning(
-                "%s: the held-out text was %s so far, and is %s from here; earlier scores no "
-                "longer count for the best checkpoint", self.measured_file, measured.text, text,
-            )  # fmt: skip
-        return False
-
     def write_measured(self, measured: Measurement) -> None:
         """Store an evaluation for `read_measured`."""
         if self.writes:
@@ -245,8 +228,8 @@ class RunFolder:
     # --- which checkpoint to use ---
 
     def log_end(self, step: int) -> Path:
-        """Choose the checkpoint to export after a run of `step` steps: the best one. Log it, the
-        verdict on it and the command for it; return its folder."""
+        """Log the best checkpoint of a run that ended after `step` steps, the verdict on it and the
+        command that exports it; return its folder."""
         measured = self.read_measured()
         best = self.find_best()
         chosen = self.path

@@ -1,9 +1,5 @@
-"""Negatives of the sampled softmax and targets of rare words, drawn on the host and keyed by where
-they are used.
-
-TensorFlow's own candidate sampler keeps its random state inside a kernel, where no checkpoint
-reaches it; this one is a pure function of its key.
-"""
+"""Negatives of the sampled softmax and targets of rare words, drawn on the host by the key of where
+they are used: no checkpoint reaches the random state of TensorFlow's own candidate sampler."""
 
 from functools import lru_cache
 
@@ -21,8 +17,7 @@ def draw_negatives(
     `n_samples` of them are distinct, and the expected counts allow for the number of tries.
 
     Args:
-        n_tokens: vocabulary size V.
-        n_samples: how many distinct words to draw, S; below V.
+        n_tokens: vocabulary size V; `n_samples`: how many distinct words to draw, S, below V.
         key: seed of the run, step, replica and direction.
         targets: ids of the words to predict, integer (N,).
     Returns: `Negatives` of NumPy arrays: int64 (S,), float32 (S,) and float32 (N,).
@@ -73,8 +68,7 @@ def with_unknown(
 
     Args:
         targets: ids in the rows `rows` of a window, of those of all replicas, integer (B, T).
-        once_from: the first id of the words that occur once.
-        key: seed, step and direction.
+        once_from: the first id of the words that occur once; `key`: seed, step and direction.
     """
     random = np.random.default_rng(key)
     drawn = random.random((rows.stop, targets.shape[1]))[rows.start :]  # B, T

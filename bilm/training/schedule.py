@@ -7,18 +7,14 @@ from bilm.options.run_options import DECAYS, RunOptions
 
 @dataclass(frozen=True)
 class Schedule:
-    """Learning-rate schedule: warm-up, constant rate, and decay until the end of the run. The rate
-    depends only on the step.
+    """Learning rate by step: warm-up, constant rate, and decay until the end of the run.
 
     Step k of the warm-up uses k / `warmup_steps` of `learning_rate`. The decay starts after the
     fraction `decay_start` of the run, but not before the warm-up ends. It follows a function of
     `DECAYS`, and reaches `decay_floor` times `learning_rate` after the last step.
 
-    Args:
-        options: options of the run.
-        n_steps: length of the run; required only if the rate decays or the warm-up is limited.
-        limits_warmup: whether the warm-up takes at most a fifth of the run, as `--options auto`
-            requires, whose runs may become shorter.
+    `n_steps`, the length of the run, is required only if the rate decays or the warm-up is limited:
+    if `limits_warmup`, it takes at most a fifth of the run, as runs of `auto` may become shorter.
     """
 
     options: RunOptions

@@ -1,17 +1,17 @@
 """The settings of a run that are not options of the model or of its training."""
 
+import math
 from dataclasses import dataclass
-from typing import Any
 
 from bilm.data.text import ON_BAD_UTF8
 from bilm.options import schema
 from bilm.options.run_options import MAX_SEED
-from bilm.options.schema import NUMBER, Checked, Rule, choice, integer, key
+from bilm.options.schema import NUMBER, Checked, choice, integer, key, number
 from bilm.precisions import PRECISIONS
 
 MAX_STEPS = schema.MAX_INT32  # step numbers are int32 in the graph
 RESUME = ("auto", "never", "must")
-MINUTES = Rule(lambda value: isinstance(value, int | float) and value >= 0, "a number from 0")
+MINUTES = number(0, math.inf, "a number from 0")
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -20,8 +20,7 @@ class RunSettings(Checked):
 
     Args:
         n_steps: total steps of the run; None derives them from `n_epochs`.
-        eval_steps: steps between evaluations; None for one per epoch, or fewer if the held-out text
-            is long.
+        eval_steps: steps between evaluations; None for an epoch, or more if the text is long.
         seed: determines the initial weights, the order of the text, dropout and negatives.
         resume: "auto" resumes a run if the folder contains one, "never" refuses a folder that
             contains a run, "must" refuses a folder that contains none.
@@ -29,8 +28,8 @@ class RunSettings(Checked):
             counts. A run also saves before each evaluation and at its end.
         keep_checkpoints: number of recent checkpoints to keep, in addition to the best one.
         log_steps: steps between reports; None for one every few seconds.
-        precision: dtype of matrix-multiplication inputs, see `BiLM`; a run may be resumed with the
-            other dtype. None for float32, or for that which `auto` chooses.
+        precision: dtype of matrix-multiplication inputs, see `BiLM`; None for float32, or for that
+            which `auto` chooses. A resumed run may have another one.
         ignore_memory: whether to train even if the estimated memory is 1.5 times the machine's.
         on_bad_utf8: "error", or "replace" to read bytes that are not UTF-8 as U+FFFD.
     Raises: OptionsError for a value that is not allowed.
@@ -47,8 +46,3 @@ class RunSettings(Checked):
     precision: str | None = key(choice(*PRECISIONS), None)
     ignore_memory: bool = key(schema.BOOLEAN, False)
     on_bad_utf8: str = key(choice(*ON_BAD_UTF8), "error")
-
-    def shared(self) -> dict[str, Any]:
-        """Return the settings that must be the same on all workers, as JSON values."""
-        by_worker = ("log_steps", "ignore_memory")
-        return {name: value for name, value in self.to_dict().items() if name not in by_worker}

@@ -22,10 +22,8 @@ from bilm.training.settings import RunSettings
 
 @dataclass(frozen=True)
 class Heldout:
-    """The held-out text of a run, without the sentences that the training text contains.
-
-    Attributes: `files`, which checkpoints store; `compared`, what a model is compared with.
-    """
+    """The held-out text of a run, without the sentences that the training text contains; its
+    `files`, as checkpoints store them; `compared`: what a model is compared with."""
 
     shards: Shards
     files: HeldoutFiles
@@ -49,13 +47,11 @@ class RunTexts:
     """The texts and the vocabulary of a run.
 
     Attributes:
-        text: the training text, without the sentences that are left out; `text_files`: its files,
-            see `describe_shards`.
-        vocab: the vocabulary. Its file may be edited later, so the run stores the words.
+        text: without the sentences that are left out; `text_files`: see `describe_shards`.
+        vocab: with the words, which the run stores because their file may be edited later.
         n_train_tokens, once_from: see `RunOptions`.
         heldout: None to measure nothing.
-        ngrams: counts of the training text, to be stored with the run; None if it was not read
-            again, or if another process stores them.
+        ngrams: counts of the text; None if it was not read again, or another process stores them.
     """
 
     text: Shards
@@ -71,21 +67,17 @@ class RunTexts:
 class RunSpec:
     """Everything that determines the steps of a run.
 
-    `bilm.training.starting` and `bilm.training.finetuning` make it. It is replaced when the pace of
-    a run with a time budget was measured, see `with_pace`, and when the held-out text was measured
-    before the first step of fine-tuning.
+    `bilm.training.starting` makes it. It is replaced when the pace of a run with a time budget was
+    measured, and when the held-out text was measured before the first step of fine-tuning.
 
     Args:
-        options: the content of `options.json`, with the sizes of text and vocabulary; `batch_size`
-            is the number of rows of a replica when the run was started first.
-        n_rows: rows of all replicas.
-        n_steps: length of the run.
-        eval_steps: steps between evaluations.
+        options: the content of `options.json`; `batch_size` is the number of rows of a replica when
+            the run was started first, and `n_rows` that of all replicas now.
+        n_steps: length of the run; `eval_steps`: steps between evaluations.
         settings: the requested settings, with the precision of the run.
         start: assigns the first weights to a model with this vocabulary; None to resume a
             checkpoint, or for random weights.
-        auto: what `auto` chose; None for other runs. Its `n_steps` is None until the pace of a run
-            with a time budget was measured.
+        auto: what `auto` chose; None for other runs.
         finetuning: None for runs that do not fine-tune a model.
         deadline: time of the clock at which the run should end; infinity for no budget.
     """
@@ -143,8 +135,7 @@ class RunSpec:
         return self.options.replace(batch_size=rows, sample_softmax=self.is_sampled)
 
     def with_pace(self, n_steps: int, changes: Mapping[str, Any]) -> RunSpec:
-        """Return the run with the length that its measured pace allows, and with the options that
-        differ for this length."""
+        """Return the run with the length that its measured pace allows, and these options."""
         assert self.auto is not None
         options = self.options.replace(**changes)
         auto = self.auto.replace(n_steps=n_steps)
@@ -153,14 +144,14 @@ class RunSpec:
     def described(self) -> dict[str, Any]:
         """Return what must be the same on all workers, as JSON values by name."""
         record = replace(self, finetuning=None).record(RunProgress())  # its paths may differ
-        described = record.to_dict() | self.settings.shared()
+        settings = self.settings.replace(log_steps=None, ignore_memory=False)  # they may, too
+        described = record.to_dict() | settings.to_dict()
         if self.texts.heldout is not None:
             described["held-out text"] = describe_shards(self.texts.heldout.shards.paths)
         return described
 
     def record(self, progress: RunProgress, processor_seconds: float = 0.0) -> RunRecord:
-        """Return the content of the JSON file of a checkpoint; `processor_seconds`: of this process
-        on the run."""
+        """Return the content of a checkpoint's JSON file; `processor_seconds`: of this process."""
         return RunRecord(
             step=progress.step,
             n_steps=self.n_steps,
@@ -185,8 +176,7 @@ class RunProgress:
     Attributes:
         step: number of steps done.
         position: place of the readers in the text after them; None for its start.
-        best: lowest perplexity of the held-out text so far.
-        measured: the last evaluation of this text.
+        best: lowest perplexity of the held-out text so far; `measured`: its last evaluation.
         processor_seconds: processor time of the run in earlier processes of the chief.
     """
 

@@ -1,5 +1,4 @@
-"""How a run starts: `new_run` and `resumed_run` return its `RunSpec`; for fine-tuning see
-`bilm.training.finetuning`."""
+"""How a run starts: `new_run` and `resumed_run` return its `RunSpec`."""
 
 import math
 from dataclasses import replace
@@ -12,7 +11,7 @@ from bilm.errors import ArgumentError, OptionsError, WeightsError
 from bilm.language_model import BiLM
 from bilm.options.run_options import RunOptions
 from bilm.storage.checkpoint import Checkpoint
-from bilm.storage.run_record import AutoChoice
+from bilm.storage.run_record import AutoChoice, Finetuning
 from bilm.storage.stored_model import open_model
 from bilm.training import auto
 from bilm.training.devices import fastest_precision
@@ -31,12 +30,8 @@ def assign_encoder(name: str, model: BiLM, vocab: Vocabulary) -> None:
     open_model(name).assign(model, softmax=False, stacks=False)
 
 
-# --- the two kinds of runs on a text ---
-
-
 def new_run(request: RunRequest, folder: RunFolder) -> RunSpec:
-    """Return a new run on a text, whose inputs are prepared in its folder. Raises: BilmError if one
-    cannot be used."""
+    """Return a new run, whose inputs are prepared in its folder. Raises: BilmError."""
     devices = request.devices
     options = request.options
     if devices.several_hosts and options is None:
@@ -47,7 +42,12 @@ def new_run(request: RunRequest, folder: RunFolder) -> RunSpec:
         options = options.replace(**request.changes)
     texts = new_texts(request, folder, options)
     if options is not None:
-        return specified(request, texts, options)
+        spec = specified(request, texts, options)
+        source = request.source
+        if source is None:
+            return spec
+        files = texts.heldout.files.text if texts.heldout else None
+        return replace(spec, start=source.assign, finetuning=Finetuning(source.id, text=files))
 
     # What auto chooses.
     n_steps = request.settings.n_steps
@@ -63,11 +63,12 @@ def new_run(request: RunRequest, folder: RunFolder) -> RunSpec:
 
 
 def resumed_run(request: RunRequest, folder: RunFolder, checkpoint: Checkpoint) -> RunSpec:
-    """Return the run that continues a checkpoint. Raises: BilmError if an input cannot be used, or
-    if it differs from that of the run in the folder."""
+    """Return the run that continues a checkpoint. Raises: BilmError if an input differs."""
     record = checkpoint.record
-    is_auto = request.options is None and record.auto is not None
-    if request.devices.several_hosts and is_auto:
+    if request.source is not None:
+        request.source.check_same(folder, record.finetuning)
+    of_auto = record.auto if request.options is None else None
+    if request.devices.several_hosts and of_auto is not None:
         raise ArgumentError(NOT_FOR_WORKERS)
     if record.auto is None and (request.requires_auto or request.hours is not None):
         raise OptionsError(
@@ -89,11 +90,18 @@ def resumed_run(request: RunRequest, folder: RunFolder, checkpoint: Checkpoint) 
     n_rows = _rows_of(checkpoint, stored, options, request.devices.n_replicas)
     options = options.replace(batch_size=stored.batch_size)
 
-    choice = None
-    if is_auto and record.auto is not None:
-        choice = _choice_again(request, record.auto, options.n_epochs == stored.n_epochs)
+    keeps_epochs = options.n_epochs == stored.n_epochs
+    choice = of_auto and _choice_again(request, of_auto, keeps_epochs)
     spec = specified(request, texts, options, n_rows, choice)
-    return replace(spec, finetuning=record.finetuning)
+    spec = replace(spec, finetuning=record.finetuning)
+    heldout = texts.heldout
+    is_measured = spec.finetuning is not None and spec.finetuning.before is not None
+    if heldout is not None and is_measured and spec.start_perplexity is None:
+        logging.warning(
+            "%s: the perplexity before the first step was measured on another held-out text than "
+            "%s and is discarded", folder, heldout.files.text,
+        )  # fmt: skip
+    return spec
 
 
 def specified(
@@ -142,9 +150,6 @@ def specified(
     return spec
 
 
-# --- auto ---
-
-
 def _log_choice(options: RunOptions, choice: AutoChoice) -> None:
     n_predictions = options.n_train_tokens or 0
     keys = dict.fromkeys([*auto.recipe_for(n_predictions).changes, "learning_rate"])
@@ -172,14 +177,11 @@ def _choice_again(request: RunRequest, stored: AutoChoice, keeps_epochs: bool) -
     return stored.replace(n_steps=n_steps, hours=request.hours, precision=precision)
 
 
-# --- rows ---
-
-
 def _rows_of(
     checkpoint: Checkpoint, stored: RunOptions, options: RunOptions, n_replicas: int
 ) -> int:
-    """Return the number of rows of a checkpoint. Raises: WeightsError if the number of replicas
-    does not divide it, or if `options` have another `batch_size` than the `stored` ones."""
+    """Return the number of rows of a checkpoint. Raises: WeightsError if the replicas cannot share
+    them, or if `options` have another `batch_size` than the `stored` ones."""
     n_rows = checkpoint.record.n_rows
     requested = options.batch_size * n_replicas
     if n_rows == requested:

@@ -36,10 +36,9 @@ class Trainer:
     """A biLM, its optimizer and the LSTM state of every row, on every replica.
 
     Args:
-        options: options of the run; the batch size is per replica.
-        n_tokens: vocabulary size.
-        seed: seed of dropout and resets, combined with step, replica, direction and layer. The
-            initial weights depend on Keras' global seed instead.
+        options: of the run, with the batch size of a replica; `n_tokens`: vocabulary size.
+        seed: of dropout and resets, combined with step, replica, direction and layer. The initial
+            weights depend on Keras' global seed instead.
         precision: dtype of matrix-multiplication inputs, see `BiLM`.
         schedule: learning rate of each step; None for the options' rate, which must not decay.
     """
@@ -79,8 +78,7 @@ class Trainer:
         self._renew_graph()
 
     def change(self, options: RunOptions, schedule: Schedule) -> None:
-        """Continue with another schedule, and with other options of regularization: if they differ,
-        the next step compiles the graph again."""
+        """Continue with another schedule and other regularization, which is compiled again."""
         self.schedule = schedule
         regularization = _regularization(options)
         old = self.model.regularization, self.options.weight_decay > 0
@@ -101,12 +99,8 @@ class Trainer:
         self.is_compiled = False  # whether the next step does not compile the graph
 
     def step(self, batches: Batches, step: int) -> StepResult:
-        """Train on one batch per replica, from `Devices.place`, starting from the state after the
-        previous step.
-
-        Raises: NotFiniteError if a loss or the gradient's norm is not finite; weights, slots and
-            state are then unchanged.
-        """
+        """Train on one batch per replica, from `Devices.place`. Raises: NotFiniteError if a loss or
+        the gradient's norm is not finite; weights, slots and state are then unchanged."""
         try:
             losses, norm, self.state = self._step(batches, self.state, *self._numbers(step))
         except tf.errors.InvalidArgumentError as error:

@@ -1,9 +1,7 @@
-"""The texts and the vocabulary of a run: made if requested, opened, counted by the chief, compared
-and checked."""
+"""The texts and the vocabulary of a run: made if requested, opened, counted and checked."""
 
-from collections.abc import Callable, Collection, Sequence
+from collections.abc import Collection, Sequence
 from dataclasses import dataclass, field
-from functools import partial
 from pathlib import Path
 from typing import NamedTuple
 
@@ -28,40 +26,37 @@ from bilm.training.run_folder import RunFolder
 from bilm.training.spec import Heldout, RunTexts
 
 
-def new_texts(
-    request: RunRequest,
-    folder: RunFolder,
-    options: RunOptions | None,
-    checks_words: bool = True,
-    of_model: Profile | None = None,
-) -> RunTexts:
+def new_texts(request: RunRequest, folder: RunFolder, options: RunOptions | None) -> RunTexts:
     """Return the texts of a new run, counted, with the vocabulary and the held-out part that are
     made in its folder if they were not requested. A text of more than `LONG_TEXT` predictions is
-    not counted if their number is given.
-
-    Args:
-        options: None if they will be chosen by the text.
-        checks_words: whether the vocabulary is new.
-        of_model: profile of the text of a model to fine-tune.
+    not counted if their number is given. `options`: None if they will be chosen by the text.
     Raises: DataError, OptionsError.
     """
     # Nothing is held out if there is a vocabulary, which may be of the whole text.
     makes_vocab = request.vocab is None
     holds_out = makes_vocab and request.heldout is None
-    make_inputs = partial(folder.make_inputs, request.text, makes_vocab, holds_out)
     hosts = request.devices.hosts
-    hosts.from_chief("inputs", make_inputs)
+    hosts.from_chief("inputs", lambda: folder.make_inputs(request.text, makes_vocab, holds_out))
 
     inputs = _open_inputs(request, folder)
-    if checks_words:
+    source = request.source
+    if source is None or source.has_new_words:
         check_words(inputs.vocab)
+    of_model = None if source is None else source.model.profile
     n_train_tokens = request.changes.get("n_train_tokens")
     check_order = True
     if options is not None:
-        check_n_words(options, inputs.vocab)
+        if options.n_tokens_vocab not in (None, inputs.vocab.size):
+            raise schema.unexpected(
+                f"{options.file}n_tokens_vocab",
+                options.n_tokens_vocab,
+                f"{inputs.vocab.size}, the number of words of {inputs.vocab.filename}, or no such "
+                "key",
+            )
         n_train_tokens = options.n_train_tokens
         check_order = options.sample_softmax
-    return _with_facts(inputs, hosts, partial(count, inputs, n_train_tokens, check_order, of_model))
+    facts = count(inputs, n_train_tokens, check_order, of_model) if hosts.is_chief else None
+    return _with_facts(inputs, hosts, facts)
 
 
 def same_texts(
@@ -82,8 +77,9 @@ def same_texts(
             f"the run in this folder left out {record.left_out}; restore the file or use another "
             "folder"
         )
-    find = partial(count, inputs, n_train_tokens, record=record)
-    return _with_facts(inputs, request.devices.hosts, find)
+    hosts = request.devices.hosts
+    facts = count(inputs, n_train_tokens, record=record) if hosts.is_chief else None
+    return _with_facts(inputs, hosts, facts)
 
 
 class Inputs(NamedTuple):
@@ -123,9 +119,8 @@ class Facts(Checked):
     ngrams: Ngrams | None = field(default=None, repr=False)
 
 
-def _with_facts(inputs: Inputs, hosts: Hosts, find: Callable[[], Facts]) -> RunTexts:
-    """Return the texts with the facts that the chief finds."""
-    of_chief = find() if hosts.is_chief else None
+def _with_facts(inputs: Inputs, hosts: Hosts, of_chief: Facts | None) -> RunTexts:
+    """Return the texts with the facts that the chief found."""
     facts = Facts.from_dict(hosts.from_chief("texts", lambda: of_chief and of_chief.to_dict()))
     heldout = None
     if inputs.heldout is not None and facts.files is not None and facts.compared is not None:
@@ -150,11 +145,8 @@ def count(
     record: RunRecord | None = None,
 ) -> Facts:
     """Read the texts of a new run, or of the run with a `record`, whose text is read only if there
-    is held-out text, and whole only to compare it with held-out text that is new.
-
-    `check_order`: see `log_survey`; `of_model`: profile of the text of a model to fine-tune.
-    Raises: DataError.
-    """
+    is held-out text, and whole only to compare it with held-out text that is new. `check_order`:
+    see `log_survey`; `of_model`: profile of the text of a model to fine-tune. Raises: DataError."""
     text, heldout, vocab = inputs
     check_training_text(text, heldout, vocab.filename)
     files = None  # of the held-out text, once they are compared
@@ -188,7 +180,7 @@ def count(
 
 def compare_texts(heldout: Shards, repeated: Collection[int]) -> HeldoutFiles:
     """Return the files of held-out text, and the digests of its sentences that are `repeated` in
-    the training text, unless all are; log the number of these sentences."""
+    the training text, unless all are; warn of them."""
     digests = [sentence_digest(words) for words in heldout.sentences()] if repeated else []
     n_repeated = sum(digest in repeated for digest in digests)
     has_others = n_repeated < len(digests)
@@ -204,23 +196,13 @@ def compare_texts(heldout: Shards, repeated: Collection[int]) -> HeldoutFiles:
 
 
 def check_words(vocab: Vocabulary) -> None:
-    """Raise DataError for a word of a new run's vocabulary with a blank or a tab; published
-    vocabularies may contain other whitespace."""
+    """Raise DataError for a word of a new run's vocabulary with a blank or a tab: published ones
+    may contain other whitespace."""
     wrong = next((word for word in vocab.words if " " in word or "\t" in word), None)
     if wrong is not None:
         raise DataError(
             f"{vocab.filename}: {wrong!r} contains whitespace, so it never occurs as a word of a "
             "text; expected one word per line and nothing else"
-        )
-
-
-def check_n_words(options: RunOptions, vocab: Vocabulary) -> None:
-    """Raise OptionsError if the options have another number of words than the vocabulary."""
-    if options.n_tokens_vocab not in (None, vocab.size):
-        raise schema.unexpected(
-            f"{options.file}n_tokens_vocab",
-            options.n_tokens_vocab,
-            f"{vocab.size}, the number of words of {vocab.filename}, or no such key",
         )
 
 

@@ -32,17 +32,15 @@ class TrainingText:
     def batches(
         self, devices: Devices, step: int = 0, position: Position | None = None
     ) -> Iterator[tuple[Batches, Position]]:
-        """Start to read the batches of the run after `step` steps, which have left the readers at a
-        position. Each item contains the argument of `Trainer.step` and the position after it. The
-        iterator raises the errors of the text: DataError."""
+        """Read the batches after `step` steps, which have left the readers at a position. Each item
+        is the argument of `Trainer.step`, and the position after it. Raises: DataError."""
         ahead = read_ahead(self._batches(devices, step, position), PREFETCH)
         return ((devices.place(batches), place) for batches, place in ahead)
 
     def _batches(
         self, devices: Devices, step: int, position: Position | None
     ) -> Iterator[tuple[list[dict], Position]]:
-        """Yield the batches of each step, one per replica of this process, from a position on, and
-        the position after them."""
+        """Yield the batches of each step, one per replica of this process, and the position."""
         n_rows = self.options.batch_size
         n_all_rows = n_rows * devices.n_replicas
         rows = range(n_rows * devices.own.start, n_rows * devices.own.stop)
@@ -57,8 +55,7 @@ class TrainingText:
             yield batches, place
 
     def batch(self, window: dict, step: int, replica: int) -> dict:
-        """Return the batch of a replica from its rows of the window of a step: some rare words of
-        the targets are replaced, and negatives are added."""
+        """Return a replica's rows of a window, with negatives and rare targets replaced."""
         options = self.options
         batch = model_batch(window, options.model, self.reader.words.characters)
         rows = range(options.batch_size * replica, options.batch_size * (replica + 1))

@@ -21,8 +21,8 @@ from bilm import Elmo
 from bilm.export.hdf5 import dump_weights
 from bilm.scoring.scorer import load_scorer
 from bilm.storage.checkpoint import latest_checkpoint
-from bilm.training.finetuning import Source
 from bilm.training.run_folder import RunFolder
+from bilm.training.source import Source
 
 # Errors that Keras raises for arguments of layers and for its archive.
 KERAS_ERRORS = (ValueError, TypeError, KeyError, OSError, AttributeError, OverflowError)

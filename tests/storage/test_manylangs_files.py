@@ -21,7 +21,7 @@ from bilm.export.hdf5 import dump_weights
 from bilm.scoring.scorer import load_scorer
 from bilm.storage.formats.pytorch import StateDict, unpickled
 from bilm.storage.stored_model import open_model
-from bilm.training.finetuning import Source
+from bilm.training.source import Source
 
 SENTENCES = [["The", "cat", "\U0001f600"], []]
 

@@ -18,7 +18,7 @@ from bilm.data.vocabulary import Vocabulary
 from bilm.errors import DataError, WeightsError
 from bilm.export.hdf5 import dump_weights
 from bilm.storage.stored_model import open_model
-from bilm.training.finetuning import Source
+from bilm.training.source import Source
 
 pytestmark = pytest.mark.usefixtures("cache")
 CHECKPOINT = GOLDEN / "checkpoint" / "chars"

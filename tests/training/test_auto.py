@@ -22,7 +22,7 @@ from bilm.storage.run_record import AutoChoice, RunRecord
 from bilm.storage.stored_model import open_model
 from bilm.training import auto, devices, run
 from bilm.training.decisions import Pace
-from bilm.training.request import request_run
+from bilm.training.request import RunRequest
 from bilm.training.run_folder import RunFolder
 from bilm.training.starting import new_run, resumed_run
 
@@ -92,7 +92,7 @@ def stored(n_steps=70):
 def request(n_steps=None, precision=None, changes=None, of_run=None, **requested):
     others = {"n_steps": n_steps, "precision": precision, **(changes or {})}
     requested = {"vocab": VOCABULARY, "started": 0.0} | requested
-    return request_run(TEXT, others, devices=of_run or devices.Devices(on_cpu()), **requested)
+    return RunRequest(TEXT, others, devices=of_run or devices.Devices(on_cpu()), **requested)
 
 
 def resumed(folder, checkpoint=None, **requested):

@@ -180,7 +180,7 @@ def test_evaluation_is_expected_by_its_batches_then_without_compiling(evaluation
     for seconds in evaluations:
         clock.move(seconds)
         timing = timing.after_evaluation(clock)
-    assert evaluation_seconds(spec_of(options, heldout=heldout), heldout, timing) == expected
+    assert evaluation_seconds(spec_of(options, heldout=heldout), timing) == expected
 
 
 def test_saves_are_shared_by_the_steps_and_evaluations_are_not():
@@ -197,13 +197,13 @@ def test_saves_are_shared_by_the_steps_and_evaluations_are_not():
 def test_step_that_compiles_again_does_not_change_the_advised_hours(is_last):
     clock, timing = timed(30.0, *[1.0] * 11)
     spec = run_of(heldout=heldout_of(9))
-    before = run_hours(spec, spec.texts.heldout, timing, 1_000)
+    before = run_hours(spec, timing, 1_000)
     clock.move(30.0)
     timing = timing.after_step(clock, compiles=True)
     if not is_last:
         clock.move(1.0)
         timing = timing.after_step(clock, compiles=False)
-    hours = run_hours(spec, spec.texts.heldout, timing, 1_000)
+    hours = run_hours(spec, timing, 1_000)
     assert hours == before == pytest.approx((45 + 1_000) / 3_600, rel=0.2)
 
 
@@ -224,7 +224,7 @@ def test_expected_hours_are_those_of_the_next_run(n_steps, at_evaluation):
             clock.move(0.9 + 15.0 * (n_evaluated == 1))
             timing = timing.after_evaluation(clock)
             if n_evaluated == at_evaluation:
-                expected = run_hours(spec, spec.texts.heldout, timing, n_steps)
+                expected = run_hours(spec, timing, n_steps)
     taken = (clock.seconds - 100) / 3600
     assert 0.8 * taken < expected < 1.25 * taken
 
@@ -232,7 +232,7 @@ def test_expected_hours_are_those_of_the_next_run(n_steps, at_evaluation):
 def test_hours_are_unknown_before_a_step_was_measured():
     _, timing = timed(30.0)
     spec = run_of(heldout=heldout_of(9))
-    assert run_hours(spec, spec.texts.heldout, timing, 10) is None
+    assert run_hours(spec, timing, 10) is None
 
 
 @pytest.mark.parametrize(("share", "expected"), [(2.0, None), (1.3, None), (0.38, 0.19)])

@@ -86,7 +86,7 @@ def report_step(reported, spec, done, loss=1.0, seconds=1.0):
 def test_report_shows_the_mean_loss_since_the_report_before(log):
     options = tiny_options(**WORDS, n_train_tokens=50)
     spec = spec_of(options, 9, settings=RunSettings(log_steps=4))
-    reported = report.RunReport(spec)
+    reported = report.RunReport(spec, report.History(None))
     for done in range(1, 10):
         report_step(reported, spec, done, float(done))
     for mean in (1.0, 2.5, 6.5, 9.0):  # of steps 1, 1 to 4, 5 to 8, 9
@@ -100,7 +100,7 @@ def test_log_without_a_terminal_has_few_lines(log, epochs, n_lines):
     options = tiny_options(**WORDS, n_train_tokens=10_000)
     heldout = heldout_of(100) if epochs else None
     spec = spec_of(options, 1200, heldout)
-    reported = report.RunReport(spec)
+    reported = report.RunReport(spec, report.History(None))
     for done in range(1, 1201):
         report_step(reported, spec, done, seconds=0.05)
         if epochs and done % (1200 // epochs) == 0:
