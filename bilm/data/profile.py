@@ -336,7 +336,7 @@ class TextSigns:
         """Keep a sentence. After `SAMPLE_WORDS` words, warn and ignore the rest."""
         if self.done or not words:
             return
-        self._sentences.append(words)
+        self._sentences.append(words[:SAMPLE_WORDS])  # one may be a whole genome
         self._n_words += len(words)
         if self._n_words >= SAMPLE_WORDS:
             self.warn()

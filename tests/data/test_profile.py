@@ -8,7 +8,7 @@ from unicodedata import normalize
 
 import pytest
 
-from bilm.data.profile import SIGNS, Profile, TextSigns
+from bilm.data.profile import SAMPLE_WORDS, SIGNS, Profile, TextSigns
 from bilm.data.readers import Reading
 from bilm.data.shards import Shards
 from bilm.embedding.corpus import Corpora
@@ -234,6 +234,12 @@ def test_signs_are_counted_over_all_files_and_once(tmp_path, golden_data, caplog
     Shards([tmp_path / "a", tmp_path / "b"]).examine()
     (record,) = caplog.records
     assert f"{tmp_path}/a: 800 of the first 2,000 words" in record.getMessage()
+
+
+def test_only_the_first_words_of_a_long_sentence_are_examined():
+    signs = TextSigns("genome")
+    signs.add(list("ACGT") * SAMPLE_WORDS)
+    assert signs.done and signs.profile().totals["words"] == SAMPLE_WORDS
 
 
 def test_difference_of_what_the_text_lacks_has_no_examples():
