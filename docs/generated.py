@@ -76,7 +76,7 @@ MODULES = {  # module: what its page is about
     "bilm.compat.bilm_tf": "bilm-tf's model, with its names",
     "bilm.data": "Vocabularies, batchers and data sets, with bilm-tf's names",
     "bilm.training": "Training, with bilm-tf's names",
-    "bilm.training.finetuning": "Fine-tuning",
+    "bilm.training.source": "The model that fine-tuning starts from",
     "bilm.training.history": "The history of a run",
     "bilm.scoring.scorer": "Probabilities of sentences and words",
     "bilm.scoring.scores": "Scores, predicted distributions, substitutes",

@@ -23,12 +23,16 @@ SECOND_MODELS = "bilm.second_models"
 
 
 class Perplexity(NamedTuple):
-    """Perplexity of each direction: e to the mean loss per prediction, in nats."""
+    """Perplexity of each direction: e to the mean loss per prediction, in nats.
+
+    Fields: `mean`, e to the mean of the mean losses of all directions; `n_predictions` per
+        direction; `known`, `mean` without unknown words, or None if it was not computed.
+    """
 
     directions: dict[str, float]
-    mean: float  # e to the mean of the mean losses of all directions
-    n_predictions: int  # per direction
-    known: float | None = None  # `mean` without unknown words; None if it was not computed
+    mean: float
+    n_predictions: int
+    known: float | None = None
 
     @classmethod
     def from_record(cls, record: object) -> Perplexity:

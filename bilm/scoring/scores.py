@@ -36,11 +36,15 @@ class Substitutes(NamedTuple):
 
 
 class Predicted(NamedTuple):
-    """The distribution over the vocabulary and its marks that a direction predicts at a place."""
+    """The distribution over the vocabulary and its marks that a direction predicts at a place.
 
-    entropy: float  # in nats
-    rank: float  # 1 plus the number of words that are likelier than the word at the place
-    likeliest: list[Substitute]  # in descending order
+    Fields: `entropy`, in nats; `rank`, 1 plus the number of words that are likelier than the word
+        at the place; `likeliest` words, in descending order.
+    """
+
+    entropy: float
+    rank: float
+    likeliest: list[Substitute]
 
     @classmethod
     def of(cls, records: np.ndarray, words: Sequence[str]) -> list[Predicted]:

@@ -107,8 +107,8 @@ def make_strategy(
     cpu_replicas: int = 1,
     hosts: Hosts | None = None,
 ) -> tf.distribute.Strategy:
-    """Choose the GPUs with the numbers `gpus`, the first `n_gpus`, all of them, or the CPU, as
-    `cpu_replicas` logical devices.
+    """Choose the GPUs with the numbers `gpus`, the first `n_gpus`, or all of them. Without GPUs, or
+    with 0 as `n_gpus`, choose the CPU, as `cpu_replicas` logical devices.
 
     Unless TensorFlow has started, the other GPUs are hidden from this process, and TensorFlow
     allocates the memory of the chosen ones as it needs it, so that processes can share a GPU.

@@ -29,14 +29,14 @@ def finetune(
     new run in `folder`, with new slots, LSTM states and step count.
 
     Args:
-        model, weights: the model to start from, see `Source`.
+        model, weights: the model to start from, see `open_model`.
         text, folder, heldout: see `bilm.train`; held-out text is also measured before the first
             step.
         vocab: the vocabulary of the model; None for the words of its softmax, or its `vocab.txt`.
         new_vocab: another vocabulary to predict, with a new softmax. Words that the model's
             vocabulary also contains keep their softmax rows if the model has a softmax. Required
             if the model reads characters and has no softmax; not allowed if it reads words.
-        devices, others: see `bilm.train`; for other options see `Source.run_options`.
+        devices, others: see `bilm.train`. For options that are not given, see `Source.run_options`.
     Raises: BilmError if an input cannot be used.
 
     Example:

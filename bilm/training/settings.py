@@ -20,7 +20,7 @@ class RunSettings(Checked):
 
     Args:
         n_steps: total steps of the run; None derives them from `n_epochs`.
-        eval_steps: steps between evaluations; None for an epoch, or more if the text is long.
+        eval_steps: steps between evaluations; None for an epoch, or more if held-out text is long.
         seed: determines the initial weights, the order of the text, dropout and negatives.
         resume: "auto" resumes a run if the folder contains one, "never" refuses a folder that
             contains a run, "must" refuses a folder that contains none.

@@ -63,7 +63,7 @@ def new_run(request: RunRequest, folder: RunFolder) -> RunSpec:
 
 
 def resumed_run(request: RunRequest, folder: RunFolder, checkpoint: Checkpoint) -> RunSpec:
-    """Return the run that continues a checkpoint. Raises: BilmError if an input differs."""
+    """Return the run that continues a checkpoint. Raises: BilmError, also for other inputs."""
     record = checkpoint.record
     if request.source is not None:
         request.source.check_same(folder, record.finetuning)

@@ -78,7 +78,7 @@ class Trainer:
         self._renew_graph()
 
     def change(self, options: RunOptions, schedule: Schedule) -> None:
-        """Continue with another schedule and other regularization, which is compiled again."""
+        """Continue with another schedule and regularization; if this differs, compile again."""
         self.schedule = schedule
         regularization = _regularization(options)
         old = self.model.regularization, self.options.weight_decay > 0
