@@ -156,8 +156,8 @@ class UsagesFile:
             )
         self.description = Description.from_json(metadata[KEY], self.path)
         self.layers = list(self.description.layers)
-        counts = self.description.counts.items()
-        self.words = [word for word, by_grouping in counts if any(by_grouping.values())]
+        words = self._read(arrow("pyarrow.parquet").read_table, columns=["word"], partitioning=None)
+        self.words = words["word"].unique().to_pylist()  # of the rows: programs may select some
 
     def read(
         self, words: str | Iterable[str] | None = None, layers: Iterable[int] | None = None

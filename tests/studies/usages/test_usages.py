@@ -171,6 +171,18 @@ def test_table_has_the_documented_names_and_types(texts, embedder, tmp_path):
     assert [len(found) for found in words] == [1, 1]
 
 
+def test_words_of_a_table_are_those_of_its_rows(texts, embedder, tmp_path):
+    """Other programs may select some of the rows, and keep the metadata."""
+    path = tmp_path / "u.parquet"
+    write_usages(find_usages(texts, queries("cell", "divide")), embedder, path)
+    chosen = parquet.read_table(path, filters=[("word", "==", "divide")])
+    parquet.write_table(chosen, path)
+    file = UsagesFile(path)
+    assert file.words == ["divide"] and len(list(file.by_word())) == 1
+    with pytest.raises(DataError, match="no usages of 'cell'; it contains divide"):
+        file.read("cell")
+
+
 def test_collected_usages_equal_those_of_a_file(texts, embedder, tmp_path):
     path = tmp_path / "u.parquet"
     write_usages(find_usages(texts, queries("cell"), sample=2, seed=1), embedder, path)
