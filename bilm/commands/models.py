@@ -33,7 +33,8 @@ def models(cached: bool, remove: str | None, json: bool) -> None:
       bilm models --cached
       bilm models --remove nlpl:144
     """
-    from bilm.storage.finding.registry import MODELS, packaged
+    from bilm.storage.finding.locate import packaged
+    from bilm.storage.finding.registry import MODELS
 
     if cached or remove is not None:
         _show_cached(remove, json)

@@ -20,7 +20,7 @@ with warnings.catch_warnings():  # flair imports packages that warn
     from bilm.compat.flair import ELMoEmbeddings
 from bilm import ElmoEmbedder
 from bilm.errors import OptionsError, WeightsError
-from bilm.storage.finding.registry import packaged
+from bilm.storage.finding.locate import packaged
 
 pytestmark = [pytest.mark.clients, pytest.mark.filterwarnings("ignore")]
 SHAPE = ["DET", "ADJ", "NOUN", "VERB", "DET", "NOUN", "PUNCT"]

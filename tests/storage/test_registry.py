@@ -9,7 +9,7 @@ from stored_files import CASE, OPTIONS, WEIGHTS, make_zip, resolve, same
 
 from bilm.embedding.embedder import ElmoEmbedder
 from bilm.errors import WeightsError
-from bilm.storage.finding import download, registry
+from bilm.storage.finding import download, locate, registry
 from bilm.storage.finding.cache import entries
 from bilm.support.files import sha256_of
 
@@ -38,7 +38,7 @@ def test_registry_packaged_model_opens_by_name(cache, tmp_path, monkeypatch):
     folder.mkdir(parents=True)
     for path in (OPTIONS, WEIGHTS):
         shutil.copy(path, folder)
-    monkeypatch.setattr(registry, "PACKAGED", folder.parent)
+    monkeypatch.setattr(locate, "PACKAGED", folder.parent)
     assert resolve("novels-en") == (folder / "options.json", folder / "weights.hdf5")
     assert ElmoEmbedder("novels-en").embed_sentence(["a", "b"]).shape[1] == 2
     assert not cache.exists()
@@ -96,7 +96,7 @@ def test_registry_name_of_a_model_on_the_hub(monkeypatch):
 
 def test_registry_file_of_published_models_is_valid():
     """Names are distinct and simple; facts have a source; addresses and hashes are well formed."""
-    assert len(registry.MODELS) > 10 and not set(registry.MODELS) & set(registry.packaged())
+    assert len(registry.MODELS) > 10 and not set(registry.MODELS) & set(locate.packaged())
     for name, model in registry.MODELS.items():
         assert re.fullmatch(r"[a-z][a-z0-9_.-]*", name)
         for text in (model.language, model.code, model.trained_on, model.citation, model.source):

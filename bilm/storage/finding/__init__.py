@@ -1,1 +1,1 @@
-"""Names, downloads, archives and the cache of the files of stored models."""
+"""Finds the files of a model that a user names: see `locate`."""

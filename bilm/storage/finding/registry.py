@@ -1,8 +1,7 @@
-"""The names of packaged and published models. The addresses of the latter are in `published.json`;
-the files themselves were not available when it was written.
+"""The names of published models, with their addresses, from `published.json`. The files themselves
+were not available when it was written.
 """
 
-import difflib
 import json
 import re
 from collections.abc import Sequence
@@ -14,7 +13,6 @@ from bilm.options.schema import read_object
 from bilm.storage.finding.archive import check_archive
 from bilm.storage.finding.download import HUB, NotFoundError, copy_of, fetch, snapshot
 from bilm.storage.stored_tensors import hdf5_tensors
-from bilm.support.urls import is_url
 
 
 class Published(NamedTuple):
@@ -34,7 +32,6 @@ class Published(NamedTuple):
     sha256: str | None = None  # of the weights; without it, they are unverified
 
 
-PACKAGED = Path(__file__).resolve().parents[2] / "models"  # exports
 _published = json.loads(Path(__file__).with_name("published.json").read_text("utf-8"))
 MODELS = {model["name"]: Published(**model) for model in _published}
 # A module's URL is a web page; its archive is the page with a query, or below the second address.
@@ -42,27 +39,12 @@ TFHUB, TFHUB_FILES = "https://tfhub.dev", "https://storage.googleapis.com/tfhub-
 NLPL, COLLECTIONS = "http://vectors.nlpl.eu/repository", (20, 11)
 
 
-def packaged() -> dict[str, Path]:
-    """Return the folders of the models in the package, by name."""
-    return {path.name: path for path in sorted(PACKAGED.glob("[a-z0-9]*")) if path.is_dir()}
-
-
-def local_files(name: str) -> Sequence[Path]:
-    """Return the local paths of options and weights, or of one folder or archive, that a name or
-    URL denotes. Raises: WeightsError for an unknown name; BilmError, with that of each address."""
-    if name in packaged():
-        return [packaged()[name]]
+def local_files(name: str) -> Sequence[Path] | None:
+    """Return the local paths of a published model: options and weights, or one folder or archive;
+    None if the name is unknown. Raises: BilmError, with the error of each address."""
     alternatives = _addresses(name)
     if not alternatives:
-        if is_url(name):
-            return [fetch(name, check_archive)]
-        names = [*packaged(), *MODELS]
-        similar = difflib.get_close_matches(name, names, 1)
-        listed = ", ".join([*names, "nlpl:NUMBER", "hf:OWNER/NAME[@REVISION]"])
-        raise WeightsError(
-            f"{name}: found neither a file or folder of this path nor a model of this name; "
-            + (f"did you mean {similar[0]}? Names: {listed}" if similar else f"names: {listed}")
-        )
+        return None
     address = alternatives[0][0]
     if address.startswith(HUB):
         return [snapshot(address)]

@@ -80,7 +80,7 @@ def test_options_beside_weights_given_by_name(tmp_path, weights):
         assert resolve(tmp_path, given) == (expected, tmp_path / weights)
 
 
-def test_weights_that_share_options_are_listed_and_chosen(tmp_path):
+def test_locate_weights_that_share_options_are_listed_and_chosen(tmp_path):
     folder = tmp_path / "models"
     folder.mkdir()
     shutil.copy(OPTIONS, folder / "options262.json")
