@@ -231,10 +231,10 @@ class NumpyStacks(Stacks):
             inputs, places = table[distinct], places.reshape(x.shape[:2])  # U, P; T, B
             # One cell at a time, so that the weights of a small cell remain in the cache.
             for i, cell in enumerate(self._cells[direction]):
-                place = 2 * (k * n_layers + i)
-                before = LSTMState(*(values[rows] for values in state[place : place + 2]))
+                first = 2 * (k * n_layers + i)
+                before = LSTMState(*(values[rows] for values in state[first : first + 2]))
                 y, after = cell.run(inputs, places, before, starts)
-                last[place][rows], last[place + 1][rows] = after
+                last[first][rows], last[first + 1][rows] = after
                 x = y + x if self._has_skip_connections and i else y
                 outputs[i + 1] = x
                 inputs, places = x, None

@@ -48,8 +48,8 @@ ENDED = (
 
 @dataclass(frozen=True)
 class Cluster:
-    """The worker processes of a run: `host:port` of each, first that of the chief, which writes the
-    run's files, and the place of this process among them."""
+    """The worker processes of a run: `host:port` of each, the chief first, which writes the run's
+    files, and the place of this process among them."""
 
     workers: tuple[str, ...]
     index: int

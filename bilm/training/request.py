@@ -30,7 +30,7 @@ class RunRequest:
     Args:
         others: arguments without a name in `bilm.train`: `settings`, options that replace others,
             the attribute `changes`, and arguments of `make_strategy`.
-        options: None for those of a resumed run, or of `source`, or to let `auto` choose. The
+        options: None to take them from a resumed run or `source`, or to let `auto` choose. The
             `n_train_tokens` of a file is not used, because it belongs to another text.
         source: the model to fine-tune; None for other runs.
     Attributes: `requires_auto`, whether the options `auto` were requested by their name.

@@ -60,8 +60,8 @@ class Source:
         self.has_new_words = False
 
     def choose_vocabulary(self, of_model: str | Path | None, new: str | Path | None) -> Vocabulary:
-        """Return the vocabulary of a run, from the arguments of `finetune`, and keep that of the
-        source. Raises: DataError if one is missing or does not fit the source."""
+        """Return the vocabulary of a run, from the arguments of `finetune`, and keep the source's.
+        Raises: DataError if one is missing or does not fit the source."""
         model = self.model
         reads_words = model.options.char_cnn is None
         if reads_words and new is not None:

@@ -73,7 +73,7 @@ class Run(StoredModel):
 
     @cached_property
     def softmax(self) -> Softmax:
-        if "checkpoint" in vars(self):  # the softmax must be that of the weights in use
+        if "checkpoint" in vars(self):  # the softmax must belong to the weights in use
             self.checkpoint.check(lambda name: not is_bilm(name))
         else:
             self.checkpoint = self._choose(lambda name: True)

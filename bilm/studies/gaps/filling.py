@@ -289,8 +289,8 @@ def fit_exponents(
 ) -> np.ndarray:
     """Return the exponents that maximize the probability of words among their candidates, with a
     normal prior around the first ones, float64 (factors,), by Newton's method. `words`: the
-    logarithms of the factors of the candidates of each word minus those of the word itself, float64
-    (candidates, factors). `prior`: precision per word."""
+    logarithms of the factors of each word's candidates, minus the word's own, float64 (candidates,
+    factors). `prior`: precision per word."""
     precision = prior * max(len(words), 1) * np.eye(len(first))
 
     def log_posterior(exponents: np.ndarray) -> float:
